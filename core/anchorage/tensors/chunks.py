@@ -1,0 +1,76 @@
+"""Content-addressed chunks: how the bytes of a model are named, offered and received."""
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Protocol
+
+from blake3 import blake3
+
+CHUNK_BYTES = 1 << 20
+"""Bytes per chunk (the last one may be shorter)."""
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """Names the bytes of one flat buffer.
+
+    Parameters
+    ----------
+    layout : str
+        Digest of the layout that gives the bytes their meaning, hex.
+    nbytes : int
+        Length of the buffer in bytes.
+    digests : tuple of bytes
+        BLAKE3 of each chunk of `CHUNK_BYTES`, 32 bytes each, in order.
+    """
+
+    layout: str
+    nbytes: int
+    digests: tuple[bytes, ...]
+
+    @cached_property
+    def digest(self) -> str:
+        """Content address of the buffer, hex: BLAKE3 over layout, length and chunk digests."""
+        head = f"{self.layout}:{self.nbytes}:".encode()
+        return blake3(head + b"".join(self.digests)).hexdigest()
+
+    def span(self, index: int) -> tuple[int, int]:
+        """Return the first byte and the byte after the last of a chunk."""
+        start = index * CHUNK_BYTES
+        return start, min(start + CHUNK_BYTES, self.nbytes)
+
+
+class ChunkSource(Protocol):
+    """Bytes that can be read chunk by chunk, by several threads at once."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What the bytes are."""
+        ...
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk."""
+        ...
+
+
+class ChunkSink(Protocol):
+    """A place that receives the chunks of one manifest, in any order, any of them more than once."""
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is being received."""
+        ...
+
+    def missing(self) -> tuple[int, ...]:
+        """Return the indices that have not arrived, ascending."""
+        ...
+
+    def write(self, index: int, data: bytes) -> None:
+        """Check one chunk against its digest and keep it.
+
+        Raises
+        ------
+        AnchorageError
+            The bytes are not the ones that the manifest names.
+        """
+        ...

@@ -1,0 +1,96 @@
+"""The layout of a flat buffer: which tensor lies where. The buffer is exactly the data section of a safetensors file."""
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from math import prod
+
+from blake3 import blake3
+
+ITEM_BYTES: Mapping[str, int] = {
+    "F64": 8, "I64": 8, "U64": 8, "F32": 4, "I32": 4, "U32": 4, "F16": 2, "BF16": 2, "I16": 2, "U16": 2, "I8": 1, "U8": 1, "BOOL": 1,
+}  # fmt: skip
+"""Bytes per element of every dtype, by its safetensors name."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorEntry:
+    """One tensor of a layout: `offset` and `nbytes` in bytes from the start of the buffer."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+    nbytes: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Names, dtypes, shapes and offsets of the tensors in one flat little-endian buffer.
+
+    Tensors lie without gaps, wider dtypes first and otherwise in the order given, so every tensor is aligned to its items and the buffer
+    can be written behind a safetensors header as it is.
+    """
+
+    tensors: tuple[TensorEntry, ...]
+
+    @classmethod
+    def of(cls, tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> "Layout":
+        """Lay out tensors given as (name, safetensors dtype, shape).
+
+        Raises
+        ------
+        ValueError
+            A dtype is unknown or a name occurs twice.
+        """
+        given = list(tensors)
+        if len({name for name, _, _ in given}) != len(given):
+            raise ValueError("a tensor's name occurs twice")
+        for name, dtype, _ in given:
+            if dtype not in ITEM_BYTES:
+                raise ValueError(f"tensor {name} has the unknown dtype {dtype}")
+        entries, offset = [], 0
+        for name, dtype, shape in sorted(given, key=lambda t: -ITEM_BYTES[t[1]]):  # a stable sort keeps the given order
+            nbytes = prod(shape) * ITEM_BYTES[dtype]
+            entries.append(TensorEntry(name, dtype, tuple(shape), offset, nbytes))
+            offset += nbytes
+        return cls(tuple(entries))
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the buffer in bytes."""
+        return self.tensors[-1].offset + self.tensors[-1].nbytes if self.tensors else 0
+
+    def select(self, names: Iterable[str]) -> "Layout":
+        """Lay out some of the tensors anew, in this layout's order."""
+        wanted = set(names)
+        return Layout.of((t.name, t.dtype, t.shape) for t in self.tensors if t.name in wanted)
+
+    def to_json(self) -> str:
+        """Write the layout as canonical JSON."""
+        return json.dumps([[t.name, t.dtype, list(t.shape)] for t in self.tensors], separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, text: str) -> "Layout":
+        """Read what `to_json` wrote.
+
+        Raises
+        ------
+        ValueError
+            The text is not such a layout.
+        """
+        try:
+            return cls.of((str(name), str(dtype), tuple(int(n) for n in shape)) for name, dtype, shape in json.loads(text))
+        except (TypeError, KeyError) as error:
+            raise ValueError(f"not a layout: {error}") from error
+
+    @cached_property
+    def digest(self) -> str:
+        """BLAKE3 of the canonical JSON, hex."""
+        return blake3(self.to_json().encode()).hexdigest()
+
+    @cached_property
+    def by_name(self) -> Mapping[str, TensorEntry]:
+        """The entries by their names."""
+        return {t.name: t for t in self.tensors}

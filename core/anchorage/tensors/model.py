@@ -1,0 +1,95 @@
+"""A model's bytes in memory, cut into chunks that are hashed once and sent to many."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.layout import Layout
+
+_NUMPY = {
+    "F64": "<f8", "I64": "<i8", "U64": "<u8", "F32": "<f4", "I32": "<i4", "U32": "<u4", "F16": "<f2", "BF16": "<u2", "I16": "<i2",
+    "U16": "<u2", "I8": "i1", "U8": "u1", "BOOL": "?",
+}  # fmt: skip
+
+
+class ModelBytes:
+    """One model: a layout and its flat buffer as a tuple of chunks (`ChunkSource`). Immutable.
+
+    Parameters
+    ----------
+    layout : Layout
+        What the bytes mean.
+    chunks : iterable of bytes
+        `CHUNK_BYTES` each, the last one shorter, together ``layout.nbytes``.
+    digests : iterable of bytes, optional
+        BLAKE3 of each chunk, where they are known already.
+    """
+
+    def __init__(self, layout: Layout, chunks: Iterable[bytes], digests: Iterable[bytes] | None = None) -> None:
+        self.layout = layout
+        self.chunks = tuple(chunks)
+        if sum(len(c) for c in self.chunks) != layout.nbytes:
+            raise ValueError(f"the layout has {layout.nbytes} bytes, the chunks {sum(len(c) for c in self.chunks)}")
+        known = tuple(digests) if digests is not None else tuple(blake3(c).digest() for c in self.chunks)
+        self.manifest = Manifest(layout.digest, layout.nbytes, known)
+
+    @property
+    def digest(self) -> str:
+        """Content address of the model, hex."""
+        return self.manifest.digest
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk."""
+        return self.chunks[index]
+
+    @classmethod
+    def of(cls, layout: Layout, buffer: NDArray[np.uint8]) -> "ModelBytes":
+        """Copy a flat buffer into chunks."""
+        flat = memoryview(buffer).cast("B")
+        return cls(layout, (bytes(flat[i : i + CHUNK_BYTES]) for i in range(0, layout.nbytes, CHUNK_BYTES)))
+
+    @classmethod
+    def from_arrays(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]]) -> "ModelBytes":
+        """Copy named arrays into the layout's buffer (bfloat16 as uint16).
+
+        Raises
+        ------
+        ValueError
+            An array is missing or has another shape or dtype than the layout says.
+        """
+        buffer = np.empty(layout.nbytes, np.uint8)
+        write_arrays(layout, buffer, arrays)
+        return cls.of(layout, buffer)
+
+    def buffer(self) -> NDArray[np.uint8]:
+        """Return the flat buffer as one new array, shape [nbytes]."""
+        return np.frombuffer(bytearray(b"".join(self.chunks)), np.uint8)
+
+    def arrays(self) -> dict[str, NDArray[Any]]:
+        """Return every tensor by name, as views of one new buffer."""
+        return read_arrays(self.layout, self.buffer())
+
+
+def read_arrays(layout: Layout, buffer: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
+    """Return every tensor by name, as views of `buffer` (bfloat16 as uint16)."""
+    return {t.name: buffer[t.offset : t.offset + t.nbytes].view(_NUMPY[t.dtype]).reshape(t.shape) for t in layout.tensors}
+
+
+def write_arrays(layout: Layout, buffer: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Copy named arrays into `buffer`; arrays that the layout does not name are left out.
+
+    Raises
+    ------
+    ValueError
+        An array is missing or has another shape or dtype than the layout says.
+    """
+    for entry in layout.tensors:
+        array = arrays.get(entry.name)
+        if array is None or array.shape != entry.shape or array.dtype != np.dtype(_NUMPY[entry.dtype]):
+            found = "nothing" if array is None else f"{array.dtype} {array.shape}"
+            raise ValueError(f"tensor {entry.name}: the layout says {entry.dtype} {entry.shape}, found {found}")
+        buffer[entry.offset : entry.offset + entry.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -1,0 +1,1 @@
+"""The aggregation server as a process."""
