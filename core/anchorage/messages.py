@@ -176,6 +176,38 @@ class StopRequested:
 Event = Joined | Left | Progressed | Announced | Arrived | Evaluated | TaskFailed | StopRequested
 
 
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Do this task; a train task replaces the one at hand."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Upload what you announced for this task."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """A task is over: counted, or it does not count any more; forget it."""
+
+    task: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over."""
+
+    why: str
+
+
+Order = Assigned | Permit | Dismissed | Finished
+
+
 @dataclass(frozen=True)
 class Report:
     """What evaluation at the server found.

@@ -1,7 +1,7 @@
-"""Every failure that a user can meet. Codes are never reused; `make generate` writes one page per entry under docs/errors.
+"""Entries of the catalogue. Codes are never reused; `make generate` writes one page per entry under docs/errors.
 
-Ranges: 10xx files and documents, 11xx cross-field rules of a federation, 12xx data, 13xx methods and models, 20xx identity and
-connections, 21xx transfer, 30xx rounds, 31xx storage, 40xx tracking, 50xx the command line and the local runner.
+The modules beside this one hold the entries, a range of codes each: documents 10xx and 11xx, data 12xx, learning 13xx, identity 20xx,
+transfer 21xx, silo 22xx, rounds 30xx, storage 31xx, tracking 40xx, commands 50xx.
 """
 
 from dataclasses import dataclass
@@ -35,17 +35,15 @@ class Failure:
 CATALOGUE: dict[str, Failure] = {}
 
 
-def _failure(code: str, reason: str, title: str, remedy: str, exit_code: int) -> Failure:
+def failure(code: str, reason: str, title: str, remedy: str, exit_code: int) -> Failure:
+    """Add an entry.
+
+    Raises
+    ------
+    ValueError
+        The code or the reason is taken.
+    """
     if code in CATALOGUE or any(entry.reason == reason for entry in CATALOGUE.values()):
         raise ValueError(f"duplicate entry in the catalogue: {code} {reason}")
     CATALOGUE[code] = Failure(code, reason, title, remedy, exit_code)
     return CATALOGUE[code]
-
-
-FILE_UNREADABLE = _failure(
-    "ANC-1001",
-    "FileUnreadable",
-    "A file that was named cannot be read.",
-    "Check the path and the permissions.",
-    2,
-)

@@ -7,8 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.messages import Announcement, Evaluation, Event, Report, SideChannel, Task
-from anchorage.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.messages import Announcement, Evaluation, Event, Order, Report, SideChannel, Task
+from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 
@@ -51,8 +51,58 @@ class SiloLink(Protocol):
         """Tell every silo, connected now or later, that the run is over."""
         ...
 
+    def traffic(self) -> tuple[int, int]:
+        """Return the model bytes received and sent since the link was opened."""
+        ...
+
     def next_event(self, until: float | None) -> Event | None:
         """Wait for the next event; None when `until` (the clock's seconds) has come first."""
+        ...
+
+
+class ServerLink(Protocol):
+    """How tasks and updates travel; the silo's end of a `SiloLink`. Calls may come from several threads."""
+
+    def welcome(self) -> str:
+        """Return the run's description as the server sent it (JSON of `anchorage.spec.run.RunDescription`)."""
+        ...
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        """Wait for the next order; None after `timeout` seconds. Reconnects by itself, with back-off, until `close`.
+
+        Raises
+        ------
+        AnchorageError
+            The connection cannot come back: the silo is not authorised, or its certificate was refused.
+        """
+        ...
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        """Receive the chunks that `sink` misses; continues after a cut."""
+        ...
+
+    def announce(self, announcement: Announcement) -> None:
+        """Say that a train task is done; said again by itself after a reconnect until dismissed."""
+        ...
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        """Send the chunks that the server misses, after its `Permit`; continues after a cut."""
+        ...
+
+    def report(self, evaluation: Evaluation) -> None:
+        """Send the result of an evaluate task."""
+        ...
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        """Say that a task cannot be done."""
+        ...
+
+    def progress(self, task: str, done: int, total: int) -> None:
+        """Say how far a task is; may be dropped."""
+        ...
+
+    def close(self) -> None:
+        """End the connection; a waiting `next_order` returns None."""
         ...
 
 
@@ -157,7 +207,18 @@ class RoundStore(Protocol):
         ...
 
     def release(self, round_number: int) -> None:
-        """Recycle the spool files of a round."""
+        """Recycle the spool files of a round that are nobody's contribution."""
+        ...
+
+    def contribute(self, silo: str, round_number: int, weight: float) -> None:
+        """Make a silo's whole update its contribution to the asynchronous community; the next `commit` makes that durable.
+
+        Until then a restart finds the silo's previous contribution, whose file stays untouched.
+        """
+        ...
+
+    def contributions(self) -> Mapping[str, tuple[float, SpooledUpdate]]:
+        """Return weight and update of every silo in the asynchronous community, as of the last commit and `contribute`."""
         ...
 
 
@@ -204,7 +265,9 @@ class Weigher(Protocol):
         """Whether weights need every update scored by the silos first (DVW)."""
         ...
 
-    def weigh(self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]) -> Mapping[str, float]:
+    def weigh(
+        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float]:
         """Return a finite, non-negative, unnormalised weight per silo. All zero where nothing counts."""
         ...
 
@@ -212,7 +275,13 @@ class Weigher(Protocol):
 class SiloLearner(Protocol):
     """What a silo does with a task; implementations in `anchorage.learning` and the null trainer of the benchmark."""
 
-    def train(self, task: Task, model: NDArray[np.uint8], out: Callable[[int], NDArray[np.uint8]], progress: Callable[[int, int], None]) -> Announcement:
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], None],
+    ) -> Announcement:
         """Train from `model` (flat bytes in the down layout) and write the update (up layout).
 
         Parameters

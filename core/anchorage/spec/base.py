@@ -11,7 +11,9 @@ Decimal = Annotated[str, StringConstraints(strict=True, pattern=r"^-?[0-9]{1,9}(
 PositiveDecimal = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$", max_length=24)]
 """A decimal that is not negative."""
 
-Name = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
+Name = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)
+]
 """A DNS label, as Kubernetes names are."""
 
 

@@ -6,11 +6,13 @@ document wins over both, field by field (`model_fields_set` tells what was set).
 
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, StringConstraints
 
 from anchorage.spec.base import Document, PositiveDecimal
 
-MethodName = Literal["FedAvg", "FedProx", "FedAnchor", "FedAvgSemi", "SemiAnAgg", "DVW"]
+MethodName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
+"""A preset's name. `anchorage.methods.PRESETS` knows which ones exist; a package may add its own."""
+
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 
@@ -21,7 +23,9 @@ class Optimiser(Document):
     momentum: PositiveDecimal = Field("0.9", description="Momentum of SGD.")
     weight_decay: PositiveDecimal = Field("0.0005", description="Decay of every trained parameter.")
     clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0 does not clip.")
-    state: Literal["Reset", "Persist"] = Field("Reset", description="Whether momentum starts anew in each round or stays with the silo.")
+    state: Literal["Reset", "Persist"] = Field(
+        "Reset", description="Whether momentum starts anew in each round or stays with the silo."
+    )
 
 
 class Local(Document):
@@ -42,10 +46,18 @@ class PseudoLabels(Document):
     """Who labels the unlabelled images, how often, and which labels are accepted (slot 6)."""
 
     type: Literal["None", "AnchorSimilarity", "FlexMatch"] = Field("None", description="Source of pseudo-labels.")
-    threshold: PositiveDecimal = Field("0.6", description="Acceptance: score > threshold (AnchorSimilarity), confidence >= threshold (FlexMatch).")
-    anchors: Literal["Prototypes", "Raw"] = Field("Prototypes", description="What travels down: class means of the anchors' embeddings, or every embedding.")
-    views: Annotated[int, Field(ge=1, le=16)] = Field(1, description="AnchorSimilarity: weak views whose scores are averaged; 1 means the plain image.")
-    flex_state: Literal["Persist", "Reset"] = Field("Persist", description="FlexMatch: whether the class counters survive a round.")
+    threshold: PositiveDecimal = Field(
+        "0.6", description="Acceptance: score > threshold (AnchorSimilarity), confidence >= threshold (FlexMatch)."
+    )
+    anchors: Literal["Prototypes", "Raw"] = Field(
+        "Prototypes", description="What travels down: class means of the anchors' embeddings, or every embedding."
+    )
+    views: Annotated[int, Field(ge=1, le=16)] = Field(
+        1, description="AnchorSimilarity: weak views whose scores are averaged; 1 means the plain image."
+    )
+    flex_state: Literal["Persist", "Reset"] = Field(
+        "Persist", description="FlexMatch: whether the class counters survive a round."
+    )
 
 
 class Mixup(Document):
@@ -68,24 +80,40 @@ class ServerTraining(Document):
     """What the server trains on its anchors after aggregation (slot 9)."""
 
     type: Literal["None", "Anchors"] = Field("None", description="Whether the server trains.")
-    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(5, description="Cross-entropy epochs on the anchors before round 1.")
+    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        5, description="Cross-entropy epochs on the anchors before round 1."
+    )
     pretrain_learning_rate: PositiveDecimal = Field("0.05", description="Step size before round 1.")
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Epochs of each server loss per round.")
-    batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250.")
+    batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
+    )
     contrastive: Literal["On", "Off"] = Field("Off", description="Whether the label contrastive epoch follows.")
     temperature: PositiveDecimal = Field("0.5", description="Temperature of the contrastive loss.")
-    denominator: Literal["AllNegatives", "Bounded"] = Field("AllNegatives", description="Bounded also counts the positives in the denominator.")
+    denominator: Literal["AllNegatives", "Bounded"] = Field(
+        "AllNegatives", description="Bounded also counts the positives in the denominator."
+    )
     optimiser: Optimiser = Field(Optimiser(), description="Optimiser of the server.")
 
 
 class Weighting(Document):
     """How much each update counts (slot 10)."""
 
-    type: Literal["Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"] = Field("SampleCount", description="Rule for the weights.")
-    order: Literal["Paper", "Code"] = Field("Paper", description="SemiAnAgg: 1 - w before normalising (paper) or after (published code).")
-    labelled_share: PositiveDecimal = Field("0.5", description="FedAvgSemi, SemiAnAgg: total weight of the labelled half (lambda 1).")
-    metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field("MicroF1", description="DVW: score of a model on the silos' validation splits.")
-    validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(5, description="DVW: share of each silo's images kept for validation.")
+    type: Literal["Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"] = Field(
+        "SampleCount", description="Rule for the weights."
+    )
+    order: Literal["Paper", "Code"] = Field(
+        "Paper", description="SemiAnAgg: 1 - w before normalising (paper) or after (published code)."
+    )
+    labelled_share: PositiveDecimal = Field(
+        "0.5", description="FedAvgSemi, SemiAnAgg: total weight of the labelled half (lambda 1)."
+    )
+    metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(
+        "MicroF1", description="DVW: score of a model on the silos' validation splits."
+    )
+    validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
+        5, description="DVW: share of each silo's images kept for validation."
+    )
 
 
 class MethodSpec(Document):
@@ -99,3 +127,16 @@ class MethodSpec(Document):
     server_training: ServerTraining | None = Field(None, description="Training at the server.")
     weighting: Weighting | None = Field(None, description="Weights of the updates.")
     local: Local | None = Field(None, description="Work of a silo per round.")
+
+
+class ResolvedMethod(Document):
+    """A method with every slot filled; `anchorage.methods.resolve` makes it."""
+
+    name: MethodName = Field(description="The preset it came from.")
+    supervised: Supervised = Field(description="Loss on labelled images.")
+    pseudo_labels: PseudoLabels = Field(description="Labels for unlabelled images.")
+    mixup: Mixup = Field(description="Mixed images.")
+    regulariser: Regulariser = Field(description="Pull towards the received model.")
+    server_training: ServerTraining = Field(description="Training at the server.")
+    weighting: Weighting = Field(description="Weights of the updates.")
+    local: Local = Field(description="Work of a silo per round.")

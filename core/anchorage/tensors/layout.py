@@ -81,7 +81,9 @@ class Layout:
             The text is not such a layout.
         """
         try:
-            return cls.of((str(name), str(dtype), tuple(int(n) for n in shape)) for name, dtype, shape in json.loads(text))
+            return cls.of(
+                (str(name), str(dtype), tuple(int(n) for n in shape)) for name, dtype, shape in json.loads(text)
+            )
         except (TypeError, KeyError) as error:
             raise ValueError(f"not a layout: {error}") from error
 

@@ -65,6 +65,20 @@ class ModelBytes:
         write_arrays(layout, buffer, arrays)
         return cls.of(layout, buffer)
 
+    def replaced(self, part: "ModelBytes") -> "ModelBytes":
+        """Return this model with the tensors that `part` has taken from it; `part` itself where it has them all.
+
+        Raises
+        ------
+        ValueError
+            `part` has a tensor that this model has not, or in another shape or dtype.
+        """
+        if part.layout == self.layout:
+            return part
+        if unknown := part.layout.by_name.keys() - self.layout.by_name.keys():
+            raise ValueError(f"the model has no tensor {sorted(unknown)[0]}")
+        return ModelBytes.from_arrays(self.layout, {**self.arrays(), **part.arrays()})
+
     def buffer(self) -> NDArray[np.uint8]:
         """Return the flat buffer as one new array, shape [nbytes]."""
         return np.frombuffer(bytearray(b"".join(self.chunks)), np.uint8)
@@ -76,7 +90,9 @@ class ModelBytes:
 
 def read_arrays(layout: Layout, buffer: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
     """Return every tensor by name, as views of `buffer` (bfloat16 as uint16)."""
-    return {t.name: buffer[t.offset : t.offset + t.nbytes].view(_NUMPY[t.dtype]).reshape(t.shape) for t in layout.tensors}
+    return {
+        t.name: buffer[t.offset : t.offset + t.nbytes].view(_NUMPY[t.dtype]).reshape(t.shape) for t in layout.tensors
+    }
 
 
 def write_arrays(layout: Layout, buffer: NDArray[np.uint8], arrays: Mapping[str, NDArray[Any]]) -> None:

@@ -1,0 +1,2 @@
+"""Failures of the command line and the local runner: 50xx."""
+

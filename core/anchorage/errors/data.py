@@ -1,0 +1,2 @@
+"""Failures of images and labels: 12xx."""
+

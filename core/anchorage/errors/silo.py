@@ -1,0 +1,2 @@
+"""Failures of the agent at a hospital: 22xx."""
+

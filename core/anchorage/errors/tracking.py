@@ -1,0 +1,2 @@
+"""Failures of MLflow: 40xx."""
+

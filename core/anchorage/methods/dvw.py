@@ -1,0 +1,30 @@
+"""Distributed validation weighting, synchronous or asynchronous (METHODS.md 6.14)."""
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import Local, Optimiser, Weighting
+
+DVW = Preset(
+    slots=slots(
+        "DVW",
+        weighting=Weighting(type="DVW", metric="MicroF1", validation_percent=5),
+        local=Local(
+            epochs=4, batch_size=100, optimiser=Optimiser(learning_rate="0.05", momentum="0.75", weight_decay="0")
+        ),
+    ),
+    summary="Each silo's model counts by its score on the validation images of all silos.",
+    setting="labels at every silo",
+    labels=("All", "Partial"),
+    protocols=("Synchronous", "Asynchronous"),
+    down=(),
+    up=(
+        SideChannel(
+            "validation",
+            "[2] or [C, C] int64",
+            "own validation score: correct and total (MicroF1), else a confusion matrix",
+        ),
+    ),
+    reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
+    reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
+    source="Stripelis et al. (Metis), Algorithm 1 and section IV; METHODS.md 6.14",
+    results="METHODS.md 8.8",
+)

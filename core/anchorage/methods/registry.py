@@ -1,0 +1,72 @@
+"""The presets that exist: those of this package, and those that other packages declare as entry points."""
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+from importlib.metadata import EntryPoint, entry_points
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.documents import PRESET_BROKEN
+from anchorage.methods.dvw import DVW
+from anchorage.methods.fedanchor import FEDANCHOR
+from anchorage.methods.fedavg import FEDAVG, FEDPROX
+from anchorage.methods.preset import Preset
+from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG
+
+ENTRY_POINTS = "anchorage.methods"
+BUILT_IN = (FEDAVG, FEDPROX, FEDANCHOR, FEDAVG_SEMI, SEMIANAGG, DVW)
+
+
+class Presets(Mapping[str, Preset]):
+    """Presets by name; those of other packages are loaded at the first look.
+
+    Raises
+    ------
+    AnchorageError
+        On the first look: a package's preset cannot be loaded, is no `Preset`, or its name is taken.
+    """
+
+    def __getitem__(self, name: str) -> Preset:
+        return self._by_name[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._by_name)
+
+    def __len__(self) -> int:
+        return len(self._by_name)
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, Preset]:
+        presets: dict[str, Preset] = {}
+        for preset in BUILT_IN:
+            _register(presets, preset, "anchorage")
+        for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: (point.name, point.value)):
+            _register(presets, _load(point), point.value)
+        return presets
+
+
+def _register(presets: dict[str, Preset], preset: Preset, origin: str) -> None:
+    if preset.name in presets:
+        raise AnchorageError(
+            PRESET_BROKEN,
+            f"the method {preset.name} of {origin} is there already; rename it or remove the package that adds it",
+        )
+    presets[preset.name] = preset
+
+
+def _load(point: EntryPoint) -> Preset:
+    try:
+        preset = point.load()
+    except (ImportError, AttributeError) as error:
+        raise AnchorageError(
+            PRESET_BROKEN,
+            f"the entry point {point.name} = {point.value} cannot be loaded ({error}); mend or remove its package",
+        ) from error
+    if not isinstance(preset, Preset):
+        raise AnchorageError(
+            PRESET_BROKEN,
+            f"the entry point {point.name} = {point.value} is {type(preset).__name__}, not a Preset; mend its package",
+        )
+    return preset
+
+
+PRESETS: Mapping[str, Preset] = Presets()

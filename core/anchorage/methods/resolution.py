@@ -1,0 +1,61 @@
+"""From a preset's name and a user's overrides to a method with every slot filled."""
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from pydantic import BaseModel
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.documents import UNKNOWN_METHOD
+from anchorage.methods.registry import PRESETS
+from anchorage.spec.base import Document
+from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod
+
+D = TypeVar("D", bound=BaseModel)
+
+_STARTS: Mapping[tuple[str, str], Document] = {
+    ("pseudo_labels", "FlexMatch"): PseudoLabels(type="FlexMatch", threshold="0.95"),
+}
+"""What a slot starts from when a user changes its type, where that is not the slot's plain defaults."""
+
+
+def resolve(spec: MethodSpec) -> ResolvedMethod:
+    """Fill every slot: the preset's choices, and over them, field by field, what the user set.
+
+    A slot whose `type` the user changes starts from that type's own defaults instead of the preset's: FedAnchor's threshold of 0.6 means
+    nothing to FlexMatch.
+
+    Raises
+    ------
+    AnchorageError
+        No preset has this name.
+    """
+    if spec.name not in PRESETS:
+        raise AnchorageError(UNKNOWN_METHOD, unknown_method(spec.name))
+    method: Document = PRESETS[spec.name].slots
+    changes: dict[str, Document] = {}
+    for slot in spec.model_fields_set - {"name"}:
+        override = getattr(spec, slot)
+        if override is not None:
+            changes[slot] = _merged(_start(slot, getattr(method, slot), override), override)
+    return PRESETS[spec.name].slots.model_copy(update=changes)
+
+
+def unknown_method(name: str) -> str:
+    """Say that no preset has this name, and which there are."""
+    return f"found {name!r}, allowed are {', '.join(sorted(PRESETS))}"
+
+
+def _start(slot: str, preset: Document, override: Document) -> Document:
+    kind = getattr(override, "type", None)
+    if "type" not in override.model_fields_set or kind == getattr(preset, "type", None):
+        return preset
+    return _STARTS.get((slot, str(kind)), type(override).model_validate({"type": kind}))
+
+
+def _merged(base: D, override: D) -> D:
+    changes = {}
+    for field in override.model_fields_set:
+        value = getattr(override, field)
+        changes[field] = _merged(getattr(base, field), value) if isinstance(value, BaseModel) else value
+    return base.model_copy(update=changes)

@@ -1,0 +1,56 @@
+"""FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (METHODS.md 6.9)."""
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import Local, Optimiser, PseudoLabels, Supervised, Weighting
+
+_SUPERVISED = Supervised(type="BalancedSoftmax")
+_FLEXMATCH = PseudoLabels(type="FlexMatch", threshold="0.95", flex_state="Persist")
+_LOCAL = Local(
+    epochs=1,
+    batch_size=64,
+    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
+)
+
+FEDAVG_SEMI = Preset(
+    slots=slots(
+        "FedAvgSemi",
+        supervised=_SUPERVISED,
+        pseudo_labels=_FLEXMATCH,
+        weighting=Weighting(type="FedAvgSemi", labelled_share="0.5"),
+        local=_LOCAL,
+    ),
+    summary="Labelled and unlabelled halves of the average, the unlabelled one weighted by accepted pseudo-labels.",
+    setting="labels at some silos, or partially at all",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the number of labelled images and of accepted pseudo-labels",
+    reveals_to_silos="nothing beyond the community model",
+    source="SemiAnAgg paper, baseline FedAvg-Semi; METHODS.md 6.9",
+    results="METHODS.md 8.4",
+)
+
+SEMIANAGG = Preset(
+    slots=slots(
+        "SemiAnAgg",
+        supervised=_SUPERVISED,
+        pseudo_labels=_FLEXMATCH,
+        weighting=Weighting(type="SemiAnAgg", order="Paper", labelled_share="0.5"),
+        local=_LOCAL,
+    ),
+    summary="FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a shared random anchor model.",
+    setting="labels at some silos, or partially at all",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(
+        SideChannel(
+            "similarity", "[C] float64", "mean cosine to the anchor model's features per class, NaN where absent"
+        ),
+    ),
+    reveals_to_server="C similarity means; an absent class reveals that the silo has no confident image of it",
+    reveals_to_silos="nothing beyond the community model",
+    source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); METHODS.md 6.9",
+    results="METHODS.md 8.4",
+)

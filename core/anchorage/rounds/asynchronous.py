@@ -1,0 +1,224 @@
+"""The asynchronous engine: every arriving update is committed to the community on its own (METHODS.md 6.14; Metis, Algorithm 1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from anchorage.aggregation import Community, find_nonfinite
+from anchorage.errors import AnchorageError
+from anchorage.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE
+from anchorage.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Evaluated,
+    Evaluation,
+    Event,
+    Joined,
+    Left,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.rounds.engine import Engine
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.tensors.model import ModelBytes
+
+
+@dataclass
+class OpenUpdate:
+    """A silo's train task, from its assignment to its commit.
+
+    `evaluators` are the silos whose score of the whole update is still to come.
+    """
+
+    task: Task
+    announcement: Announcement | None = None
+    update: SpooledUpdate | None = None
+    evaluators: set[str] = field(default_factory=set)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluation_task: str = ""
+
+
+class AsynchronousEngine(Engine):
+    """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
+
+    A round is one commit. The committing silo gets the new community model with its next task; the others go on with what they have.
+    """
+
+    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+        self._open: dict[str, OpenUpdate] = {}
+        self._stalled: set[str] = set()
+        self._offered: dict[str, int] = {}
+        self._record, self._model = record, model
+        self._traffic = self.link.traffic()
+        self._community = Community(self.learner.up)
+        for silo, (weight, update) in self.store.contributions().items():
+            self._community.commit(silo, weight, update)
+        self._await_quorum()
+        for silo in list(self.connected):
+            self._assign(silo)
+        quiet_until = self._patience()
+        while self._record.round < self.settings.rounds:
+            if len(self.connected) < self.settings.min_silos:
+                self._await_quorum()
+                for silo in self.connected.keys() - self._open.keys():
+                    self._assign(silo)
+            before = self._record.round
+            event = self._next(quiet_until)
+            if event is None:
+                raise AnchorageError(
+                    DEADLINE_EXCEEDED,
+                    f"no silo committed within {self.settings.round_deadline_seconds:g} s (spec.protocol.roundDeadlineSeconds): "
+                    + ", ".join(f"{silo} holds {o.task.id}" for silo, o in self._open.items()),
+                )
+            self._take(event)
+            if self._record.round > before:
+                quiet_until = self._patience()
+        return self._record
+
+    def _patience(self) -> float:
+        return self.clock.now() + self.settings.round_deadline_seconds
+
+    def _assign(self, silo: str) -> None:
+        """Give a silo the community model as it is now."""
+        number = self._record.round + 1
+        side = self.learner.side_channel(self._model, number)
+        task = Task(f"{number}.train.{self._model.digest[:16]}", TaskKind.TRAIN, number, self._model.manifest, side)
+        self._release_model(silo)
+        self._open[silo] = OpenUpdate(task)
+        self._stalled.discard(silo)
+        if self._offered.get(self._model.digest, 0) == 0:
+            self.link.offer(self._model)
+        self._offered[self._model.digest] = self._offered.get(self._model.digest, 0) + 1
+        self.link.assign(silo, task)
+        self.observer.round_started(number, [silo])
+
+    def _release_model(self, silo: str) -> None:
+        """Withdraw the model of a silo's task where no other silo works on it."""
+        opened = self._open.pop(silo, None)
+        if opened is None:
+            return
+        digest = opened.task.model.digest
+        self._offered[digest] -= 1
+        if self._offered[digest] == 0:
+            del self._offered[digest]
+            self.link.withdraw(digest)
+
+    def _take(self, event: Event) -> None:
+        match event:
+            case Joined(silo, profile):
+                if silo not in self._open and profile.samples > 0:
+                    self._assign(silo)
+            case Left(silo, _):
+                for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
+                    self._scored(owner, silo, None)
+            case Announced(silo, announcement):
+                self._hear(silo, announcement)
+            case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
+                self._arrive(silo)
+            case Evaluated(silo, evaluation):
+                for owner in [
+                    o
+                    for o, opened in self._open.items()
+                    if opened.evaluation_task == evaluation.task and silo in opened.evaluators
+                ]:
+                    self._scored(owner, silo, evaluation)
+            case TaskFailed(silo, task, code, message):
+                self._failed(silo, task, code, message)
+            case _:
+                pass
+
+    def _hear(self, silo: str, announcement: Announcement) -> None:
+        """Permit the upload of an announced update; its weight is known when it is whole."""
+        opened = self._open.get(silo)
+        if opened is None or opened.task.id != announcement.task or opened.evaluation_task:
+            self.link.dismiss(silo, announcement.task, "not the silo's open task")
+            return
+        wrong = self._wrong_layout(announcement)
+        if wrong is not None:
+            self._stall(silo, "Failed", wrong.code, wrong.message)
+        elif announcement.update is None:
+            self._stall(silo, "Inactive", "", "")
+        else:
+            opened.announcement = announcement
+            opened.update = self.store.spool(silo, opened.task.round, announcement)
+            self.observer.silo_changed(silo, "Uploading")
+            self.link.permit(silo, announcement.task, opened.update)
+
+    def _arrive(self, silo: str) -> None:
+        """Check a whole update; have it scored by the other silos where the weight needs that, then commit it."""
+        opened = self._open[silo]
+        assert opened.update is not None and opened.announcement is not None
+        tensor = find_nonfinite(opened.update, self.learner.up)
+        if tensor is not None:
+            self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {tensor} is not finite")
+            return
+        self.store.keep(silo, opened.task.round, opened.announcement)
+        opened.evaluators = self.connected.keys() - {silo} if self.weigher.evaluated else set()
+        if not opened.evaluators:
+            self._commit_update(silo)
+            return
+        digest = opened.update.manifest.digest
+        opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
+        self.observer.silo_changed(silo, "Evaluating")
+        self.link.offer(opened.update)
+        for evaluator in sorted(opened.evaluators):
+            self.link.assign(
+                evaluator, Task(opened.evaluation_task, TaskKind.EVALUATE, opened.task.round, opened.update.manifest)
+            )
+
+    def _scored(self, owner: str, evaluator: str, evaluation: Evaluation | None) -> None:
+        """Note one evaluator's score, None where it cannot come any more; commit the update when it was the last."""
+        opened = self._open[owner]
+        opened.evaluators.discard(evaluator)
+        if evaluation is not None:
+            opened.evaluations.append(evaluation)
+        if not opened.evaluators and opened.update is not None:
+            self.link.withdraw(opened.update.manifest.digest)
+            self._commit_update(owner)
+
+    def _failed(self, silo: str, task: str, code: str, message: str) -> None:
+        for owner in [
+            o for o, opened in self._open.items() if opened.evaluation_task == task and silo in opened.evaluators
+        ]:
+            self._scored(owner, silo, None)
+        if silo in self._open and self._open[silo].task.id == task:
+            self._stall(silo, "Failed", code, message)
+
+    def _stall(self, silo: str, state: str, code: str, message: str) -> None:
+        """Let a silo without a usable update rest until the community has moved; the same task would only fail again."""
+        self.observer.silo_changed(silo, state, 0, 0, code, message)
+        self.link.dismiss(silo, self._open[silo].task.id, state)
+        self._release_model(silo)
+        self._stalled.add(silo)
+
+    def _commit_update(self, silo: str) -> None:
+        """Weigh one update, put it into the community in the place of the silo's last one, and commit the new model."""
+        opened = self._open[silo]
+        assert opened.update is not None and opened.announcement is not None
+        weight = self.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
+        if not 0 <= weight < float("inf"):
+            self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")
+            return
+        received, sent = self.link.traffic()
+        previous_weight, previous = self.store.contributions().get(silo, (0.0, None))
+        self._community.commit(silo, weight, opened.update, previous, previous_weight)
+        self.store.contribute(silo, opened.task.round, weight)
+        mean = self._community.model()
+        model = self._model if mean is None else self._model.replaced(mean)
+        number = self._record.round + 1
+        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, opened.announcement.metrics)
+        report = self._evaluate(model, number)
+        up, down = received - self._traffic[0], sent - self._traffic[1]
+        self._record = self._commit(number, model, report, silos=(part,), bytes_up=up, bytes_down=down)
+        self._traffic = (received, sent)
+        self._model = model
+        self.link.dismiss(silo, opened.task.id, "Counted")
+        for waiting in self._in_order({silo, *self._stalled}):
+            if waiting in self.connected:
+                self._assign(waiting)
+            else:
+                self._release_model(waiting)
+
+    def _in_order(self, silos: set[str]) -> Sequence[str]:
+        return [s for s in self.silos if s in silos]

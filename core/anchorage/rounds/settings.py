@@ -1,0 +1,37 @@
+"""What a run's rounds are bound by."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """The part of a federation's document that the engine follows.
+
+    Parameters
+    ----------
+    rounds : int
+        Synchronous: rounds. Asynchronous: commits, one update each.
+    seed : int
+        The run's seed.
+    silos : tuple of str
+        The silos of the document, in its order; others that are admitted later join behind them.
+    min_silos : int
+        Quorum: silos that must answer (with an update, or that they have nothing to train on) for a round to count.
+    silos_per_round : int or None
+        Silos sampled per round; None takes all.
+    round_deadline_seconds : float
+        How long a round waits for its silos, and how long the run waits for a quorum to connect.
+    active_deadline_seconds : float or None
+        How long the whole run may take in this process; None does not bound it.
+    evaluate_every : int
+        Rounds between two evaluations at the server; the last round is always evaluated.
+    """
+
+    rounds: int
+    seed: int
+    silos: tuple[str, ...]
+    min_silos: int = 1
+    silos_per_round: int | None = None
+    round_deadline_seconds: float = 1800.0
+    active_deadline_seconds: float | None = None
+    evaluate_every: int = 1

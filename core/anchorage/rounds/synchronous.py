@@ -1,0 +1,309 @@
+"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (DESIGN.md section 4)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+
+from anchorage.aggregation import NonFiniteUpdate, weighted_mean
+from anchorage.errors import AnchorageError
+from anchorage.errors.rounds import (
+    BAD_WEIGHT,
+    EVALUATION_MISSING,
+    NON_FINITE_UPDATE,
+    QUORUM_LOST,
+    SILO_ABSENT,
+    SILO_LATE,
+)
+from anchorage.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Evaluated,
+    Evaluation,
+    Event,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.rounds.cohort import OpenRound, sample_cohort
+from anchorage.rounds.engine import Engine
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.tensors.model import ModelBytes
+
+
+class SynchronousEngine(Engine):
+    """Every round waits for its cohort, bounded by deadline and quorum.
+
+    The cohort is drawn from the silos of the document, connected or not, so that it does not depend on who came first; a silo that was absent
+    from a whole round is left out until it connects again.
+    """
+
+    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+        self._absent: set[str] = set()
+        while record.round < self.settings.rounds:
+            record, model = self._play(record.round + 1, model)
+        return record
+
+    def _play(self, number: int, model: ModelBytes) -> tuple[RoundRecord, ModelBytes]:
+        """Play one round from selection to commit."""
+        marks = [("start", self.clock.now())]
+        traffic = self.link.traffic()
+        opened = self._dispatch(number, model)
+        self._gather(opened)
+        marks.append(("silos", self.clock.now()))
+        evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
+        mean, weights = self._aggregate(opened, evaluations)
+        marks.append(("aggregate", self.clock.now()))
+        self.link.withdraw(model.digest)
+        self.observer.step("server training")
+        new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
+        marks.append(("server", self.clock.now()))
+        report = self._evaluate(new, number)
+        marks.append(("evaluate", self.clock.now()))
+        received, sent = self.link.traffic()
+        record = self._commit(
+            number,
+            new,
+            report,
+            metrics=server_metrics,
+            silos=opened.records(weights),
+            seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
+            bytes_up=received - traffic[0],
+            bytes_down=sent - traffic[1],
+        )
+        for silo in opened.cohort:
+            self.link.dismiss(silo, opened.task.id, opened.states[silo])
+        self.store.release(number)
+        return record, new
+
+    def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
+        """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
+        self.observer.step("select")
+        self._await_quorum()
+        self._absent -= self.connected.keys()
+        present = [
+            s
+            for s in self.silos
+            if s not in self._absent and (s not in self.connected or self.connected[s].samples > 0)
+        ]
+        cohort = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
+        side = self.learner.side_channel(model, number)
+        task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
+        opened = OpenRound(task, cohort)
+        for silo, (announcement, update) in self.store.kept(number).items():
+            if silo in opened.states and announcement.task == task.id:
+                self._arrive(opened, silo, announcement)
+                opened.updates[silo] = update
+        self.observer.step("dispatch")
+        self.link.offer(model)
+        for silo in opened.awaited():
+            self.link.assign(silo, task)
+        self.observer.round_started(number, cohort)
+        return opened
+
+    def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
+        opened.announcements[silo] = announcement
+        opened.states[silo] = "Arrived"
+        self.observer.silo_changed(silo, "Arrived")
+
+    def _gather(self, opened: OpenRound) -> None:
+        """Wait until every silo answered or the deadline passed.
+
+        With a barrier, uploads start when everyone has announced, or at the deadline; then they have a deadline of their own.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost when too few silos can still count.
+        """
+        self.observer.step("train")
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        barrier = self.weigher.barrier
+        while opened.awaited():
+            if barrier and not opened.unannounced():
+                barrier = False
+                self._open_barrier(opened)
+                continue
+            self._warn_of_quorum(opened)
+            event = self._next(deadline)
+            if event is not None:
+                self._take(opened, event, barrier)
+            elif (
+                barrier
+                and opened.announced()
+                and len(opened.announced()) + opened.answered() >= self.settings.min_silos
+            ):
+                self._give_up(opened, opened.unannounced())
+                deadline = self.clock.now() + self.settings.round_deadline_seconds
+            else:
+                self._give_up(opened, opened.awaited())
+        self._require_quorum(opened)
+        self._say_going_on()
+
+    def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
+        """Note what a silo says about this round's task; anything about another task is stale."""
+        match event:
+            case Announced(silo, announcement) if announcement.task == opened.task.id and opened.states.get(silo) in (
+                "Training",
+                "Announced",
+                "Uploading",
+            ):
+                self._hear(opened, silo, announcement, barrier)
+            case Announced(silo, announcement):
+                self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
+            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
+                self.store.keep(silo, opened.task.round, opened.announcements[silo])
+                self._arrive(opened, silo, opened.announcements[silo])
+            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
+                self._fail(opened, silo, "Failed", code, message)
+            case _:
+                pass
+
+    def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
+        """Note an announcement and permit the upload, or let it wait at the barrier."""
+        wrong = self._wrong_layout(announcement)
+        opened.announcements[silo] = announcement
+        if wrong is not None:
+            self._fail(opened, silo, "Failed", wrong.code, wrong.message)
+            self.link.dismiss(silo, announcement.task, str(wrong))
+        elif announcement.update is None:
+            opened.states[silo] = "Inactive"
+            self.observer.silo_changed(silo, "Inactive")
+        elif barrier:
+            opened.states[silo] = "Announced"
+            self.observer.silo_changed(silo, "Announced")
+        else:
+            self._permit(opened, silo)
+
+    def _permit(self, opened: OpenRound, silo: str) -> None:
+        announcement = opened.announcements[silo]
+        opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
+        opened.states[silo] = "Uploading"
+        self.observer.silo_changed(silo, "Uploading")
+        self.link.permit(silo, announcement.task, opened.updates[silo])
+
+    def _open_barrier(self, opened: OpenRound) -> None:
+        """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
+        self.observer.step("weigh")
+        waiting = opened.announced()
+        weights = self.weigher.weigh(
+            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
+        )
+        for silo in waiting:
+            if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
+                opened.states[silo] = "Counted"
+                self.observer.silo_changed(silo, "Counted")
+            else:
+                self._permit(opened, silo)
+
+    def _give_up(self, opened: OpenRound, silos: Sequence[str]) -> None:
+        """Take silos out that the deadline found without an update."""
+        for silo in silos:
+            if silo in self.connected:
+                self._fail(
+                    opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
+                )
+            else:
+                self._absent.add(silo)
+                self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
+
+    def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
+        opened.fail(silo, state, code, message)
+        self.observer.silo_changed(silo, state, 0, 0, code, message)
+
+    def _warn_of_quorum(self, opened: OpenRound) -> None:
+        """Say so while too few silos are there for the round to succeed as things stand."""
+        coming = [silo for silo in opened.awaited() if silo in self.connected or silo in opened.updates]
+        if opened.answered() + len(coming) < self.settings.min_silos:
+            self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
+        else:
+            self._say_going_on()
+
+    def _require_quorum(self, opened: OpenRound) -> None:
+        if opened.answered() < self.settings.min_silos:
+            raise AnchorageError(
+                QUORUM_LOST,
+                f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
+                f"{opened.silence()}",
+            )
+
+    def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
+        """Have every whole update scored by every other silo of the cohort (METHODS.md 6.14); the own score came with the announcement."""
+        self.observer.step("evaluate at silos")
+        updates = {
+            f"{opened.task.round}.evaluate.{u.manifest.digest[:16]}": (silo, u) for silo, u in opened.updates.items()
+        }
+        found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
+        awaited = set()
+        evaluators = [silo for silo in opened.cohort if silo in self.connected]
+        for task_id, (owner, update) in updates.items():
+            self.link.offer(update)
+            for silo in evaluators:
+                if silo != owner:
+                    self.link.assign(
+                        silo, Task(task_id, TaskKind.EVALUATE, opened.task.round, update.manifest, opened.task.side)
+                    )
+                    awaited.add((silo, task_id))
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        while awaited:
+            event = self._next(deadline)
+            match event:
+                case None:
+                    break
+                case Evaluated(silo, evaluation) if (silo, evaluation.task) in awaited:
+                    awaited.discard((silo, evaluation.task))
+                    found[updates[evaluation.task][0]].append(evaluation)
+                case TaskFailed(silo, task, _, _):
+                    awaited.discard((silo, task))
+                case _:
+                    self._take(opened, event, barrier=False)
+        for silo, task_id in awaited:
+            self.link.dismiss(silo, task_id, "late")
+        for _, update in updates.values():
+            self.link.withdraw(update.manifest.digest)
+        if updates and not any(found.values()) and len(evaluators) > 1:
+            raise AnchorageError(
+                EVALUATION_MISSING, f"round {opened.task.round}: none of {', '.join(evaluators)} scored an update"
+            )
+        return found
+
+    def _aggregate(
+        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> tuple[ModelBytes | None, Mapping[str, float]]:
+        """Return the weighted mean of the whole updates, None where there is none, and the normalised weights.
+
+        An update that is not finite, or whose weight is not a finite number from 0 up, is taken out and named; the rest is weighed again.
+        """
+        self.observer.step("aggregate")
+        while silos := opened.arrived():
+            weights = self._weights(opened, evaluations)
+            if weights is None:
+                continue
+            total = math.fsum(weights.values())
+            normalised = {silo: w / total for silo, w in weights.items()}
+            try:
+                mean = weighted_mean([opened.updates[s] for s in silos], [weights[s] for s in silos], self.learner.up)
+            except NonFiniteUpdate as found:
+                message = f"tensor {found.tensor} is not finite"
+                self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)
+                self._require_quorum(opened)
+                continue
+            return mean, normalised
+        return None, {}
+
+    def _weights(
+        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float] | None:
+        """Weigh the whole updates; None after a silo with a bad weight was taken out. All zero means uniform (METHODS.md section 1, rule 2)."""
+        silos = opened.arrived()
+        weights = self.weigher.weigh(
+            {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}
+        )
+        for silo in silos:
+            if not (math.isfinite(weights[silo]) and weights[silo] >= 0):
+                self._fail(opened, silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weights[silo]}")
+                self._require_quorum(opened)
+                return None
+        if not any(weights[silo] > 0 for silo in silos):
+            return dict.fromkeys(silos, 1.0)
+        return {silo: weights[silo] for silo in silos}

@@ -1,0 +1,26 @@
+"""The network that is trained."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from anchorage.spec.base import Document
+
+RelativePath = Annotated[
+    str, StringConstraints(strict=True, min_length=1, max_length=1024, pattern=r"^[^/\x00][^\x00]*$")
+]
+"""A path below the data root: it does not start with a slash."""
+
+
+class ModelSpec(Document):
+    """A network and the images it takes (METHODS.md section 5.1)."""
+
+    name: Literal["SmallCnn", "ResNet18", "ResNet18ImageNet", "WideResNet28x2"] = Field(
+        description="Architecture: ResNet18 has the 3×3 stem for small images, ResNet18ImageNet the 7×7 stem."
+    )
+    num_classes: Annotated[int, Field(ge=2, le=10_000)] = Field(description="Width of the classifier.")
+    image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
+    channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
+    initial: RelativePath | None = Field(
+        None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
+    )

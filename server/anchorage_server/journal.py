@@ -1,0 +1,188 @@
+"""The journal: one line per committed round, each with a schema version and a checksum."""
+
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.storage import JOURNAL_DAMAGED
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage_server.durable import storage_errors, write_all
+
+SCHEMA_VERSION = 1
+_CHECKSUM_HEX = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """Where a silo's part of the asynchronous community lies: the spool file's number, and the weight it counts with."""
+
+    slot: int
+    weight: float
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One line: a committed round, and the contributions that it replaced."""
+
+    record: RoundRecord
+    contributions: Mapping[str, Contribution] = field(default_factory=dict)
+
+
+def record_to_json(record: RoundRecord) -> dict[str, Any]:
+    """Return a record as JSON values with camelCase names; a number that is not finite becomes null."""
+    return {
+        "round": record.round,
+        "digest": record.digest,
+        "time": record.time,
+        "metrics": _finite(record.metrics),
+        "silos": [
+            {
+                "name": silo.name,
+                "state": silo.state,
+                "weight": silo.weight,
+                "samples": {name: int(count) for name, count in silo.samples.items()},
+                "metrics": _finite(silo.metrics),
+                "code": silo.code,
+                "message": silo.message,
+            }
+            for silo in record.silos
+        ],
+        "seconds": _finite(record.seconds),
+        "bytesUp": record.bytes_up,
+        "bytesDown": record.bytes_down,
+    }
+
+
+def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
+    """Read what `record_to_json` wrote; null becomes NaN.
+
+    Raises
+    ------
+    KeyError, TypeError
+        The values are not of a record.
+    """
+    return RoundRecord(
+        round=values["round"],
+        digest=values["digest"],
+        time=values["time"],
+        metrics=_numbers(values["metrics"]),
+        silos=tuple(SiloRecord(**{**silo, "metrics": _numbers(silo["metrics"])}) for silo in values["silos"]),
+        seconds=_numbers(values["seconds"]),
+        bytes_up=values["bytesUp"],
+        bytes_down=values["bytesDown"],
+    )
+
+
+def _finite(numbers: Mapping[str, float]) -> dict[str, float | None]:
+    return {name: float(number) if math.isfinite(number) else None for name, number in numbers.items()}
+
+
+def _numbers(values: Mapping[str, float | None]) -> dict[str, float]:
+    return {name: math.nan if number is None else number for name, number in values.items()}
+
+
+def _to_line(entry: Entry) -> bytes:
+    values = {"schemaVersion": SCHEMA_VERSION, **record_to_json(entry.record)}
+    values["contributions"] = {silo: {"slot": c.slot, "weight": c.weight} for silo, c in entry.contributions.items()}
+    body = json.dumps(values, separators=(",", ":"), allow_nan=False).encode()
+    return body[:-1] + b',"checksum":"' + _checksum(body) + b'"}\n'
+
+
+def _body(line: bytes) -> bytes | None:
+    """Return the part of a line that its checksum is over; None where the line is not as it was written."""
+    tail = len(b',"checksum":""}\n') + _CHECKSUM_HEX
+    body = line[:-tail] + b"}"
+    return body if line.endswith(b'"}\n') and line[-3 - _CHECKSUM_HEX : -3] == _checksum(body) else None
+
+
+def _from_body(body: bytes) -> Entry:
+    """Read a line's body.
+
+    Raises
+    ------
+    ValueError
+        It is of another schema.
+    """
+    values = json.loads(body)
+    if values["schemaVersion"] != SCHEMA_VERSION:
+        raise ValueError(f"schema version {values['schemaVersion']}, this server reads {SCHEMA_VERSION}")
+    contributions = {silo: Contribution(**c) for silo, c in values["contributions"].items()}
+    return Entry(record_from_json(values), contributions)
+
+
+def _checksum(body: bytes) -> bytes:
+    return blake3(body).hexdigest()[:_CHECKSUM_HEX].encode()
+
+
+class Journal:
+    """``journal.jsonl``: read once when it is opened, then only appended to.
+
+    Parameters
+    ----------
+    path : Path
+        The file; made when missing. A torn last line, which a crash can leave, is cut off.
+
+    Raises
+    ------
+    AnchorageError
+        A line before the last is damaged or the rounds do not ascend by one; the file cannot be read or written.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self.entries: list[Entry] = []
+        with storage_errors("open the journal", path):
+            self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+            self._length = self._read(path.read_bytes())
+            os.ftruncate(self._handle, self._length)
+
+    def _read(self, content: bytes) -> int:
+        """Read every entry and return the length in bytes of what is sound."""
+        length = 0
+        lines = content.splitlines(keepends=True)
+        for number, line in enumerate(lines, 1):
+            body = _body(line)
+            if body is None and number == len(lines):
+                break
+            try:
+                if body is None:
+                    raise ValueError("the checksum does not fit")
+                entry = _from_body(body)
+            except (ValueError, KeyError, TypeError) as error:
+                raise AnchorageError(JOURNAL_DAMAGED, f"{self._path} line {number}: {error}") from error
+            if entry.record.round != len(self.entries):
+                message = f"{self._path} line {number} is of round {entry.record.round}, expected {len(self.entries)}"
+                raise AnchorageError(JOURNAL_DAMAGED, message)
+            self.entries.append(entry)
+            length += len(line)
+        return length
+
+    def append(self, entry: Entry) -> None:
+        """Add one line and wait until it is on disk.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable; the journal is then as before.
+        """
+        line = _to_line(entry)
+        with storage_errors(f"write the journal line of round {entry.record.round}", self._path):
+            try:
+                write_all(self._handle, [line])
+                os.fsync(self._handle)
+            except OSError:
+                os.ftruncate(self._handle, self._length)
+                raise
+        self._length += len(line)
+        self.entries.append(entry)
+
+    def close(self) -> None:
+        """Let go of the file."""
+        os.close(self._handle)

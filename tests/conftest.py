@@ -1,0 +1,71 @@
+"""Fixtures for every tier."""
+
+import json
+import math
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+class KnownAnswers:
+    """The methods' known answers, read from the file named by ANCHORAGE_KNOWN_ANSWERS (default: the repository's copy)."""
+
+    def __init__(self, path: Path) -> None:
+        self.cases: Mapping[str, Any] = json.loads(path.read_text())
+
+    def inputs(self, name: str) -> Any:
+        """Return a case's inputs, with the explicit inputs and implicit constants of `_meta` merged in."""
+        meta = self.cases["_meta"]
+        extra = {**meta["implicit_constants"].get(name, {}), **meta["explicit_inputs"].get(name, {})}
+        return {**self.cases[name]["inputs"], **extra}
+
+    def expected(self, name: str) -> Any:
+        """Return a case's expected outputs."""
+        return self.cases[name]["expected"]
+
+    def check(self, name: str, computed: Any, *, absolute: float = 1e-10, relative: float = 0.0) -> None:
+        """Compare every leaf of a case's expected outputs with what was computed; a missing or extra key fails."""
+        differences = list(_differences(name, self.expected(name), computed, absolute, relative))
+        assert not differences, "\n".join(differences)
+
+
+def _differences(path: str, expected: Any, computed: Any, absolute: float, relative: float) -> Iterator[str]:
+    if isinstance(expected, Mapping):
+        if not isinstance(computed, Mapping) or set(expected) != set(map(str, computed)):
+            yield f"{path}: expected the keys {sorted(expected)}, computed {computed!r}"
+            return
+        by_text = {str(key): value for key, value in computed.items()}
+        for key, value in expected.items():
+            yield from _differences(f"{path}.{key}", value, by_text[key], absolute, relative)
+    elif isinstance(expected, list):
+        items = computed.tolist() if hasattr(computed, "tolist") else computed
+        if not isinstance(items, (list, tuple)) or len(items) != len(expected):
+            yield f"{path}: expected {expected!r}, computed {items!r}"
+            return
+        for index, value in enumerate(expected):
+            yield from _differences(f"{path}[{index}]", value, items[index], absolute, relative)
+    elif isinstance(expected, bool) or expected is None or isinstance(expected, str):
+        item = computed.item() if hasattr(computed, "item") else computed
+        if item != expected or type(item) is not type(expected):
+            yield f"{path}: expected {expected!r}, computed {item!r}"
+    elif not math.isclose(float(computed), float(expected), rel_tol=relative, abs_tol=absolute):
+        yield f"{path}: expected {expected!r}, computed {computed!r}"
+
+
+@pytest.fixture(scope="session")
+def known() -> KnownAnswers:
+    """Give the known answers."""
+    default = Path(__file__).with_name("known_answers.json")
+    return KnownAnswers(Path(os.environ.get("ANCHORAGE_KNOWN_ANSWERS") or default))
+
+
+@pytest.fixture(scope="session")
+def real_images() -> Path:
+    """Give the folder of real images, or skip."""
+    folder = Path(os.environ.get("ANCHORAGE_DATA") or Path(__file__).parents[2] / "shared" / "data")
+    if not folder.is_dir():
+        pytest.skip("no real images: set ANCHORAGE_DATA to the folder that holds isic18/ and cifar10/")
+    return folder

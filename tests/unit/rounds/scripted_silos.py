@@ -1,0 +1,280 @@
+"""A scripted link, a fake clock and plain learners, so that every timing rule of the engine runs in fake time."""
+
+import heapq
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Any
+
+import numpy as np
+from anchorage.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Evaluated,
+    Evaluation,
+    Event,
+    Joined,
+    Profile,
+    Report,
+    SideChannel,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.rounds import ENGINES, RoundSettings
+from anchorage.rounds.engine import Engine
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.simulation.store import MemoryStore
+from anchorage.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+LAYOUT = Layout.of([("w", "F32", (4,)), ("steps", "I64", ())])
+
+
+def model_of(value: float, steps: int = 0) -> ModelBytes:
+    """A model whose four weights are `value`."""
+    return ModelBytes.from_arrays(LAYOUT, {"w": np.full(4, value, np.float32), "steps": np.array(steps)})
+
+
+def value_of(model: ModelBytes) -> float:
+    """The first weight of a model."""
+    return float(model.arrays()["w"][0])
+
+
+class FakeClock:
+    """Time that only the scripted link moves."""
+
+    def __init__(self) -> None:
+        self.seconds = 0.0
+
+    def now(self) -> float:
+        return self.seconds
+
+
+@dataclass
+class ScriptedSilo:
+    """How a silo behaves: every update is the received model plus `adds`."""
+
+    name: str
+    adds: float = 1.0
+    samples: int = 100
+    joins_at: float = 0.0
+    train_seconds: float = 1.0
+    upload_seconds: float = 1.0
+    answers: bool = True
+    inactive: bool = False
+    fails: str = ""
+    layout: Layout = LAYOUT
+    side: SideChannel = field(default_factory=dict)
+    scores: tuple[int, int] = (1, 2)
+    repeats: int = 1
+    uploads: int = 0
+    trained: list[str] = field(default_factory=list)
+
+    def update_for(self, model: ModelBytes) -> ModelBytes:
+        if self.layout is not LAYOUT:
+            return ModelBytes(self.layout, [bytes(self.layout.nbytes)])
+        return model_of(value_of(model) + self.adds, steps=7)
+
+
+class ScriptedLink:
+    """`SiloLink` whose silos follow a script in fake time."""
+
+    def __init__(self, clock: FakeClock, silos: Sequence[ScriptedSilo]) -> None:
+        self.clock = clock
+        self.silos = {s.name: s for s in silos}
+        self.heap: list[tuple[float, int, Event]] = []
+        self.order = count()
+        self.offered: dict[str, ChunkSource] = {}
+        self.updates: dict[tuple[str, str], ModelBytes] = {}
+        self.permits: list[tuple[float, str]] = []
+        self.dismissals: list[tuple[str, str, str]] = []
+        self.evaluated: list[tuple[str, str]] = []
+        self.finished = ""
+        self.bytes = [0, 0]
+        for silo in silos:
+            self.at(silo.joins_at, Joined(silo.name, Profile("All", silo.samples, "test")))
+
+    def at(self, time: float, event: Event) -> None:
+        heapq.heappush(self.heap, (time, next(self.order), event))
+
+    def offer(self, model: ChunkSource) -> None:
+        self.offered[model.manifest.digest] = model
+
+    def withdraw(self, digest: str) -> None:
+        del self.offered[digest]
+
+    def assign(self, silo: str, task: Task) -> None:
+        script = self.silos.get(silo)
+        now = self.clock.now()
+        if script is None or not script.answers:
+            return
+        model = self.offered[task.model.digest]
+        self.bytes[1] += task.model.nbytes
+        start = max(now, script.joins_at)
+        if task.kind is TaskKind.EVALUATE:
+            self.evaluated.append((silo, task.id))
+            self.at(start + 1.0, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
+            return
+        script.trained.append(task.id)
+        done = start + script.train_seconds
+        if script.fails:
+            self.at(done, TaskFailed(silo, task.id, script.fails, "as scripted"))
+            return
+        assert isinstance(model, ModelBytes)
+        update = None if script.inactive else script.update_for(model)
+        if update is not None:
+            self.updates[silo, task.id] = update
+        announcement = Announcement(
+            task.id, {"train": script.samples}, script.side, {"loss": 0.5}, update.manifest if update else None
+        )
+        for _ in range(script.repeats):
+            self.at(done, Announced(silo, announcement))
+
+    def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
+        self.permits.append((self.clock.now(), silo))
+        update = self.updates[silo, task]
+        for index in sink.missing():
+            sink.write(index, update.chunk(index))
+        self.silos[silo].uploads += 1
+        self.bytes[0] += update.manifest.nbytes
+        self.at(self.clock.now() + self.silos[silo].upload_seconds, Arrived(silo, task))
+
+    def dismiss(self, silo: str, task: str, why: str) -> None:
+        self.dismissals.append((silo, task, why))
+
+    def finish(self, why: str) -> None:
+        self.finished = why
+
+    def traffic(self) -> tuple[int, int]:
+        return self.bytes[0], self.bytes[1]
+
+    def next_event(self, until: float | None) -> Event | None:
+        if self.heap and (until is None or self.heap[0][0] <= until):
+            time, _, event = heapq.heappop(self.heap)
+            self.clock.seconds = max(self.clock.seconds, time)
+            return event
+        assert until is not None, "the engine would wait for ever"
+        self.clock.seconds = max(self.clock.seconds, until)
+        return None
+
+
+class PlainLearner:
+    """`ServerLearner` whose server training adds `adds` to every weight."""
+
+    down = LAYOUT
+    up = LAYOUT
+
+    def __init__(self, adds: float = 0.0) -> None:
+        self.adds = adds
+
+    def initialise(self) -> ModelBytes:
+        return model_of(0.0)
+
+    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+        return {}
+
+    def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
+        return (model_of(value_of(model) + self.adds, 7), {"server_loss": 1.0}) if self.adds else (model, {})
+
+    def evaluate(self, model: ModelBytes, round_number: int) -> Report:
+        return Report({"accuracy": value_of(model)})
+
+
+class Recorder:
+    """`Observer` that writes down what it hears."""
+
+    def __init__(self) -> None:
+        self.waits: list[tuple[str, str]] = []
+        self.records: list[RoundRecord] = []
+        self.models: list[ModelBytes] = []
+        self.reports: list[Report | None] = []
+        self.changes: list[tuple[str, str]] = []
+        self.end: tuple[str, str] | None = None
+        self.steps: list[str] = []
+
+    def silo_joined(self, silo: str, profile: Profile) -> None:
+        self.changes.append((silo, "joined"))
+
+    def silo_left(self, silo: str, reason: str) -> None:
+        self.changes.append((silo, "left"))
+
+    def silo_changed(
+        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
+    ) -> None:
+        self.changes.append((silo, state))
+
+    def waiting(self, reason: str, message: str) -> None:
+        self.waits.append((reason, message))
+
+    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
+        self.steps.append(f"round {round_number}: {','.join(silos)}")
+
+    def step(self, name: str) -> None:
+        self.steps.append(name)
+
+    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+        self.records.append(record)
+        self.models.append(model)
+        self.reports.append(report)
+
+    def ended(self, code: str, message: str) -> None:
+        self.end = (code, message)
+
+
+@dataclass
+class CountWeigher:
+    """Weight = training samples, with any of the two waits."""
+
+    barrier: bool = False
+    evaluated: bool = False
+    overrides: dict[str, float] = field(default_factory=dict)
+
+    def weigh(
+        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float]:
+        if self.evaluated:
+            return {s: sum(float(e.confusion[0]) for e in evaluations[s]) for s in announcements}
+        return {s: self.overrides.get(s, float(a.samples["train"])) for s, a in announcements.items()}
+
+
+@dataclass
+class Scene:
+    """Everything around one engine."""
+
+    engine: Engine
+    link: ScriptedLink
+    store: MemoryStore
+    clock: FakeClock
+    seen: Recorder
+
+
+def set_scene(
+    *silos: ScriptedSilo,
+    mode: str = "Synchronous",
+    learner: Any = None,
+    weigher: Any = None,
+    store: MemoryStore | None = None,
+    **settings: Any,
+) -> Scene:
+    """Put an engine among scripted silos."""
+    clock, seen, store = FakeClock(), Recorder(), store or MemoryStore()
+    link = ScriptedLink(clock, silos)
+    plain = {
+        "rounds": 1,
+        "seed": 1,
+        "silos": tuple(s.name for s in silos),
+        "round_deadline_seconds": 100.0,
+    } | settings
+    engine = ENGINES[mode](
+        link=link,
+        store=store,
+        clock=clock,
+        learner=learner or PlainLearner(),
+        weigher=weigher or CountWeigher(),
+        settings=RoundSettings(**plain),
+        observer=seen,
+    )
+    return Scene(engine, link, store, clock, seen)

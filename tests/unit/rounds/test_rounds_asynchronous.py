@@ -1,0 +1,104 @@
+"""The asynchronous engine in fake time."""
+
+
+import pytest
+from anchorage.errors import AnchorageError
+from anchorage.messages import Left, StopRequested
+from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
+
+
+def test_each_update_is_a_commit_and_fast_silos_commit_more():
+    s = set_scene(
+        ScriptedSilo("fast", train_seconds=1.0), ScriptedSilo("slow", train_seconds=5.0), mode="Asynchronous", rounds=6
+    )
+    record = s.engine.run()
+    assert record.round == 6
+    names = [r.silos[0].name for r in s.store.history()[1:]]
+    assert names.count("fast") > names.count("slow") >= 1
+
+
+def test_community_replaces_the_silos_last_contribution():
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0, samples=1, train_seconds=1.0),
+        ScriptedSilo("b", adds=4.0, samples=3, train_seconds=2.5),
+        mode="Asynchronous",
+        rounds=3,
+    )
+    s.engine.run()
+    # a commits 1 (alone: 1), b commits 0 + 4 (1 + 3*4) / 4 = 3.25, a trained on 1 meanwhile and commits 2: (2 + 12) / 4
+    assert [value_of(m) for m in s.seen.models] == pytest.approx([0.0, 1.0, 3.25, 3.5])
+
+
+def test_resume_rebuilds_the_community():
+    silos = lambda: (ScriptedSilo("a", adds=1.0, samples=1), ScriptedSilo("b", adds=4.0, samples=3, train_seconds=2.5))
+    s = set_scene(*silos(), mode="Asynchronous", rounds=9)
+    s.link.at(4.7, StopRequested("test"))
+    with pytest.raises(AnchorageError):
+        s.engine.run()
+    committed = s.store.latest().record.round
+    assert committed == 2
+    again = set_scene(*silos(), mode="Asynchronous", rounds=3, store=s.store)
+    again.engine.run()
+    # a trains on 3.25 and contributes 4.25 beside b's stored 4
+    assert value_of(again.seen.models[-1]) == pytest.approx((4.25 + 3 * 4) / 4)
+
+
+def test_scores_by_the_other_silos_weigh_the_commit():
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0, scores=(1, 10)),
+        ScriptedSilo("b", adds=4.0, scores=(3, 10), train_seconds=1.5),
+        mode="Asynchronous",
+        rounds=2,
+        weigher=CountWeigher(evaluated=True),
+    )
+    s.engine.run()
+    assert [r.silos[0].weight for r in s.store.history()[1:]] == [3.0, 1.0]
+    assert value_of(s.seen.models[-1]) == pytest.approx((3 * 1 + 1 * 4) / 4)
+    assert s.link.offered.keys() <= {o.task.model.digest for o in s.engine._open.values()}
+
+
+def test_an_evaluator_that_leaves_is_not_waited_for():
+    s = set_scene(
+        ScriptedSilo("a"),
+        ScriptedSilo("b", answers=False),
+        mode="Asynchronous",
+        rounds=1,
+        weigher=CountWeigher(evaluated=True),
+    )
+    s.link.at(5.0, Left("b", "test"))
+    s.engine.run()
+    assert s.clock.now() == 5.0
+
+
+def test_a_failing_silo_rests_until_the_community_moves():
+    s = set_scene(
+        ScriptedSilo("a", train_seconds=3.0),
+        ScriptedSilo("b", fails="ANC-1301", train_seconds=0.1),
+        mode="Asynchronous",
+        rounds=3,
+    )
+    s.engine.run()
+    assert len(s.link.silos["b"].trained) <= 4
+    assert {r.silos[0].name for r in s.store.history()[1:]} == {"a"}
+
+
+def test_nan_update_is_not_committed():
+    s = set_scene(
+        ScriptedSilo("a", train_seconds=3.0), ScriptedSilo("b", adds=float("nan")), mode="Asynchronous", rounds=2
+    )
+    s.engine.run()
+    assert ("b", "Failed") in s.seen.changes
+    assert value_of(s.seen.models[-1]) == 2.0
+
+
+def test_silence_ends_the_run_at_its_deadline():
+    s = set_scene(ScriptedSilo("a", answers=False), mode="Asynchronous", rounds=1)
+    with pytest.raises(AnchorageError, match="a holds 1.train") as caught:
+        s.engine.run()
+    assert caught.value.code == "ANC-3002" and s.clock.now() == 100.0
+
+
+def test_too_few_silos_wait_for_quorum():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", joins_at=40.0), mode="Asynchronous", rounds=2, min_silos=2)
+    s.engine.run()
+    assert s.seen.waits[0][0] == "QuorumLost" and s.seen.waits[-1][0] == ""

@@ -1,0 +1,233 @@
+"""The synchronous engine in fake time."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from anchorage.errors import AnchorageError
+from anchorage.messages import StopRequested
+from anchorage.tensors.layout import Layout
+from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, set_scene, value_of
+
+
+def states(scene: Any, round_number: int = 1) -> dict[str, str]:
+    return {s.name: s.state for s in scene.store.history()[round_number].silos}
+
+
+def test_rounds_are_weighted_means_of_what_came():
+    s = set_scene(ScriptedSilo("a", adds=1.0, samples=100), ScriptedSilo("b", adds=2.0, samples=300), rounds=3)
+    record = s.engine.run()
+    assert record.round == 3
+    assert value_of(s.seen.models[-1]) == pytest.approx(3 * 1.75)
+    assert [r.round for r in s.store.history()] == [0, 1, 2, 3]
+    assert {p.name: p.weight for p in record.silos} == {"a": 0.25, "b": 0.75}
+    assert (record.bytes_up, record.bytes_down) == (2 * 24, 2 * 24)
+    assert s.link.finished and s.seen.end[0] == ""
+    assert int(s.seen.models[-1].arrays()["steps"]) == 7
+
+
+def test_the_model_does_not_depend_on_who_comes_first():
+    def digest(first, second):
+        s = set_scene(
+            ScriptedSilo("a", adds=0.1, train_seconds=first, joins_at=first),
+            ScriptedSilo("b", adds=0.7, train_seconds=second, joins_at=second),
+            ScriptedSilo("c", adds=1.3, samples=33),
+            rounds=2,
+        )
+        return s.engine.run().digest
+
+    assert digest(1.0, 9.0) == digest(9.0, 1.0)
+
+
+def test_deadline_leaves_out_the_silent_silo():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", answers=False), min_silos=1)
+    s.engine.run()
+    assert states(s) == {"a": "Counted", "b": "Late"}
+    assert s.clock.now() == 100.0
+    assert s.store.history()[1].silos[1].code == "ANC-3006"
+
+
+def test_absent_silo_is_waited_for_once_and_taken_back():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", joins_at=101.5), rounds=3, min_silos=1)
+    s.engine.run()
+    assert states(s, 1) == {"a": "Counted", "b": "Absent"}
+    assert states(s, 2) == {"a": "Counted"}
+    assert states(s, 3) == {"a": "Counted", "b": "Counted"}
+
+
+def test_too_few_silos_to_begin_waits_says_so_and_ends():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", joins_at=500.0), min_silos=2)
+    with pytest.raises(AnchorageError, match=r"1 silos connected, 2 needed .*missing: b") as caught:
+        s.engine.run()
+    assert caught.value.code == "ANC-3001"
+    assert s.clock.now() == 100.0
+    assert s.seen.waits[-1][0] == "QuorumLost"
+    assert s.seen.end[0] == "ANC-3001"
+
+
+def test_quorum_lost_in_a_round_names_the_silos():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", fails="ANC-1301"), ScriptedSilo("c", answers=False), min_silos=2)
+    with pytest.raises(AnchorageError, match="b ANC-1301 as scripted; c ANC-3006"):
+        s.engine.run()
+    assert [r.round for r in s.store.history()] == [0]
+
+
+def test_failed_silo_is_named_and_the_round_goes_on():
+    s = set_scene(ScriptedSilo("a", adds=4.0), ScriptedSilo("b", fails="ANC-1301"))
+    s.engine.run()
+    assert states(s) == {"a": "Counted", "b": "Failed"}
+    assert value_of(s.seen.models[-1]) == 4.0
+
+
+def test_nan_update_does_not_count():
+    s = set_scene(ScriptedSilo("a", adds=2.0), ScriptedSilo("b", adds=float("nan")))
+    s.engine.run()
+    part = s.store.history()[1].silos[1]
+    assert (part.state, part.code) == ("Failed", "ANC-3004") and "'w'" in part.message.replace("tensor w", "'w'")
+    assert value_of(s.seen.models[-1]) == 2.0
+
+
+def test_wrong_layout_is_refused_before_its_bytes_come():
+    s = set_scene(ScriptedSilo("a", adds=2.0), ScriptedSilo("b", layout=Layout.of([("x", "F32", (4,))])))
+    s.engine.run()
+    assert states(s) == {"a": "Counted", "b": "Failed"}
+    assert s.link.silos["b"].uploads == 0
+
+
+@pytest.mark.parametrize("weight", [-1.0, float("nan"), float("inf")])
+def test_bad_weight_takes_the_silo_out(weight):
+    s = set_scene(ScriptedSilo("a", adds=2.0), ScriptedSilo("b"), weigher=CountWeigher(overrides={"b": weight}))
+    s.engine.run()
+    assert s.store.history()[1].silos[1].code == "ANC-3005"
+
+
+def test_all_weights_zero_means_uniform():
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0), ScriptedSilo("b", adds=3.0), weigher=CountWeigher(overrides={"a": 0.0, "b": 0.0})
+    )
+    s.engine.run()
+    assert value_of(s.seen.models[-1]) == 2.0
+
+
+def test_inactive_silos_leave_the_model_and_the_server_still_trains():
+    s = set_scene(
+        ScriptedSilo("a", inactive=True),
+        ScriptedSilo("b", inactive=True),
+        min_silos=2,
+        learner=PlainLearner(adds=0.5),
+        rounds=2,
+    )
+    record = s.engine.run()
+    assert value_of(s.seen.models[-1]) == 1.0
+    assert record.metrics["server_loss"] == 1.0
+    assert states(s) == {"a": "Inactive", "b": "Inactive"}
+
+
+def test_one_inactive_silo_is_in_neither_sum():
+    s = set_scene(
+        ScriptedSilo("a", samples=100, adds=1.0),
+        ScriptedSilo("b", samples=200, inactive=True),
+        ScriptedSilo("c", samples=300, adds=5.0),
+    )
+    s.engine.run()
+    assert value_of(s.seen.models[-1]) == 4.0
+
+
+def test_barrier_holds_uploads_until_all_announced():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", train_seconds=7.0), weigher=CountWeigher(barrier=True))
+    s.engine.run()
+    assert s.link.permits == [(7.0, "a"), (7.0, "b")]
+
+
+def test_barrier_opens_at_the_deadline_for_those_who_announced():
+    s = set_scene(
+        ScriptedSilo("a", upload_seconds=20.0), ScriptedSilo("b", answers=False), weigher=CountWeigher(barrier=True)
+    )
+    s.engine.run()
+    assert s.link.permits == [(100.0, "a")]
+    assert states(s) == {"a": "Counted", "b": "Late"} and s.clock.now() == 120.0
+
+
+def test_weight_zero_behind_a_barrier_need_not_upload():
+    s = set_scene(
+        ScriptedSilo("a", adds=3.0), ScriptedSilo("b"), weigher=CountWeigher(barrier=True, overrides={"b": 0.0})
+    )
+    s.engine.run()
+    assert s.link.silos["b"].uploads == 0 and states(s)["b"] == "Counted"
+    assert value_of(s.seen.models[-1]) == 3.0
+
+
+def test_every_update_is_scored_by_every_other_silo():
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0, scores=(1, 10)),
+        ScriptedSilo("b", adds=2.0, scores=(2, 10)),
+        ScriptedSilo("c", adds=4.0, scores=(3, 10)),
+        weigher=CountWeigher(evaluated=True),
+    )
+    record = s.engine.run()
+    assert sorted(silo for silo, _ in s.link.evaluated) == ["a", "a", "b", "b", "c", "c"]
+    assert {p.name: p.weight for p in record.silos} == pytest.approx({"a": 5 / 12, "b": 4 / 12, "c": 3 / 12})
+    assert s.link.offered == {}
+
+
+def test_an_announcement_said_twice_counts_once():
+    s = set_scene(ScriptedSilo("a", adds=1.0, repeats=3), ScriptedSilo("b", adds=3.0), rounds=2)
+    s.engine.run()
+    assert value_of(s.seen.models[-1]) == 4.0
+
+
+def test_a_killed_server_reuses_whole_updates():
+    silos = lambda: (
+        ScriptedSilo("a", adds=0.3),
+        ScriptedSilo("b", adds=0.9),
+        ScriptedSilo("c", adds=1.7, train_seconds=50.0),
+    )
+    undisturbed = set_scene(*silos(), rounds=2).engine.run().digest
+    s = set_scene(*silos(), rounds=2)
+    s.link.at(30.0, StopRequested("test"))
+    with pytest.raises(AnchorageError) as caught:
+        s.engine.run()
+    assert caught.value.code == "ANC-3008"
+    again = set_scene(*silos(), rounds=2, store=s.store)
+    assert again.engine.run().digest == undisturbed
+    first_task = again.link.silos["c"].trained[0]
+    assert first_task not in again.link.silos["a"].trained and first_task not in again.link.silos["b"].trained
+
+
+def test_a_finished_run_only_says_so():
+    s = set_scene(ScriptedSilo("a"), rounds=2)
+    digest = s.engine.run().digest
+    again = set_scene(ScriptedSilo("a"), rounds=2, store=s.store)
+    assert again.engine.run().digest == digest
+    assert again.link.silos["a"].trained == [] and again.link.finished
+
+
+def test_the_run_ends_at_its_own_deadline():
+    s = set_scene(ScriptedSilo("a", train_seconds=10.0), rounds=50, active_deadline_seconds=35.0)
+    with pytest.raises(AnchorageError, match="activeDeadlineSeconds") as caught:
+        s.engine.run()
+    assert caught.value.code == "ANC-3002"
+    assert s.store.latest().record.round == 3
+
+
+def test_sampled_cohorts_follow_the_seed():
+    def cohorts(seed):
+        s = set_scene(*(ScriptedSilo(f"s{i}") for i in range(6)), rounds=4, silos_per_round=2, seed=seed)
+        s.engine.run()
+        return [tuple(p.name for p in r.silos) for r in s.store.history()[1:]]
+
+    assert cohorts(1) == cohorts(1) != cohorts(2)
+    assert all(len(c) == 2 for c in cohorts(1))
+
+
+def test_silo_without_samples_is_never_asked():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", samples=0), rounds=2)
+    s.engine.run()
+    assert s.link.silos["b"].trained == []
+
+
+def test_evaluation_is_due_every_so_many_rounds_and_at_the_end():
+    s = set_scene(ScriptedSilo("a"), rounds=5, evaluate_every=3)
+    s.engine.run()
+    assert [r is not None for r in s.seen.reports] == [True, False, False, True, False, True]
+    assert np.isclose(s.store.history()[5].metrics["accuracy"], 5.0)
