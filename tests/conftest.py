@@ -8,6 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
+
+settings.register_profile("anchorage", deadline=None)  # a busy machine is no failure
+settings.load_profile("anchorage")
 
 
 class KnownAnswers:

@@ -3,7 +3,7 @@
 import errno
 import fcntl
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -12,8 +12,6 @@ from anchorage.errors.storage import DISK_FULL, NOT_WRITABLE, STATE_IN_USE, STOR
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR}
-_BUFFERS_PER_CALL = 512
-"""Buffers that one ``writev`` takes (the limit of the system is 1024)."""
 
 
 @contextmanager
@@ -39,27 +37,9 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
         raise AnchorageError(kind, f"cannot {doing} in {path}: {error.strerror or error}") from error
 
 
-def write_all(handle: int, buffers: Sequence[bytes | memoryview]) -> None:
-    """Write buffers one behind the other at the handle's position, without joining them.
-
-    Raises
-    ------
-    OSError
-        Such as a full disk; some bytes may have been written.
-    """
-    rest = [memoryview(b).cast("B") for b in buffers if len(b)]
-    while rest:
-        written = os.writev(handle, rest[:_BUFFERS_PER_CALL])
-        while rest and written >= len(rest[0]):
-            written -= len(rest[0])
-            del rest[0]
-        if written:
-            rest[0] = rest[0][written:]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make the names in a folder durable."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
     finally:
@@ -102,7 +82,9 @@ class FolderLock:
             fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(self._handle)
-            raise AnchorageError(STATE_IN_USE, f"another server works on {folder}; stop it or use another folder") from None
+            raise AnchorageError(
+                STATE_IN_USE, f"another server works on {folder}; stop it or use another folder"
+            ) from None
 
     def release(self) -> None:
         """Let go of the folder."""

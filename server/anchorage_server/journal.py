@@ -1,5 +1,6 @@
 """The journal: one line per committed round, each with a schema version and a checksum."""
 
+import errno
 import json
 import math
 import os
@@ -13,7 +14,7 @@ from blake3 import blake3
 from anchorage.errors import AnchorageError
 from anchorage.errors.storage import JOURNAL_DAMAGED
 from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage_server.durable import storage_errors, write_all
+from anchorage_server.durable import storage_errors
 
 SCHEMA_VERSION = 1
 _CHECKSUM_HEX = 32
@@ -175,7 +176,8 @@ class Journal:
         line = _to_line(entry)
         with storage_errors(f"write the journal line of round {entry.record.round}", self._path):
             try:
-                write_all(self._handle, [line])
+                if os.write(self._handle, line) < len(line):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 os.fsync(self._handle)
             except OSError:
                 os.ftruncate(self._handle, self._length)

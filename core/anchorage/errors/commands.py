@@ -1,2 +1,74 @@
 """Failures of the command line and the local runner: 50xx."""
 
+from anchorage.errors.catalogue import failure
+
+WORKDIR_TAKEN = failure(
+    "ANC-5001",
+    "WorkdirTaken",
+    "The working folder holds another federation's run.",
+    "Name another folder with --workdir, or remove this one if its results are no longer needed.",
+    2,
+)
+WORKDIR_BUSY = failure(
+    "ANC-5002",
+    "WorkdirBusy",
+    "Another run works in this folder now.",
+    "Wait until it has ended or stop it; `fedctl status --watch` shows how far it is.",
+    2,
+)
+WORKDIR_UNUSABLE = failure(
+    "ANC-5003",
+    "WorkdirUnusable",
+    "A folder that the run needs cannot be made or written.",
+    "Check the path, its permissions and the free space, or name another folder.",
+    6,
+)
+NO_RUN_HERE = failure(
+    "ANC-5004",
+    "NoRunHere",
+    "The folder holds no run of a federation.",
+    "Name the folder of the run with --workdir; `fedctl run -f FILE` begins one in .anchorage/NAME.",
+    2,
+)
+PROCESS_DIED = failure(
+    "ANC-5005",
+    "ProcessDied",
+    "A process of the run ended without a reason of its own, again and again.",
+    "Read the log file that the message names; running the same command again resumes at the last committed round.",
+    70,
+)
+BAD_OVERRIDE = failure(
+    "ANC-5006",
+    "BadOverride",
+    "A --set option does not fit the federation's document.",
+    "Write --set path=value with a path such as spec.rounds or spec.method.pseudoLabels.threshold.",
+    2,
+)
+NO_MODEL_YET = failure(
+    "ANC-5007",
+    "NoModelYet",
+    "The run has not committed a model yet.",
+    "Wait for the first committed round; `fedctl status` shows it.",
+    2,
+)
+SILO_NOT_LOCAL = failure(
+    "ANC-5008",
+    "SiloNotLocal",
+    "A silo has no images on this machine, so that the local runner cannot start its agent.",
+    "Add spec.managed.data to the Silo's document, or leave the document out.",
+    2,
+)
+BAD_BENCHMARK = failure(
+    "ANC-5009",
+    "BadBenchmark",
+    "The benchmark cannot begin: its folder is in use or its options do not fit.",
+    "Name a folder that does not exist yet with --work.",
+    2,
+)
+STATUS_UNREACHABLE = failure(
+    "ANC-5010",
+    "StatusUnreachable",
+    "The server's status endpoint does not answer.",
+    "See whether the server process lives (its log is in logs/server.log); run the command again.",
+    4,
+)

@@ -100,9 +100,9 @@ DUPLICATE_FIELD = failure(
     "Remove one of the two.",
     2,
 )
-BAD_OVERRIDE = failure(
+OVERRIDE_REFUSED = failure(
     "ANC-1015",
-    "BadOverride",
+    "OverrideRefused",
     "An override is not of the form path=value, or its path does not exist.",
     "Write --set spec.rounds=5; lists take an index, as in --set spec.list.0=5.",
     2,
@@ -154,6 +154,13 @@ SELECTION_TOO_LARGE = failure(
     "SelectionTooLarge",
     "A round selects more silos than the federation has.",
     "Lower spec.protocol.silosPerRound to the number of silos at most, leave it out to select all, or add silos.",
+    2,
+)
+POOLS_DIFFER = failure(
+    "ANC-1108",
+    "PoolsDiffer",
+    "Sections that draw from the same images do not draw alike, so test images or anchors would be trained on.",
+    "Give testPercent, groupBy, anchors and partition the same values in all of them, and every silo its own part.",
     2,
 )
 UNKNOWN_METHOD = failure(
@@ -210,13 +217,6 @@ LABELS_MISSING = failure(
     "LabelsMissing",
     "The method learns from labels, and neither a silo nor the server has any.",
     "Set spec.labels: All or Partial at a silo that has labels, or choose a method with labels at the server, such as FedAnchor.",
-    2,
-)
-SILO_IDLE = failure(
-    "ANC-1118",
-    "SiloIdle",
-    "A silo's images are of no use to the method.",
-    "Set the silo's spec.labels to what it has, choose a method that learns from such images, or leave the silo out.",
     2,
 )
 TOO_FEW_SILOS = failure(

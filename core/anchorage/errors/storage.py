@@ -1,4 +1,4 @@
-"""Failures of checkpoints, journal and spool, and of the server process that keeps them: 31xx."""
+"""Failures of checkpoints, journal and spool, and of the memory that a model needs: 31xx."""
 
 from anchorage.errors.catalogue import failure
 
@@ -65,10 +65,10 @@ MODEL_TOO_LARGE = failure(
     "Give the server more memory (spec.server.resources) or train a smaller model.",
     6,
 )
-PORT_IN_USE = failure(
-    "ANC-3110",
-    "PortInUse",
-    "The server cannot listen on the address that it was given.",
-    "Stop the process that holds the port, or choose another one (0 takes any free port).",
-    4,
+TENSOR_FILE_UNUSABLE = failure(
+    "ANC-3120",
+    "TensorFileUnusable",
+    "A safetensors file is damaged or does not hold the tensors that are needed.",
+    "Copy or make the file again; see that it was written for the same model (spec.model).",
+    6,
 )

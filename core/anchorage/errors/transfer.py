@@ -2,6 +2,14 @@
 
 from anchorage.errors.catalogue import failure
 
+CHUNK_MISMATCH = failure(
+    "ANC-2101",
+    "ChunkMismatch",
+    "Bytes of a model arrived that are not the announced ones.",
+    "Nothing for one chunk: it is sent again. If it happens often, look for a proxy or a network card that changes data.",
+    4,
+)
+
 MALFORMED_MESSAGE = failure(
     "ANC-2150",
     "MalformedMessage",

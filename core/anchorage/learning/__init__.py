@@ -1,0 +1,82 @@
+"""Models, local objectives, pseudo-labellers, server training and metrics; everything that needs torch."""
+
+from pathlib import Path
+
+from anchorage.data import ImageSet
+from anchorage.learning.device import find_device
+from anchorage.learning.server_learner import TorchServerLearner
+from anchorage.learning.silo_learner import TorchSiloLearner
+from anchorage.messages import Report
+from anchorage.spec.method import ResolvedMethod
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+
+__all__ = [
+    "TorchServerLearner",
+    "TorchSiloLearner",
+    "build_server_learner",
+    "build_silo_learner",
+    "train_on_anchors_alone",
+]
+
+
+def build_server_learner(
+    *,
+    model: ModelSpec,
+    method: ResolvedMethod,
+    seed: int,
+    anchors: ImageSet | None,
+    test: ImageSet | None,
+    device: str = "cpu",
+    initial: Path | None = None,
+) -> TorchServerLearner:
+    """Return the server's learner; see `TorchServerLearner` for the parameters and the failures.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu``, ``cuda`` or ``auto``.
+    initial : Path, optional
+        Where ``model.initial`` lies.
+    """
+    return TorchServerLearner(model, method, seed, anchors, test, find_device(device), initial)
+
+
+def build_silo_learner(
+    *, run: RunDescription, silo: str, labels: str, images: ImageSet, state: Path, device: str
+) -> TorchSiloLearner:
+    """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu``, ``cuda`` or ``auto``.
+    """
+    return TorchSiloLearner(run, silo, labels, images, state, find_device(device))
+
+
+def train_on_anchors_alone(
+    *,
+    model: ModelSpec,
+    method: ResolvedMethod,
+    seed: int,
+    anchors: ImageSet,
+    test: ImageSet,
+    rounds: int,
+    device: str = "cpu",
+    initial: Path | None = None,
+) -> Report:
+    """Return the report of the same model, seed and server training without any silo, after the same number of rounds.
+
+    Raises
+    ------
+    AnchorageError
+        The method does not train at the server, so there is nothing to compare with.
+    """
+    learner = build_server_learner(
+        model=model, method=method, seed=seed, anchors=anchors, test=test, device=device, initial=initial
+    )
+    weights = learner.initialise()
+    for round_number in range(1, rounds + 1):
+        weights, _ = learner.train(weights, round_number)
+    return learner.evaluate(weights, rounds)

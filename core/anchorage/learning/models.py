@@ -5,9 +5,11 @@ from typing import Literal
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
+from torch.nn import functional
 
 from anchorage.randomness import generator
+from anchorage.spec.method import ResolvedMethod
+from anchorage.spec.model import ModelSpec
 
 ANCHOR_WIDTH = 128
 """Width of the anchor head's output (METHODS.md 6.8)."""
@@ -34,8 +36,8 @@ class SmallCnn(nn.Module):
         """Map images float [n, channels, H, W] to embeddings [n, 128], not negative."""
         for index, (convolution, norm) in enumerate(zip(self.convolutions, self.norms, strict=True)):
             if index >= 2:  # the last two see half and a quarter of the image
-                x = F.max_pool2d(x, 2)
-            x = F.relu(norm(convolution(x)))
+                x = functional.max_pool2d(x, 2)
+            x = functional.relu(norm(convolution(x)))
         return x.mean((2, 3))
 
 
@@ -54,8 +56,8 @@ class BasicBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [n, before, H, W] to [n, after, H/stride, W/stride]."""
-        y = F.relu(self.bn1(self.conv1(x)))
-        return F.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
+        y = functional.relu(self.bn1(self.conv1(x)))
+        return functional.relu(self.bn2(self.conv2(y)) + self.shortcut(x))
 
 
 class ResNet18(nn.Module):
@@ -75,16 +77,27 @@ class ResNet18(nn.Module):
         super().__init__()
         self.large = large
         self.reduction = 32 if large else 8
-        self.stem = nn.Conv2d(channels, 64, 7, 2, 3, bias=False) if large else nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+        self.stem = (
+            nn.Conv2d(channels, 64, 7, 2, 3, bias=False) if large else nn.Conv2d(channels, 64, 3, 1, 1, bias=False)
+        )
         self.stem_norm = nn.BatchNorm2d(64)
-        plan = [(64, 64, 1), (64, 64, 1), (64, 128, 2), (128, 128, 1), (128, 256, 2), (256, 256, 1), (256, 512, 2), (512, 512, 1)]
+        plan = [
+            (64, 64, 1),
+            (64, 64, 1),
+            (64, 128, 2),
+            (128, 128, 1),
+            (128, 256, 2),
+            (256, 256, 1),
+            (256, 512, 2),
+            (512, 512, 1),
+        ]
         self.blocks = nn.Sequential(*(BasicBlock(*p) for p in plan))
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, H, W] to embeddings [n, 512], not negative."""
-        x = F.relu(self.stem_norm(self.stem(x)))
+        x = functional.relu(self.stem_norm(self.stem(x)))
         if self.large:
-            x = F.max_pool2d(x, 3, 2, 1)
+            x = functional.max_pool2d(x, 3, 2, 1)
         features: Tensor = self.blocks(x)
         return features.mean((2, 3))
 
@@ -102,9 +115,10 @@ class PreActivationBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map [n, before, H, W] to [n, after, H/stride, W/stride]."""
-        y = F.relu(self.bn1(x))
+        y = functional.relu(self.bn1(x))
         kept = x if self.shortcut is None else self.shortcut(y)
-        return self.conv2(F.relu(self.bn2(self.conv1(y)))) + kept
+        output: Tensor = self.conv2(functional.relu(self.bn2(self.conv1(y)))) + kept
+        return output
 
 
 class WideResNet28(nn.Module):
@@ -135,7 +149,7 @@ class WideResNet28(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, H, W] to embeddings [n, 64 k], not negative."""
-        return F.relu(self.norm(self.blocks(self.stem(x)))).mean((2, 3))
+        return functional.relu(self.norm(self.blocks(self.stem(x)))).mean((2, 3))
 
 
 Encoder = SmallCnn | ResNet18 | WideResNet28
@@ -209,8 +223,12 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
                 tensor.copy_(torch.from_numpy(draw.uniform(-bound, bound, tensor.shape)))
 
 
-def build_network(name: ModelName, *, channels: int, num_classes: int, anchor_head: bool, seed: int) -> Network:
-    """Return a network on the CPU with the weights of the run's seed; shared tensors do not depend on the anchor head's presence."""
-    network = Network(build_encoder(name, channels), num_classes, anchor_head)
+def build_model(model: ModelSpec, method: ResolvedMethod, seed: int) -> Network:
+    """Return a method's network on the CPU with the weights of the run's seed.
+
+    It has an anchor head exactly where the method needs one; the other tensors do not depend on that.
+    """
+    needed = method.pseudo_labels.type == "AnchorSimilarity" or method.server_training.contrastive == "On"
+    network = Network(build_encoder(model.name, model.channels), model.num_classes, needed)
     draw_weights(network, seed, "init")
     return network

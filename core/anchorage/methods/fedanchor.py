@@ -1,7 +1,9 @@
 """FedAnchor: labels at the server only (METHODS.md 6.8).
 
-Its published variants are overrides of two slots: ``mixup.at`` (None, Client, Server, Both) and ``serverTraining.contrastive`` (On, Off);
-the pseudo-label ensemble is ``pseudoLabels.views`` above 1.
+Its published variants are overrides of two slots: ``mixup.at`` (None, Client, Server, Both) and
+``serverTraining.contrastive`` (On, Off); the pseudo-label ensemble is ``pseudoLabels.views`` above 1. Another weighting
+stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
+with DVW silos without labels score models against their validation split's accepted pseudo-labels of that round.
 """
 
 from anchorage.methods.preset import Preset, SideChannel, slots

@@ -4,12 +4,11 @@ from collections.abc import Callable
 from typing import Protocol
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError, transfer
 from anchorage.messages import Announcement, TaskKind
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.chunks import Manifest, chunk_digests
+from anchorage.tensors.spool import check_chunk
 
 
 class ModelBuffer:
@@ -66,15 +65,11 @@ class ModelBuffer:
         AnchorageError
             The bytes are not the ones that the manifest names.
         """
+        check_chunk(self._manifest, index, data)
         start, stop = self._manifest.span(index)
-        digest = blake3(data).digest()
-        if len(data) != stop - start or digest != self._manifest.digests[index]:
-            raise AnchorageError(
-                transfer.DIGEST_MISMATCH, f"chunk {index} of model {self._manifest.digest[:16]} is not what was promised"
-            )
         self._held[index] = b""
         self._array[start:stop] = np.frombuffer(data, np.uint8)
-        self._held[index] = digest
+        self._held[index] = self._manifest.digests[index]
 
 
 class BufferSource:
@@ -82,7 +77,7 @@ class BufferSource:
 
     def __init__(self, manifest: Manifest, array: NDArray[np.uint8]) -> None:
         self.manifest = manifest
-        self._bytes = memoryview(array)
+        self._bytes = array.data
 
     def chunk(self, index: int) -> bytes:
         """Return one chunk."""
@@ -153,12 +148,6 @@ class MemoryBuffers:
     def kept(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the buffer."""
         return self._kept if self._kept is not None and self._kept.task == task else None
-
-
-def chunk_digests(array: NDArray[np.uint8]) -> tuple[bytes, ...]:
-    """Return BLAKE3 of every chunk of a flat buffer (uint8, shape [nbytes])."""
-    flat = memoryview(array)
-    return tuple(blake3(flat[i : i + CHUNK_BYTES]).digest() for i in range(0, len(flat), CHUNK_BYTES))
 
 
 def _memory(nbytes: int) -> NDArray[np.uint8]:

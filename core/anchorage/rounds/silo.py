@@ -137,10 +137,13 @@ class SiloWorker:
             case Finished():
                 self._withdraw_all()
 
-    def close(self) -> None:
-        """Stop the work at hand and wait for the threads; the learner and the link must be ended first where they could block."""
+    def stop(self) -> None:
+        """Withdraw the work at hand; nothing is said about it any more."""
         self._closing = True
         self._withdraw_all()
+
+    def join(self) -> None:
+        """Wait for the threads, after `stop`; a learner or link that could hold them must be closed in between."""
         for lane in self._threads.values():
             lane.shutdown(cancel_futures=True)
 

@@ -21,6 +21,7 @@ from anchorage.messages import (
     Evaluated,
     Evaluation,
     Event,
+    Joined,
     Task,
     TaskFailed,
     TaskKind,
@@ -154,6 +155,9 @@ class SynchronousEngine(Engine):
             case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
                 self.store.keep(silo, opened.task.round, opened.announcements[silo])
                 self._arrive(opened, silo, opened.announcements[silo])
+            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
+                opened.states[silo] = "Inactive"
+                self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
             case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
                 self._fail(opened, silo, "Failed", code, message)
             case _:

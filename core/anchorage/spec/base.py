@@ -2,18 +2,32 @@
 
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-Decimal = Annotated[str, StringConstraints(strict=True, pattern=r"^-?[0-9]{1,9}(\.[0-9]{1,12})?$", max_length=24)]
+API_VERSION = "anchorage.dev/v1alpha1"
+
+DECIMAL_PATTERN = r"^-?[0-9]{1,9}(\.[0-9]{1,12})?$"
+POSITIVE_DECIMAL_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,12})?$"
+ABOVE_ZERO_PATTERN = r"^([0-9]*[1-9][0-9]*(\.[0-9]{1,12})?|[0-9]+\.[0-9]*[1-9][0-9]*)$"
+FRACTION_PATTERN = r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$"
+QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
+TRACKING_URI_PATTERN = r"^[a-z][a-z0-9+.-]*:[^@\s]*$"
+NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+
+Decimal = Annotated[str, StringConstraints(strict=True, pattern=DECIMAL_PATTERN, max_length=24)]
 """A decimal number as a quoted string ("0.6"): the API has no floats, so that every reader sees the same digits."""
 
-PositiveDecimal = Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9]{1,9}(\.[0-9]{1,12})?$", max_length=24)]
+PositiveDecimal = Annotated[str, StringConstraints(strict=True, pattern=POSITIVE_DECIMAL_PATTERN, max_length=24)]
 """A decimal that is not negative."""
 
-Name = Annotated[
-    str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)
-]
+AboveZero = Annotated[str, StringConstraints(strict=True, pattern=ABOVE_ZERO_PATTERN, max_length=24)]
+"""A decimal above 0."""
+
+Fraction = Annotated[str, StringConstraints(strict=True, pattern=FRACTION_PATTERN, max_length=24)]
+"""A decimal from 0 to 1."""
+
+Name = Annotated[str, StringConstraints(strict=True, pattern=NAME_PATTERN, min_length=1, max_length=63)]
 """A DNS label, as Kubernetes names are."""
 
 
@@ -21,3 +35,10 @@ class Document(BaseModel):
     """Frozen, camelCase on the outside, snake_case inside, unknown fields refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=True)
+
+
+class Metadata(Document):
+    """Name of a document."""
+
+    name: Name = Field(description="Unique among the documents of its kind.")
+    namespace: Name | None = Field(None, description="Kubernetes namespace; without meaning outside a cluster.")

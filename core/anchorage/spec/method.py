@@ -1,14 +1,14 @@
 """A method: a preset's name and the slots that a user overrides (METHODS.md section 3).
 
-Every slot's fields have the plain defaults; a preset (`anchorage.methods`) replaces the slots that define it, and what a user sets in the
-document wins over both, field by field (`model_fields_set` tells what was set).
+Every slot's fields have the plain defaults; a preset (`anchorage.methods`) replaces the slots that define it, and what a
+user sets in the document wins over both, field by field (`model_fields_set` tells what was set).
 """
 
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.spec.base import Document, PositiveDecimal
+from anchorage.spec.base import AboveZero, Document, Fraction, PositiveDecimal
 
 MethodName = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
 """A preset's name. `anchorage.methods.PRESETS` knows which ones exist; a package may add its own."""
@@ -20,7 +20,7 @@ class Optimiser(Document):
     """SGD as the papers use it (METHODS.md section 5.3)."""
 
     learning_rate: PositiveDecimal = Field("0.03", description="Step size.")
-    momentum: PositiveDecimal = Field("0.9", description="Momentum of SGD.")
+    momentum: Fraction = Field("0.9", description="Momentum of SGD.")
     weight_decay: PositiveDecimal = Field("0.0005", description="Decay of every trained parameter.")
     clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0 does not clip.")
     state: Literal["Reset", "Persist"] = Field(
@@ -46,7 +46,7 @@ class PseudoLabels(Document):
     """Who labels the unlabelled images, how often, and which labels are accepted (slot 6)."""
 
     type: Literal["None", "AnchorSimilarity", "FlexMatch"] = Field("None", description="Source of pseudo-labels.")
-    threshold: PositiveDecimal = Field(
+    threshold: Fraction = Field(
         "0.6", description="Acceptance: score > threshold (AnchorSimilarity), confidence >= threshold (FlexMatch)."
     )
     anchors: Literal["Prototypes", "Raw"] = Field(
@@ -64,7 +64,7 @@ class Mixup(Document):
     """Where the fix/mix pair of losses is used (slots 5 and 8; L_fix + weight * L_mix)."""
 
     at: Literal["None", "Client", "Server", "Both"] = Field("None", description="Where mixed images are trained on.")
-    alpha: PositiveDecimal = Field("0.75", description="Parameter of Beta(alpha, alpha).")
+    alpha: AboveZero = Field("0.75", description="Parameter of Beta(alpha, alpha).")
     weight: PositiveDecimal = Field("1", description="Factor of the mixed loss.")
     redraw: Literal["Round", "Epoch"] = Field("Round", description="How often the mix set is drawn anew.")
 
@@ -89,7 +89,7 @@ class ServerTraining(Document):
         0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
     )
     contrastive: Literal["On", "Off"] = Field("Off", description="Whether the label contrastive epoch follows.")
-    temperature: PositiveDecimal = Field("0.5", description="Temperature of the contrastive loss.")
+    temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     denominator: Literal["AllNegatives", "Bounded"] = Field(
         "AllNegatives", description="Bounded also counts the positives in the denominator."
     )
@@ -105,7 +105,7 @@ class Weighting(Document):
     order: Literal["Paper", "Code"] = Field(
         "Paper", description="SemiAnAgg: 1 - w before normalising (paper) or after (published code)."
     )
-    labelled_share: PositiveDecimal = Field(
+    labelled_share: Fraction = Field(
         "0.5", description="FedAvgSemi, SemiAnAgg: total weight of the labelled half (lambda 1)."
     )
     metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(

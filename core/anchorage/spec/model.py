@@ -2,14 +2,10 @@
 
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from anchorage.spec.base import Document
-
-RelativePath = Annotated[
-    str, StringConstraints(strict=True, min_length=1, max_length=1024, pattern=r"^[^/\x00][^\x00]*$")
-]
-"""A path below the data root: it does not start with a slash."""
+from anchorage.spec.data import AugmentationName, PathBelow
 
 
 class ModelSpec(Document):
@@ -21,6 +17,10 @@ class ModelSpec(Document):
     num_classes: Annotated[int, Field(ge=2, le=10_000)] = Field(description="Width of the classifier.")
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
-    initial: RelativePath | None = Field(
+    augmentation: AugmentationName = Field(
+        "Natural",
+        description="Kind of image: decides normalisation, flips and strong augmentation (METHODS.md section 5.2).",
+    )
+    initial: PathBelow | None = Field(
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
     )

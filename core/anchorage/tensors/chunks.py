@@ -4,7 +4,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+import numpy as np
 from blake3 import blake3
+from numpy.typing import NDArray
 
 CHUNK_BYTES = 1 << 20
 """Bytes per chunk (the last one may be shorter)."""
@@ -28,6 +30,11 @@ class Manifest:
     nbytes: int
     digests: tuple[bytes, ...]
 
+    @classmethod
+    def of(cls, layout: str, buffer: NDArray[np.uint8]) -> "Manifest":
+        """Name the bytes of a flat buffer (uint8, shape [nbytes]); `layout` is the layout's digest."""
+        return cls(layout, buffer.nbytes, chunk_digests(buffer))
+
     @cached_property
     def digest(self) -> str:
         """Content address of the buffer, hex: BLAKE3 over layout, length and chunk digests."""
@@ -38,6 +45,12 @@ class Manifest:
         """Return the first byte and the byte after the last of a chunk."""
         start = index * CHUNK_BYTES
         return start, min(start + CHUNK_BYTES, self.nbytes)
+
+
+def chunk_digests(buffer: NDArray[np.uint8]) -> tuple[bytes, ...]:
+    """Return BLAKE3 of every chunk of a flat buffer (uint8, shape [nbytes])."""
+    flat = buffer.data
+    return tuple(blake3(flat[i : i + CHUNK_BYTES]).digest() for i in range(0, len(flat), CHUNK_BYTES))
 
 
 class ChunkSource(Protocol):

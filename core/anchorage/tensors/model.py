@@ -16,6 +16,25 @@ _NUMPY = {
 }  # fmt: skip
 
 
+def array_dtype(name: str) -> np.dtype[Any]:
+    """Return the array dtype, little-endian, that holds a safetensors dtype (bfloat16 as uint16)."""
+    return np.dtype(_NUMPY[name])
+
+
+def dtype_name(dtype: np.dtype[Any]) -> str:
+    """Return the safetensors name of an array's dtype.
+
+    Raises
+    ------
+    ValueError
+        The format has no such dtype.
+    """
+    for name, other in _NUMPY.items():
+        if name != "BF16" and np.dtype(other) == dtype:
+            return name
+    raise ValueError(f"safetensors has no dtype {dtype}")
+
+
 class ModelBytes:
     """One model: a layout and its flat buffer as a tuple of chunks (`ChunkSource`). Immutable.
 
@@ -49,7 +68,7 @@ class ModelBytes:
     @classmethod
     def of(cls, layout: Layout, buffer: NDArray[np.uint8]) -> "ModelBytes":
         """Copy a flat buffer into chunks."""
-        flat = memoryview(buffer).cast("B")
+        flat = buffer.data
         return cls(layout, (bytes(flat[i : i + CHUNK_BYTES]) for i in range(0, layout.nbytes, CHUNK_BYTES)))
 
     @classmethod

@@ -153,10 +153,12 @@ class Wanted(_message.Message):
     def __init__(self, model: _Optional[str] = ..., chunks: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Offer(_message.Message):
-    __slots__ = ("task",)
+    __slots__ = ("task", "update")
     TASK_FIELD_NUMBER: _ClassVar[int]
+    UPDATE_FIELD_NUMBER: _ClassVar[int]
     task: str
-    def __init__(self, task: _Optional[str] = ...) -> None: ...
+    update: str
+    def __init__(self, task: _Optional[str] = ..., update: _Optional[str] = ...) -> None: ...
 
 class Lacking(_message.Message):
     __slots__ = ("chunks",)

@@ -4,6 +4,11 @@ import stat
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
 from anchorage.errors import AnchorageError, identity
 from anchorage.pki import (
     Authority,
@@ -17,10 +22,6 @@ from anchorage.pki import (
     silo_of,
     silo_uri,
 )
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
-from cryptography.x509.oid import ExtendedKeyUsageOID
 
 NOW = 1_800_000_000.0
 DAY = 86_400.0

@@ -32,7 +32,7 @@ def test_community_replaces_the_silos_last_contribution():
 def test_resume_rebuilds_the_community():
     silos = lambda: (ScriptedSilo("a", adds=1.0, samples=1), ScriptedSilo("b", adds=4.0, samples=3, train_seconds=2.5))
     s = set_scene(*silos(), mode="Asynchronous", rounds=9)
-    s.link.at(4.7, StopRequested("test"))
+    s.link.at(3.9, StopRequested("test"))
     with pytest.raises(AnchorageError):
         s.engine.run()
     committed = s.store.latest().record.round

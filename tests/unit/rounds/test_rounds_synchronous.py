@@ -220,10 +220,12 @@ def test_sampled_cohorts_follow_the_seed():
     assert all(len(c) == 2 for c in cohorts(1))
 
 
-def test_silo_without_samples_is_never_asked():
-    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", samples=0), rounds=2)
+def test_silo_without_samples_takes_no_part():
+    s = set_scene(ScriptedSilo("a", adds=1.0), ScriptedSilo("b", samples=0, adds=9.0), rounds=2)
     s.engine.run()
-    assert s.link.silos["b"].trained == []
+    assert states(s, 1)["b"] == "Inactive" and "b" not in states(s, 2)
+    assert s.link.silos["b"].uploads == 0
+    assert value_of(s.seen.models[-1]) == 2.0
 
 
 def test_evaluation_is_due_every_so_many_rounds_and_at_the_end():

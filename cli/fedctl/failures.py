@@ -1,0 +1,37 @@
+"""How a command ends when something is wrong: one line, where to read more, and the exit code of the catalogue."""
+
+import signal
+from collections.abc import Callable
+from types import FrameType
+
+import typer
+
+from anchorage.errors import AnchorageError
+from fedctl.processes import InterruptError
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+def ending(command: Callable[[], object]) -> int:
+    """Run a command and return its exit status.
+
+    A failure of the catalogue is told on stderr in one line (one per mistake in documents), with the page that explains it; a signal
+    ends the command with 128 and its number.
+    """
+    for number in SIGNALS:
+        signal.signal(number, _interrupt)
+    try:
+        command()
+    except AnchorageError as error:
+        typer.echo(f"{error}\nsee docs/errors/{error.code}.md", err=True)
+        return error.failure.exit_code
+    except InterruptError as interrupt:
+        typer.echo(f"ended by {interrupt}", err=True)
+        return 128 + interrupt.number
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else 0
+    return 0
+
+
+def _interrupt(number: int, _frame: FrameType | None) -> None:
+    raise InterruptError(number)

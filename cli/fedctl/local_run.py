@@ -1,0 +1,264 @@
+"""``fedctl run``: a real federation on this machine."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Any
+
+import psutil
+
+from anchorage.errors import AnchorageError, commands
+from anchorage.methods import validate_study
+from anchorage.spec.federation import Federation
+from anchorage.spec.files import Study, as_mapping, dump_yaml, load_federation
+from anchorage.spec.status import FederationStatus
+from fedctl.comparison import anchors_alone
+from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
+from fedctl.observation import ask_status, left_status, succeeded
+from fedctl.output import Format, emit
+from fedctl.processes import InterruptError
+from fedctl.summary import print_summary
+from fedctl.supervision import Plan, Supervisor
+from fedctl.view import Pace, Picture, View, view_for
+from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json
+
+ORPHAN_SECONDS = 30.0
+"""How long the server of a run whose runner died may take to end."""
+MAY_CHANGE = ("rounds", "activeDeadlineSeconds", "protocol", "tracking", "server")
+"""Parts of a federation's spec that may differ when its run is resumed."""
+
+
+@dataclass
+class RunWatcher:
+    """Shows a run to people.
+
+    Parameters
+    ----------
+    federation : Federation
+        What is run.
+    view : View
+        Where it is shown.
+    """
+
+    federation: Federation
+    view: View
+    status: FederationStatus = field(default_factory=FederationStatus)
+    begun: float = field(default_factory=monotonic)
+    pace: Pace = field(default_factory=Pace)
+
+    def started(self, name: str, pid: int) -> None:
+        """Say that a process was started."""
+        self.view.say(f"started {'the server' if name == 'server' else f'silo {name}'}, process {pid}")
+
+    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+        """Ask the server how far it is and show it; a server that does not answer leaves the last picture."""
+        if endpoints is not None:
+            with suppress(AnchorageError):
+                self.status = ask_status(endpoints["status"])
+        spec, now = self.federation.spec, monotonic()
+        self.view.show(
+            Picture(
+                federation=self.federation.metadata.name,
+                method=f"{spec.method.name} on {spec.model.name}",
+                status=self.status,
+                processes=processes,
+                elapsed_seconds=now - self.begun,
+                remaining_seconds=self.pace.seen(self.status, now),
+            )
+        )
+        return self.status.round if self.status.last_checkpoint else -1
+
+    def say(self, line: str) -> None:
+        """Pass on."""
+        self.view.say(line)
+
+
+def run_federation(
+    file: Path, workdir: Path | None, data_root: Path | None, overrides: Sequence[str], output: Format
+) -> None:
+    """Run a federation to its end, or go on with it, and say what came out.
+
+    Parameters
+    ----------
+    file : Path
+        The federation's documents.
+    workdir : Path or None
+        Folder of the run; None takes ``.anchorage/<name>``.
+    data_root : Path or None
+        Folder that claims name folders of; None takes the file's own.
+    overrides : sequence of str
+        ``path=value`` for the federation's document.
+    output : Format
+        What stdout gets: the summary, or the document with its status.
+
+    Raises
+    ------
+    AnchorageError
+        The documents, the data, or a process refuses; what is committed stays.
+    InterruptError
+        A signal came; what is committed stays.
+    """
+    study = validate_study(file, overrides)
+    root = (data_root or file.parent).resolve()
+    run = Workdir((workdir or DEFAULT_PARENT / study.federation.metadata.name).resolve())
+    silos = local_silos(study, root)
+    run.make()
+    with run.lock():
+        federation = claim(run, study)
+        people = sys.stdout if output.for_people else sys.stderr
+        begun = monotonic()
+        finished = already_finished(run, federation)
+        try:
+            with view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view:
+                if not finished:
+                    play(run, federation, silos, root, RunWatcher(federation, view, begun=begun))
+                comparison = anchors_alone(run, federation, root, view.say)
+        except (AnchorageError, InterruptError):
+            if not output.for_people:
+                emit(document_with_status(run, federation), output)
+            raise
+        if output.for_people:
+            print_summary(run, federation, left_status(run), comparison, None if finished else monotonic() - begun)
+        else:
+            emit(document_with_status(run, federation), output)
+
+
+def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher) -> None:
+    """Start the server and the agents, and return when every round is committed.
+
+    Raises
+    ------
+    AnchorageError, InterruptError
+        As `run_federation`.
+    """
+    wait_for_orphan(run)
+    open_authority(run, federation.metadata.name)
+    by_name = {silo.name: silo for silo in silos}
+
+    def silo_config(name: str, endpoints: Mapping[str, str]) -> Path:
+        return write_silo_config(run, by_name[name], federation.metadata.name, root, endpoints)
+
+    plan = Plan(
+        workdir=run,
+        silos=tuple(by_name),
+        min_silos=federation.spec.protocol.min_silos,
+        server_config=partial(write_server_config, run, root),
+        silo_config=silo_config,
+    )
+    Supervisor(plan, watcher).play()
+
+
+def local_silos(study: Study, root: Path) -> list[LocalSilo]:
+    """Return what the agents of a study's silos are started with.
+
+    Raises
+    ------
+    AnchorageError
+        A silo is not managed, so that its images are not on this machine.
+    """
+    silos = []
+    for index, silo in enumerate(study.silos):
+        if silo.spec.managed is None:
+            where, line = study.locate(("spec",), index)
+            raise AnchorageError(
+                commands.SILO_NOT_LOCAL,
+                f"{where}: silo {silo.metadata.name} (document in line {line}) has no spec.managed.data; add it",
+            )
+        settings: dict[str, Any] = {
+            "labels": silo.spec.labels,
+            "data": silo.spec.managed.data.model_dump(mode="json", by_alias=True, exclude_unset=True),
+        }
+        if silo.spec.managed.policy:
+            settings["policy"] = str(root / silo.spec.managed.policy)
+        silos.append(LocalSilo(silo.metadata.name, settings))
+    return silos
+
+
+def claim(run: Workdir, study: Study) -> Federation:
+    """Write the documents that the run follows, and return the federation as it is run.
+
+    Raises
+    ------
+    AnchorageError
+        The folder holds the run of another federation, or of another version of this one; or it cannot be written.
+    """
+    spec = study.federation.spec
+    tracking = spec.tracking
+    if tracking.uri is None:
+        tracking = tracking.model_copy(update={"uri": run.tracking_uri})
+    federation = study.federation.model_copy(
+        update={"spec": spec.model_copy(update={"tracking": tracking}), "status": None}
+    )
+    if run.federation.exists():
+        before = load_federation(run.federation)
+        changed = _first_difference(_essence(before.federation, before), _essence(federation, study))
+        if changed is not None:
+            raise AnchorageError(
+                commands.WORKDIR_TAKEN,
+                f"{run.root} holds a run of federation {before.federation.metadata.name} that differs in {changed}; "
+                "name another --workdir",
+            )
+    try:
+        run.federation.write_text(dump_yaml([federation, *study.silos]))
+    except OSError as error:
+        raise AnchorageError(
+            commands.WORKDIR_UNUSABLE, f"{run.federation} cannot be written: {error.strerror}"
+        ) from error
+    return federation
+
+
+def _essence(federation: Federation, study: Study) -> Mapping[str, Any]:
+    values = dict(as_mapping(federation))
+    values["spec"] = {key: value for key, value in values["spec"].items() if key not in MAY_CHANGE}
+    values.pop("status", None)
+    return {"": values, **{f"silo {silo.metadata.name}": as_mapping(silo) for silo in study.silos}}
+
+
+def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
+    if isinstance(before, Mapping) and isinstance(after, Mapping):
+        for key in dict.fromkeys([*before, *after]):
+            found = _first_difference(before.get(key), after.get(key), f"{path}.{key}".strip(". "))
+            if found:
+                return found
+        return None
+    return None if before == after else path
+
+
+def already_finished(run: Workdir, federation: Federation) -> bool:
+    """Say whether every round that is asked for was committed before, and the model stored."""
+    status = left_status(run)
+    return succeeded(status) and status.round >= federation.spec.rounds and status.model is not None
+
+
+def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:
+    """Return the federation's document with the status that the server left, JSON values."""
+    return as_mapping(federation.model_copy(update={"status": left_status(run)}))
+
+
+def wait_for_orphan(run: Workdir) -> None:
+    """Wait for the end of a server whose runner was killed; the system has told it to end.
+
+    Raises
+    ------
+    AnchorageError
+        It goes on.
+    """
+    pid = (read_json(run.endpoints) or {}).get("pid")
+    deadline = monotonic() + ORPHAN_SECONDS
+    while pid is not None and _is_server(pid):
+        if monotonic() > deadline:
+            raise AnchorageError(
+                commands.WORKDIR_BUSY, f"the server of an earlier run still works in {run.root}; end process {pid}"
+            )
+        sleep(0.1)
+
+
+def _is_server(pid: int) -> bool:
+    try:
+        return "anchorage_server" in psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return False

@@ -1,0 +1,90 @@
+"""``fedctl methods``: what a federation can be trained with."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.documents import UNKNOWN_METHOD
+from anchorage.methods import PRESETS, Preset, SideChannel
+from fedctl.output import Format, emit, plain_table
+
+
+def list_methods(output: Format) -> None:
+    """Print one line per method."""
+    if not output.for_people:
+        emit([_document(preset) for preset in PRESETS.values()], output)
+        return
+    columns = ["method", "labels", "protocols", "what it does"] + (["source"] if output is Format.WIDE else [])
+    table = plain_table(*columns)
+    for name, preset in PRESETS.items():
+        cells = [name, preset.setting, ", ".join(preset.protocols), preset.summary]
+        table.add_row(*cells, *([preset.source] if output is Format.WIDE else []))
+    Console().print(table)
+
+
+def describe_method(name: str, output: Format) -> None:
+    """Print one method in full.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such method.
+    """
+    if name not in PRESETS:
+        raise AnchorageError(UNKNOWN_METHOD, f"found {name!r}, allowed are {', '.join(PRESETS)}")
+    if output.for_people:
+        Console().print(_description(PRESETS[name]))
+    else:
+        emit(_document(PRESETS[name]), output)
+
+
+def _document(preset: Preset) -> dict[str, Any]:
+    return {
+        "name": preset.name,
+        "summary": preset.summary,
+        "setting": preset.setting,
+        "labels": list(preset.labels),
+        "protocols": list(preset.protocols),
+        "slots": preset.slots.model_dump(mode="json", by_alias=True, exclude={"name"}),
+        "sideChannels": {"down": _channels(preset.down), "up": _channels(preset.up)},
+        "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
+        "source": preset.source,
+        "results": preset.results,
+    }
+
+
+def _channels(channels: Sequence[SideChannel]) -> list[dict[str, str]]:
+    return [{"name": channel.name, "shape": channel.shape, "meaning": channel.meaning} for channel in channels]
+
+
+def _description(preset: Preset) -> RenderableType:
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("setting", preset.setting)
+    facts.add_row("silos' labels", ", ".join(preset.labels))
+    facts.add_row("protocols", ", ".join(preset.protocols))
+    facts.add_row("server learns", preset.reveals_to_server)
+    facts.add_row("silos learn", preset.reveals_to_silos)
+    facts.add_row("source", preset.source)
+    facts.add_row("published", preset.results or "no results")
+    slots = plain_table("slot (spec.method.…)", "default")
+    for slot, values in preset.slots.model_dump(mode="json", by_alias=True, exclude={"name"}).items():
+        for field, value in _leaves(values, slot):
+            slots.add_row(field, str(value))
+    lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary), facts, Text(), slots]
+    for way, channels in (("to the silos", preset.down), ("to the server", preset.up)):
+        if channels:
+            table = plain_table(f"beside the model, {way}", "shape", "meaning")
+            for channel in channels:
+                table.add_row(channel.name, Text(channel.shape), channel.meaning)
+            lines += [Text(), table]
+    return Group(*lines)
+
+
+def _leaves(values: Any, path: str) -> list[tuple[str, Any]]:
+    if not isinstance(values, dict):
+        return [(path, values)]
+    return [leaf for key, value in values.items() for leaf in _leaves(value, f"{path}.{key}")]

@@ -1,0 +1,152 @@
+"""What is known of a run: from its server while that lives, else from the files that it left."""
+
+import http.client
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from pydantic import ValidationError
+
+from anchorage.errors import AnchorageError, commands
+from anchorage.spec.status import Condition, FederationStatus
+from fedctl.workdir import Workdir, read_json
+
+TIMEOUT_SECONDS = 5.0
+
+Round = Mapping[str, Any]
+"""A committed round as JSON values (`anchorage.rounds.interfaces.RoundRecord`, camelCase)."""
+
+_BOOKKEEPING = frozenset({"schemaVersion", "checksum", "contributions"})
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """The status of a run.
+
+    Parameters
+    ----------
+    status : FederationStatus
+        What the server says, or said last.
+    live : bool
+        Whether the server answered now.
+    """
+
+    status: FederationStatus
+    live: bool
+
+
+def ask_status(endpoint: str) -> FederationStatus:
+    """Return what the server's status endpoint says.
+
+    Parameters
+    ----------
+    endpoint : str
+        Such as ``http://127.0.0.1:34567``; no proxy is used.
+
+    Raises
+    ------
+    AnchorageError
+        It does not answer within `TIMEOUT_SECONDS`, or with something else.
+    """
+    address = urlsplit(endpoint)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=TIMEOUT_SECONDS)
+    try:
+        connection.request("GET", "/status")
+        response = connection.getresponse()
+        if response.status != 200:
+            raise http.client.HTTPException(f"status {response.status}")
+        return FederationStatus.model_validate_json(response.read())
+    except (OSError, http.client.HTTPException, ValidationError) as error:
+        raise AnchorageError(
+            commands.STATUS_UNREACHABLE, f"{endpoint}/status does not answer as it should: {type(error).__name__}"
+        ) from error
+    finally:
+        connection.close()
+
+
+def left_status(run: Workdir) -> FederationStatus:
+    """Return the status that the server wrote last; an empty one where it wrote none."""
+    try:
+        return FederationStatus.model_validate_json(run.status.read_bytes())
+    except (FileNotFoundError, ValidationError):
+        return FederationStatus()
+
+
+def observe(run: Workdir) -> Observation:
+    """Return the status of a run: live if its server answers, else as it was left.
+
+    A run that is neither live nor over is shown as what it is: nothing is connected, and the condition Ready says ``NotRunning``.
+
+    Raises
+    ------
+    AnchorageError
+        The folder holds no run.
+    """
+    require_run(run)
+    endpoints = read_json(run.endpoints)
+    if run.busy() and endpoints is not None:
+        try:
+            return Observation(ask_status(endpoints["status"]), live=True)
+        except AnchorageError:
+            pass
+    status = left_status(run)
+    return Observation(status if over(status) else _not_running(run, status), live=False)
+
+
+def require_run(run: Workdir) -> None:
+    """See that the folder holds a run.
+
+    Raises
+    ------
+    AnchorageError
+        It does not.
+    """
+    if not run.federation.exists():
+        raise AnchorageError(
+            commands.NO_RUN_HERE, f"{run.root} holds no run; name its folder with --workdir, or begin one"
+        )
+
+
+def succeeded(status: FederationStatus) -> bool:
+    """Say whether every round was committed."""
+    return any(c.type == "Succeeded" and c.status == "True" for c in status.conditions)
+
+
+def over(status: FederationStatus) -> bool:
+    """Say whether the run has succeeded or failed."""
+    return succeeded(status) or any(c.type == "Failed" and c.status == "True" for c in status.conditions)
+
+
+def read_journal(run: Workdir) -> Sequence[Round]:
+    """Return every committed round, ascending; a line that is being written is left out."""
+    try:
+        lines = run.journal.read_bytes().splitlines()
+    except FileNotFoundError:
+        return ()
+    rounds: list[Round] = []
+    for line in lines:
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            break
+        rounds.append({key: value for key, value in entry.items() if key not in _BOOKKEEPING})
+    return rounds
+
+
+def _not_running(run: Workdir, status: FederationStatus) -> FederationStatus:
+    if run.busy():
+        reason, message = "Starting", "the run was started and its server does not answer yet"
+    else:
+        reason, message = "NotRunning", "no server runs; `fedctl run` with the same file and folder goes on"
+    since = status.last_updated_time or "1970-01-01T00:00:00Z"
+    ready = Condition(type="Ready", status="False", reason=reason, message=message, last_transition_time=since)
+    return status.model_copy(
+        update={
+            "conditions": (ready, *(c for c in status.conditions if c.type != "Ready")),
+            "silos": tuple(silo.model_copy(update={"connected": False}) for silo in status.silos),
+            "connected_silos": 0,
+            "step": "",
+        }
+    )

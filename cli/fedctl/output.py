@@ -1,0 +1,112 @@
+"""How commands print: tables for people, JSON or YAML for programs."""
+
+import json
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from enum import StrEnum
+from time import sleep
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.console import Console, RenderableType
+from rich.table import Table
+
+
+class Format(StrEnum):
+    """Values of ``-o``."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    YAML = "yaml"
+
+    @property
+    def for_people(self) -> bool:
+        """Whether it is a table."""
+        return self in (Format.TABLE, Format.WIDE)
+
+
+Output = Annotated[Format, typer.Option("--output", "-o", help="table, wide, json or yaml.")]
+Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again whenever something changed, until Ctrl-C.")]
+WATCH_SECONDS = 1.0
+
+
+def emit(document: Any, output: Format) -> None:
+    """Print a document of JSON values as one JSON or YAML document on stdout."""
+    if output is Format.YAML:
+        typer.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True), nl=False)
+    else:
+        typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+def show(
+    observe: Callable[[], Any], table: Callable[[Any], RenderableType], output: Format, *, watch: bool = False
+) -> None:
+    """Print what is observed, once or whenever it changed.
+
+    Parameters
+    ----------
+    observe : callable
+        Returns JSON values.
+    table : callable
+        Draws them for people.
+    output : Format
+        How to print.
+    watch : bool
+        Go on until Ctrl-C; programs get one JSON document a line (YAML: one document each).
+    """
+    before = None
+    console = Console()
+    with _quiet_end(watch):
+        while True:
+            seen = observe()
+            if seen != before:
+                if output.for_people:
+                    console.print(table(seen))
+                elif watch and output is Format.JSON:
+                    typer.echo(json.dumps(seen, ensure_ascii=False))
+                else:
+                    if watch:
+                        typer.echo("---")
+                    emit(seen, output)
+            if not watch:
+                return
+            before = seen
+            sleep(WATCH_SECONDS)
+
+
+@contextmanager
+def _quiet_end(watch: bool) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        if not watch:
+            raise
+
+
+def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
+    """Return an empty table without frames, as kubectl prints; the columns in `right` are aligned to the right."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in columns:
+        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
+    return table
+
+
+def amount(nbytes: float) -> str:
+    """Write a number of bytes for people, in powers of 1000."""
+    for unit in ("B", "kB", "MB", "GB"):
+        if nbytes < 1000:
+            return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
+        nbytes /= 1000
+    return f"{nbytes:.1f} TB"
+
+
+def duration(seconds: float) -> str:
+    """Write a time span for people."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    return f"{whole // 3600} h {whole % 3600 // 60:02d} min"

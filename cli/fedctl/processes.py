@@ -1,0 +1,210 @@
+"""The server and the agents as child processes: started as a pod would start them, ended politely, and never left behind."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from queue import SimpleQueue
+from time import monotonic
+
+from anchorage.errors import CATALOGUE, AnchorageError, Failure, commands
+
+_FOLLOW_PARENT = (
+    "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15, 0, 0, 0); "
+    "os.getppid() == int(sys.argv[1]) or sys.exit(143); os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Asks the system (Linux) for SIGTERM when the runner dies, then becomes the process itself under the same id."""
+
+_FAILURE_LINE = re.compile(r"^(ANC-\d{4}) [A-Za-z]+: (.*)$")
+_LOG_TAIL_BYTES = 256 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A child's process ended; `status` is as in `subprocess.Popen.returncode`."""
+
+    child: str
+    status: int
+
+
+@dataclass(frozen=True, slots=True)
+class Signalled:
+    """The runner was asked to end."""
+
+    number: int
+
+
+Happening = Ended | Signalled
+
+
+class InterruptError(Exception):
+    """Somebody asked this process to end.
+
+    Parameters
+    ----------
+    number : int
+        The signal.
+    """
+
+    def __init__(self, number: int) -> None:
+        super().__init__(signal.Signals(number).name)
+        self.number = number
+
+
+class Child:
+    """One process of the run, and those that it starts itself.
+
+    Parameters
+    ----------
+    name : str
+        ``server`` or the silo's name.
+    arguments : sequence of str
+        What the Python interpreter is given: ``-m``, a module and its options.
+    folder : Path
+        The process's working folder.
+    log : Path
+        Its standard output and error are appended here.
+    happenings : SimpleQueue
+        Told when the process ends.
+    """
+
+    def __init__(
+        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[Happening]"
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.restarts = 0
+        self._arguments = [sys.executable, *arguments]
+        self._folder = folder
+        self._happenings = happenings
+        self._log_start = 0
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reaped = threading.Event()
+
+    @property
+    def pid(self) -> int:
+        """Process id of the last start, 0 before it."""
+        return self._process.pid if self._process else 0
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process runs."""
+        return self._process is not None and not self._reaped.is_set()
+
+    def start(self) -> None:
+        """Start the process in a group of its own, so that Ctrl-C reaches the runner only.
+
+        Raises
+        ------
+        AnchorageError
+            Its folder or its log cannot be written.
+        """
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            with self.log.open("ab") as log:
+                self._log_start = log.tell()
+                self._process = subprocess.Popen(
+                    [sys.executable, "-I", "-S", "-c", _FOLLOW_PARENT, str(os.getpid()), *self._arguments],
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    cwd=self._folder,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            raise AnchorageError(
+                commands.WORKDIR_UNUSABLE, f"the {self.name} process cannot be started: {error}"
+            ) from error
+        self._reaped = threading.Event()
+        threading.Thread(target=self._wait, args=(self._process, self._reaped), daemon=True).start()
+
+    def _wait(self, process: "subprocess.Popen[bytes]", reaped: threading.Event) -> None:
+        status = process.wait()
+        reaped.set()
+        self._happenings.put(Ended(self.name, status))
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the process; SIGKILL goes to the whole group."""
+        if self._process is None or not self.alive:
+            return
+        try:
+            if number == signal.SIGKILL:
+                os.killpg(self._process.pid, number)
+            else:
+                os.kill(self._process.pid, number)
+        except ProcessLookupError:
+            pass
+
+    def ended_within(self, seconds: float) -> bool:
+        """Wait for the process's end and say whether it came."""
+        return self._process is None or self._reaped.wait(max(0.0, seconds))
+
+    def failure(self, status: int) -> AnchorageError:
+        """Say why the process ended, from the last failure line of its log since it was started."""
+        line = self._last_line(_FAILURE_LINE)
+        if line is not None:
+            code, message = line
+            known: Failure | None = CATALOGUE.get(code)
+            if known is not None:
+                return AnchorageError(known, message if self.name == "server" else f"silo {self.name}: {message}")
+        return AnchorageError(
+            commands.PROCESS_DIED, f"the {self.name} process {_how(status)}; {self._last_words()} ({self.log})"
+        )
+
+    def _last_line(self, pattern: re.Pattern[str]) -> tuple[str, str] | None:
+        for line in reversed(self._tail()):
+            match = pattern.match(line)
+            if match:
+                return match[1], match[2]
+        return None
+
+    def _last_words(self) -> str:
+        lines = [line for line in self._tail() if line.strip()]
+        return f"last line of its log: {lines[-1].strip()[:300]}" if lines else "it wrote nothing"
+
+    def _tail(self) -> list[str]:
+        with self.log.open("rb") as file:
+            end = file.seek(0, os.SEEK_END)
+            file.seek(max(self._log_start, end - _LOG_TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()
+
+
+def _how(status: int) -> str:
+    if status >= 0:
+        return f"ended with status {status}"
+    try:
+        return f"was ended by {signal.Signals(-status).name}"
+    except ValueError:
+        return f"was ended by signal {-status}"
+
+
+def end_all(children: Iterable[Child], grace_seconds: float) -> Sequence[Child]:
+    """End processes politely: SIGTERM to all, time to finish, SIGKILL last.
+
+    Parameters
+    ----------
+    children : iterable of Child
+        Those that ended already are left alone.
+    grace_seconds : float
+        How long all of them together have between SIGTERM and SIGKILL.
+
+    Returns
+    -------
+    sequence of Child
+        Those that had to be killed.
+    """
+    alive = [child for child in children if child.alive]
+    for child in alive:
+        child.signal(signal.SIGTERM)
+    deadline = monotonic() + grace_seconds
+    killed = [child for child in alive if not child.ended_within(deadline - monotonic())]
+    for child in killed:
+        child.signal(signal.SIGKILL)
+    for child in killed:
+        child.ended_within(10.0)
+    return killed

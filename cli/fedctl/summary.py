@@ -1,0 +1,72 @@
+"""What a finished run says of itself."""
+
+from collections.abc import Mapping
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from anchorage.spec.federation import Federation
+from anchorage.spec.status import FederationStatus
+from fedctl.output import duration
+from fedctl.view import FIRST_METRICS, moved
+from fedctl.workdir import Workdir
+
+
+def print_summary(
+    run: Workdir,
+    federation: Federation,
+    status: FederationStatus,
+    comparison: Mapping[str, float] | None,
+    elapsed_seconds: float | None,
+) -> None:
+    """Print the summary on stdout.
+
+    Parameters
+    ----------
+    run : Workdir
+        The run.
+    federation : Federation
+        What was run.
+    status : FederationStatus
+        Its final status.
+    comparison : mapping or None
+        Metrics of training on the anchors alone.
+    elapsed_seconds : float or None
+        Time of this start; None where the run was finished before.
+    """
+    console = Console()
+    name = federation.metadata.name
+    how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
+    console.print(Text(f"\n{name}: {status.round} rounds, {how}", style="bold"))
+    if status.metrics:
+        console.print(_scores(status, comparison))
+    facts = Table.grid(padding=(0, 2))
+    facts.add_row("moved", moved(status))
+    if status.model is not None:
+        facts.add_row("model", status.model.path)
+    uri = federation.spec.tracking.uri or run.tracking_uri
+    facts.add_row("MLflow store", status.tracking.uri or uri)
+    if status.tracking.model_version:
+        facts.add_row("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}")
+    facts.add_row("open it with", opening(uri))
+    console.print(facts, soft_wrap=True)
+
+
+def opening(uri: str) -> str:
+    """Return the command that shows an MLflow store, or the address of a tracking server."""
+    return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri} --port 5000"
+
+
+def _scores(status: FederationStatus, comparison: Mapping[str, float] | None) -> Table:
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column("ON THE TEST IMAGES")
+    table.add_column("FEDERATION", justify="right")
+    if comparison is not None:
+        table.add_column("ANCHORS ALONE", justify="right")
+    values = {metric.name: float(metric.value) for metric in status.metrics}
+    for name in FIRST_METRICS:
+        if name in values:
+            alone = [f"{comparison[name]:.4f}" if name in comparison else ""] if comparison is not None else []
+            table.add_row(name.replace("_", " "), f"{values[name]:.4f}", *alone)
+    return table

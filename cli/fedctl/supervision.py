@@ -1,0 +1,230 @@
+"""Keeps a federation's processes going: one server, one agent per silo, restarted when they die, ended together."""
+
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from queue import Empty, SimpleQueue
+from time import monotonic
+from types import FrameType
+from typing import Any, Protocol
+
+from anchorage.errors import AnchorageError, commands
+from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all
+from fedctl.workdir import Workdir, read_json
+
+MOST_RESTARTS = 5
+"""Restarts of one process between two committed rounds."""
+BACK_OFF_SECONDS = 0.5
+"""Wait before the first restart; doubles with each further one."""
+READY_SECONDS = 300.0
+"""How long the server may take until it listens."""
+LEAVE_SECONDS = 20.0
+"""How long agents have to end by themselves once the run is over."""
+GRACE_SECONDS = 20.0
+"""How long processes have between SIGTERM and SIGKILL."""
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+HOPELESS_EXIT_CODES = (2, 3)
+"""Documents and data: what an agent refuses now, it refuses after a restart."""
+
+
+class Watcher(Protocol):
+    """Is told what happens to a run, in the runner's thread."""
+
+    def started(self, name: str, pid: int) -> None:
+        """A process was started."""
+
+    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+        """A moment passed; return the last committed round, -1 before the first.
+
+        `endpoints` is what the server wrote (None until it is ready); `processes` the state of every process.
+        """
+        ...
+
+    def say(self, line: str) -> None:
+        """Something that people should know."""
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is to be started.
+
+    Parameters
+    ----------
+    workdir : Workdir
+        The folder of the run.
+    silos : sequence of str
+        Names of the silos whose agents run here.
+    min_silos : int
+        Quorum: with fewer agents the run is given up.
+    server_config : callable
+        ``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path.
+    silo_config : callable
+        ``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path.
+    look_seconds : float
+        Time between two looks.
+    """
+
+    workdir: Workdir
+    silos: Sequence[str]
+    min_silos: int
+    server_config: Callable[[Mapping[str, str] | None], Path]
+    silo_config: Callable[[str, Mapping[str, str]], Path]
+    look_seconds: float = 0.5
+
+
+@dataclass
+class Supervisor:
+    """Plays a plan to its end.
+
+    Parameters
+    ----------
+    plan : Plan
+        What is to be started.
+    watcher : Watcher
+        Who is told.
+    """
+
+    plan: Plan
+    watcher: Watcher
+    _happenings: "SimpleQueue[Happening]" = field(default_factory=SimpleQueue)
+    _children: dict[str, Child] = field(default_factory=dict)
+    _processes: dict[str, str] = field(default_factory=dict)
+    _due: dict[str, float] = field(default_factory=dict)
+    _given_up: dict[str, AnchorageError] = field(default_factory=dict)
+    _endpoints: dict[str, Any] | None = None
+    _round: int = -1
+
+    def play(self) -> None:
+        """Start everything, restart what dies, and return when the server has ended well; nothing is left running.
+
+        Raises
+        ------
+        AnchorageError
+            A process gave up, or too few agents are left.
+        InterruptError
+            A signal came.
+        """
+        workdir = self.plan.workdir
+        with self._signals():
+            try:
+                workdir.endpoints.unlink(missing_ok=True)
+                self._add("server", "anchorage_server", self.plan.server_config(None), workdir.server)
+                self._watch()
+                self._let_agents_leave()
+            finally:
+                killed = end_all(self._children.values(), GRACE_SECONDS)
+                if killed:
+                    self.watcher.say(f"killed after {GRACE_SECONDS:g} s: {', '.join(child.name for child in killed)}")
+
+    def _add(self, name: str, module: str, config: Path, folder: Path) -> None:
+        arguments = ["-m", module, "--config", str(config)]
+        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._happenings)
+        self._children[name] = child
+        self._start(child)
+
+    def _start(self, child: Child) -> None:
+        child.start()
+        self._processes[child.name] = "starting" if child.name == "server" and self._endpoints is None else "running"
+        self.watcher.started(child.name, child.pid)
+
+    def _watch(self) -> None:
+        ready_by = monotonic() + READY_SECONDS
+        while True:
+            match self._next():
+                case Signalled(number):
+                    raise InterruptError(number)
+                case Ended("server", 0):
+                    self._processes["server"] = "ended"
+                    return
+                case Ended(name, 0):
+                    self._processes[name] = "ended"
+                case Ended(name, status):
+                    self._bury(self._children[name], status)
+                case None:
+                    pass
+            if self._endpoints is None:
+                self._begin_agents(ready_by)
+            self._restart_due()
+            self._note_progress()
+
+    def _next(self) -> Happening | None:
+        due = min(self._due.values(), default=monotonic() + self.plan.look_seconds)
+        try:
+            return self._happenings.get(timeout=max(0.0, min(due - monotonic(), self.plan.look_seconds)))
+        except Empty:
+            return None
+
+    def _begin_agents(self, ready_by: float) -> None:
+        self._endpoints = read_json(self.plan.workdir.endpoints)
+        if self._endpoints is None:
+            if monotonic() > ready_by:
+                log = self.plan.workdir.log("server")
+                raise AnchorageError(
+                    commands.STATUS_UNREACHABLE, f"the server does not listen after {READY_SECONDS:g} s; see {log}"
+                )
+            return
+        self._processes["server"] = "running"
+        for silo in self.plan.silos:
+            config = self.plan.silo_config(silo, self._endpoints)
+            self._add(silo, "anchorage_silo", config, self.plan.workdir.silo(silo))
+
+    def _bury(self, child: Child, status: int) -> None:
+        failure = child.failure(status)
+        self._processes[child.name] = "ended"
+        own_reason = failure.failure is not commands.PROCESS_DIED and failure.failure.exit_code != 70
+        if (child.name == "server" and own_reason) or failure.failure.exit_code in HOPELESS_EXIT_CODES:
+            raise failure
+        if child.restarts < MOST_RESTARTS:
+            wait = BACK_OFF_SECONDS * 2**child.restarts
+            child.restarts += 1
+            self._due[child.name] = monotonic() + wait
+            self._processes[child.name] = "restarting"
+            self.watcher.say(f"{failure}; restarting in {wait:g} s ({child.restarts} of {MOST_RESTARTS})")
+            return
+        self._given_up[child.name] = failure
+        left = len(self.plan.silos) - len(self._given_up)
+        if child.name == "server" or left < self.plan.min_silos:
+            raise failure
+        self.watcher.say(f"{failure}; given up, {left} silos are left")
+
+    def _restart_due(self) -> None:
+        for name, due in list(self._due.items()):
+            if due <= monotonic():
+                del self._due[name]
+                if name == "server":
+                    self.plan.server_config(self._endpoints)
+                self._start(self._children[name])
+
+    def _note_progress(self) -> None:
+        committed = self.watcher.looked(self._endpoints, self._processes)
+        if committed > self._round:
+            self._round = committed
+            for child in self._children.values():
+                child.restarts = 0
+
+    def _let_agents_leave(self) -> None:
+        deadline = monotonic() + LEAVE_SECONDS
+        for child in self._children.values():
+            child.ended_within(deadline - monotonic())
+
+    @contextmanager
+    def _signals(self) -> Iterator[None]:
+        """Turn the first signal into a happening; a second one kills the processes at once."""
+        seen: list[int] = []
+
+        def received(number: int, _frame: FrameType | None) -> None:
+            seen.append(number)
+            if len(seen) == 1:
+                self._happenings.put(Signalled(number))
+                return
+            for child in self._children.values():
+                child.signal(signal.SIGKILL)
+
+        before = {number: signal.signal(number, received) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in before.items():
+                signal.signal(number, handler)

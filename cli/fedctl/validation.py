@@ -1,0 +1,45 @@
+"""``fedctl validate``: every mistake of a file at once."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import typer
+
+from anchorage.methods import validate_study
+from anchorage.spec.mistakes import DocumentError, Mistake, dotted
+from fedctl.output import Format, emit
+
+
+def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
+    """Check a file and print what is in it; with ``-o json`` or ``yaml`` also its mistakes, as a list on stdout.
+
+    Raises
+    ------
+    DocumentError
+        With every mistake.
+    """
+    try:
+        study = validate_study(file, overrides)
+    except DocumentError as error:
+        if not output.for_people:
+            emit({"valid": False, "mistakes": [_values(mistake) for mistake in error.mistakes]}, output)
+        raise
+    federation, names = study.federation, [silo.metadata.name for silo in study.silos]
+    if output.for_people:
+        spec = federation.spec
+        typer.echo(
+            f"{file}: valid: federation {federation.metadata.name}, {spec.method.name} on {spec.model.name}, "
+            f"{spec.rounds} rounds, {len(names)} silos ({', '.join(names)})"
+        )
+    else:
+        emit({"valid": True, "federation": federation.metadata.name, "silos": names, "mistakes": []}, output)
+
+
+def _values(mistake: Mistake) -> dict[str, object]:
+    return {
+        "code": mistake.code,
+        "reason": mistake.failure.reason,
+        "where": mistake.where,
+        "field": dotted(mistake.path),
+        "message": mistake.message,
+    }

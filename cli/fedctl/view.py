@@ -1,0 +1,233 @@
+"""What a running federation looks like: a live picture on a terminal, plain lines elsewhere."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Protocol, TextIO
+
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from anchorage.spec.status import FederationStatus
+from fedctl.output import amount, duration, plain_table
+
+FIRST_METRICS = ("accuracy", "balanced_accuracy", "macro_auc", "loss")
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A moment of a run.
+
+    Parameters
+    ----------
+    federation, method : str
+        What is run.
+    status : FederationStatus
+        What the server says.
+    processes : mapping of str to str
+        State of every process as the runner sees it: ``starting``, ``running``, ``restarting``, ``ended``.
+    elapsed_seconds : float
+        Since this start.
+    remaining_seconds : float or None
+        Estimated from the rounds of this start; None while none is committed.
+    """
+
+    federation: str
+    method: str
+    status: FederationStatus
+    processes: Mapping[str, str] = field(default_factory=dict)
+    elapsed_seconds: float = 0.0
+    remaining_seconds: float | None = None
+
+
+class View(Protocol):
+    """Shows a run; used as a context manager."""
+
+    def __enter__(self) -> "View": ...
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None: ...
+
+    def show(self, picture: Picture) -> None:
+        """Show the run as it is now."""
+
+    def say(self, line: str) -> None:
+        """Tell something that stays on the screen."""
+
+
+class LiveView:
+    """One picture, drawn over itself.
+
+    Parameters
+    ----------
+    console : Console
+        A terminal.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self._live = Live(console=console, refresh_per_second=4, transient=True)
+
+    def __enter__(self) -> "LiveView":
+        self._live.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._live.stop()
+
+    def show(self, picture: Picture) -> None:
+        """Draw the run as it is now."""
+        self._live.update(draw(picture))
+
+    def say(self, line: str) -> None:
+        """Print a line above the picture."""
+        self._live.console.print(Text(line))
+
+
+class LineView:
+    """One line for what changed.
+
+    Parameters
+    ----------
+    stream : file
+        Where the lines go.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+        self._round = -1
+        self._connected: frozenset[str] = frozenset()
+        self._waiting = ""
+
+    def __enter__(self) -> "LineView":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        pass
+
+    def show(self, picture: Picture) -> None:
+        """Say which silos came or went, which round was committed, and what the run waits for."""
+        status = picture.status
+        connected = frozenset(silo.name for silo in status.silos if silo.connected)
+        for silo in sorted(connected ^ self._connected):
+            self.say(f"silo {silo} {'connected' if silo in connected else 'disconnected'}")
+        self._connected = connected
+        waiting = waiting_for(status)
+        if waiting != self._waiting and waiting:
+            self.say(waiting)
+        self._waiting = waiting
+        if status.last_checkpoint is not None and status.round != self._round:
+            self._round = status.round
+            self.say(_round_line(picture))
+
+    def say(self, line: str) -> None:
+        """Write one line."""
+        self._stream.write(line + "\n")
+        self._stream.flush()
+
+
+def view_for(stream: TextIO, *, terminal: bool) -> View:
+    """Return a live picture where `terminal`, else plain lines to `stream`."""
+    return LiveView(Console(file=stream)) if terminal else LineView(stream)
+
+
+def waiting_for(status: FederationStatus) -> str:
+    """Return what the run cannot go on without, empty while it goes on."""
+    for condition in status.conditions:
+        if condition.type == "QuorumMet" and condition.status == "False":
+            return f"waiting: {condition.message or condition.reason}"
+    return ""
+
+
+def metrics_line(status: FederationStatus) -> str:
+    """Write the first metrics of the last evaluation."""
+    values = {metric.name: metric.value for metric in status.metrics}
+    chosen = [name for name in FIRST_METRICS if name in values] or list(values)[:4]
+    return "  ".join(f"{name.replace('_', ' ')} {_short(values[name])}" for name in chosen)
+
+
+def _short(value: str) -> str:
+    try:
+        return f"{float(value):.4g}"
+    except ValueError:
+        return value
+
+
+def _round_line(picture: Picture) -> str:
+    status = picture.status
+    parts = [f"round {status.round}/{status.rounds} committed", metrics_line(status), duration(picture.elapsed_seconds)]
+    if picture.remaining_seconds is not None and status.round < status.rounds:
+        parts.append(f"about {duration(picture.remaining_seconds)} left")
+    return ", ".join(part for part in parts if part)
+
+
+def draw(picture: Picture) -> RenderableType:
+    """Draw the run: what it is, how far it is, every silo, the metrics so far."""
+    status = picture.status
+    left = picture.remaining_seconds
+    times = f"elapsed {duration(picture.elapsed_seconds)}" + (f", about {duration(left)} left" if left else "")
+    head = Table.grid(padding=(0, 2))
+    head.add_row(Text(picture.federation, style="bold"), picture.method, times)
+    head.add_row(
+        f"round {status.round}/{status.rounds or '?'}",
+        ProgressBar(total=max(1, status.rounds), completed=status.round, width=32),
+        status.step or picture.processes.get("server", ""),
+    )
+    lines: list[RenderableType] = [head, silo_table(picture)]
+    if status.metrics:
+        lines.append(Text(metrics_line(status), style="green"))
+    if waiting_for(status):
+        lines.append(Text(waiting_for(status), style="yellow"))
+    return Group(*lines)
+
+
+def silo_table(picture: Picture) -> Table:
+    """Draw one line per silo: its state, progress and share."""
+    table = plain_table("silo", "state", "progress", "images", "weight", "note", right=("images", "weight"))
+    known = {silo.name: silo for silo in picture.status.silos}
+    for name in dict.fromkeys([*known, *(name for name in picture.processes if name != "server")]):
+        silo, process = known.get(name), picture.processes.get(name, "")
+        if silo is None or not silo.connected:
+            seen = silo.state if silo and silo.state != "Waiting" else ""
+            table.add_row(name, Text(process or seen or "not connected", style="yellow"), "", "", "", "")
+            continue
+        bar = ProgressBar(total=100, completed=silo.progress, width=20)
+        note = f"{silo.code} {silo.message}".strip()
+        table.add_row(name, silo.state, bar, f"{silo.samples}", _short(silo.weight), Text(note, style="yellow"))
+    return table
+
+
+@dataclass(slots=True)
+class Pace:
+    """Estimates how long a run still takes, from the rounds committed since this start."""
+
+    first_round: int | None = None
+    first_time: float = 0.0
+    last_round: int = 0
+    last_time: float = 0.0
+
+    def seen(self, status: FederationStatus, now: float) -> float | None:
+        """Take note of the round and return the remaining seconds, None while nothing can be said."""
+        if status.last_checkpoint is None:
+            return None
+        if self.first_round is None:
+            self.first_round, self.first_time = status.round, now
+        if status.round != self.last_round or not self.last_time:
+            self.last_round, self.last_time = status.round, now
+        done = self.last_round - self.first_round
+        if done <= 0:
+            return None
+        per_round = (self.last_time - self.first_time) / done
+        return max(0.0, per_round * (status.rounds - status.round) - (now - self.last_time))
+
+
+def moved(status: FederationStatus) -> str:
+    """Write how many model bytes travelled."""
+    return f"{amount(status.bytes_up)} up, {amount(status.bytes_down)} down"

@@ -1,0 +1,147 @@
+"""The folder of one federation's run on this machine: which file lies where, and who may work in it."""
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from anchorage.errors import AnchorageError, commands
+
+DEFAULT_PARENT = Path(".anchorage")
+
+
+@dataclass(frozen=True, slots=True)
+class Workdir:
+    """Paths of a run.
+
+    Parameters
+    ----------
+    root : Path
+        The folder, absolute.
+    """
+
+    root: Path
+
+    @property
+    def federation(self) -> Path:
+        """The documents that the run follows, with every override applied."""
+        return self.root / "federation.yaml"
+
+    @property
+    def authority(self) -> Path:
+        """The federation's certificate authority and the silos' enrolment tokens; the runner is the control plane."""
+        return self.root / "authority"
+
+    @property
+    def server(self) -> Path:
+        """The server's state."""
+        return self.root / "server"
+
+    @property
+    def server_config(self) -> Path:
+        """The server's configuration."""
+        return self.root / "server.yaml"
+
+    @property
+    def endpoints(self) -> Path:
+        """Where the server listens; the server writes it when it is ready."""
+        return self.server / "endpoints.json"
+
+    @property
+    def status(self) -> Path:
+        """The status that the server leaves at every commit and at its end."""
+        return self.server / "status.json"
+
+    @property
+    def journal(self) -> Path:
+        """One line per committed round."""
+        return self.server / "journal.jsonl"
+
+    @property
+    def model(self) -> Path:
+        """The final and the best model."""
+        return self.server / "model"
+
+    @property
+    def anchors_alone(self) -> Path:
+        """What training on the anchors alone reached."""
+        return self.root / "anchors_alone.json"
+
+    @property
+    def tracking_uri(self) -> str:
+        """The MLflow store of a federation that names none."""
+        return f"sqlite:///{self.root / 'mlflow.db'}"
+
+    def silo(self, name: str) -> Path:
+        """Return an agent's own folder."""
+        return self.root / "silos" / name
+
+    def log(self, name: str) -> Path:
+        """Return the log of the server or of a silo's agent."""
+        return self.root / "logs" / f"{name}.log"
+
+    def make(self) -> None:
+        """Make the folders that the run writes into.
+
+        Raises
+        ------
+        AnchorageError
+            One of them cannot be made.
+        """
+        try:
+            for folder in (self.root, self.server, self.root / "silos", self.root / "logs"):
+                folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise AnchorageError(
+                commands.WORKDIR_UNUSABLE, f"{error.filename} cannot be made: {error.strerror}; name another --workdir"
+            ) from error
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Keep other runs out of the folder until the block ends, however it ends.
+
+        Raises
+        ------
+        AnchorageError
+            Another run works here, or the lock file cannot be made.
+        """
+        path = self.root / "lock"
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            raise AnchorageError(
+                commands.WORKDIR_UNUSABLE, f"{path} cannot be made: {error.strerror}; name another --workdir"
+            ) from error
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield
+        except BlockingIOError:
+            raise AnchorageError(
+                commands.WORKDIR_BUSY, f"another fedctl works in {self.root}; wait for it or name another --workdir"
+            ) from None
+        finally:
+            os.close(handle)
+
+    def busy(self) -> bool:
+        """Say whether a run holds the lock now."""
+        path = self.root / "lock"
+        if not path.exists():
+            return False
+        with path.open("rb") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
+
+
+def read_json(path: Path) -> Any:
+    """Return the content of a small JSON file, None where it is missing or only partly written."""
+    try:
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None

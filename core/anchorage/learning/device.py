@@ -1,0 +1,63 @@
+"""Where and how calculations run, so that the same seed gives the same bytes."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
+
+
+def find_device(name: str) -> torch.device:
+    """Return the device for ``cpu``, ``cuda``, ``cuda:1`` or ``auto`` (the GPU where there is one).
+
+    Raises
+    ------
+    AnchorageError
+        The device does not exist here.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:
+        raise AnchorageError(DEVICE_UNAVAILABLE, f"there is no device {name!r}: use auto, cpu or cuda") from error
+    if device.type not in ("cpu", "cuda"):
+        raise AnchorageError(DEVICE_UNAVAILABLE, f"the device {name!r} is not supported: use auto, cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise AnchorageError(
+            DEVICE_UNAVAILABLE, f"{name} was asked for, but torch sees {torch.cuda.device_count()} GPUs"
+        )
+    return device
+
+
+@contextmanager
+def calculation() -> Iterator[None]:
+    """Run learning in this thread: one CPU thread, deterministic convolutions, lack of memory as a failure of the catalogue.
+
+    The number of threads changes the order of sums, and so the bytes of a model. It is one, in a silo's process as in the simulator:
+    silos run beside each other, and both give the same model. OpenMP keeps the number per thread, so it is set in every call.
+
+    Raises
+    ------
+    AnchorageError
+        The memory does not suffice.
+    """
+    torch.set_num_threads(1)
+    torch.backends.cudnn.deterministic = True
+    torch.backends.cudnn.benchmark = False
+    try:
+        yield
+    except (MemoryError, torch.OutOfMemoryError) as error:
+        raise AnchorageError(OUT_OF_MEMORY, _first_line(error)) from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # torch has no type of its own for the CPU's allocator
+            raise
+        raise AnchorageError(OUT_OF_MEMORY, _first_line(error)) from error
+
+
+def _first_line(error: BaseException) -> str:
+    return (
+        f"the model and its batches do not fit: {str(error).partition(chr(10))[0][:200]}; lower the batch or image size"
+    )

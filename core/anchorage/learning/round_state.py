@@ -1,0 +1,84 @@
+"""What a silo carries from round to round: momentum, FlexMatch's curriculum, labels of its validation split."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load_file, save_file
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.learning import LEARNER_STATE_UNWRITABLE
+
+
+class RoundState:
+    """Arrays by name in one file per round, of which the newest two stay.
+
+    A task that is done again (its trainer was killed) starts from the state before its round and so ends in the same bytes.
+
+    Parameters
+    ----------
+    folder : Path
+        A folder of one run; made when something is kept.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def _files(self) -> dict[int, Path]:
+        return {int(p.stem.removeprefix("round-")): p for p in self._folder.glob("round-*.safetensors")}
+
+    def before(self, round_number: int) -> Mapping[str, NDArray[Any]]:
+        """Return what was kept in the newest round before this one; empty where there is none.
+
+        Raises
+        ------
+        AnchorageError
+            The file cannot be read.
+        """
+        earlier = {n: p for n, p in self._files().items() if n < round_number}
+        return self._read(earlier[max(earlier)]) if earlier else {}
+
+    def of(self, round_number: int) -> Mapping[str, NDArray[Any]]:
+        """Return what was kept in this round; empty where nothing was.
+
+        Raises
+        ------
+        AnchorageError
+            The file cannot be read.
+        """
+        path = self._files().get(round_number)
+        return self._read(path) if path else {}
+
+    def keep(self, round_number: int, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Replace what was kept in this round, and forget all but the newest round before it.
+
+        Raises
+        ------
+        AnchorageError
+            The folder cannot be written.
+        """
+        target = self._folder / f"round-{round_number:06d}.safetensors"
+        try:
+            self._folder.mkdir(parents=True, exist_ok=True)
+            partial = target.with_suffix(".partial")
+            save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, partial)
+            partial.replace(target)
+            files = self._files()
+            earlier = max((n for n in files if n < round_number), default=None)
+            for number in set(files) - {round_number, earlier}:
+                files[number].unlink()
+        except (OSError, SafetensorError) as error:
+            raise _unwritable(target, error) from error
+
+    def _read(self, path: Path) -> Mapping[str, NDArray[Any]]:
+        try:
+            return load_file(path)
+        except (OSError, SafetensorError) as error:
+            raise _unwritable(path, error) from error
+
+
+def _unwritable(path: Path, error: Exception) -> AnchorageError:
+    return AnchorageError(LEARNER_STATE_UNWRITABLE, f"{path}: {error}; free space or check the folder's permissions")

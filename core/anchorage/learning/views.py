@@ -1,0 +1,74 @@
+"""Images as a network takes them."""
+
+from collections.abc import Callable, Iterator
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anchorage.data.augmentation import Augmentation
+
+EVALUATION_BATCH = 256
+"""Images per forward pass where nothing is learnt; part of what makes the same bytes."""
+
+
+class Views:
+    """Batches of one set of images: plain, weakly or strongly augmented, normalised.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape [n, channels, H, W]
+        All images; they are kept on the device as they are.
+    augmentation : Augmentation
+        What fits this kind of image.
+    device : torch.device
+        Where the network is.
+    """
+
+    def __init__(self, images: NDArray[np.uint8], augmentation: Augmentation, device: torch.device) -> None:
+        self._augmentation = augmentation
+        self.images = torch.from_numpy(np.ascontiguousarray(images)).to(device)
+        self.device = device
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def plain(self, indices: Tensor) -> Tensor:
+        """Return images float32 [b, channels, H, W] as they are."""
+        return self._augmentation.normalise(self.images[indices])
+
+    def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return weakly augmented images, float32 [b, channels, H, W]."""
+        return self._augmentation.weak(self.images[indices], generator)
+
+    def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return strongly augmented images, float32 [b, channels, H, W]."""
+        return self._augmentation.strong(self.images[indices], generator)
+
+    def to_device(self, indices: NDArray[np.int64]) -> Tensor:
+        """Return indices as a tensor beside the images."""
+        return torch.from_numpy(np.ascontiguousarray(indices)).to(self.device)
+
+    def over(self, indices: NDArray[np.int64]) -> Iterator[Tensor]:
+        """Yield indices in batches for evaluation, in order."""
+        for start in range(0, len(indices), EVALUATION_BATCH):
+            yield self.to_device(indices[start : start + EVALUATION_BATCH])
+
+    def mapped(self, indices: NDArray[np.int64], function: Callable[[Tensor], Tensor]) -> Tensor:
+        """Apply a function of a batch of indices to all of them, without gradients; results joined along the first axis."""
+        with torch.no_grad():
+            return torch.cat([function(batch) for batch in self.over(indices)])
+
+
+def epoch_batches(rng: np.random.Generator, count: int, size: int, smallest: int) -> Iterator[NDArray[np.int64]]:
+    """Yield one epoch of shuffled batches of positions 0..count-1; the last partial batch is kept if it has `smallest` images."""
+    order = rng.permutation(count)
+    for start in range(0, count, size):
+        if len(batch := order[start : start + size]) >= smallest:
+            yield batch
+
+
+def batches_per_epoch(count: int, size: int, smallest: int) -> int:
+    """Return how many batches `epoch_batches` yields."""
+    return count // size + (count % size >= smallest)

@@ -1,0 +1,140 @@
+"""The link within one process: the same orders, events and refusals as over gRPC, values passed by reference."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from anchorage.errors import AnchorageError, transfer
+from anchorage.messages import Announcement, Evaluation, Event, Order, Profile
+from anchorage.rounds.interfaces import Clock
+from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.wire.exchange import Exchange, Session
+
+
+class InProcessLink(Exchange):
+    """The server's end (`SiloLink`) of links to silos in the same process; usable from one thread or several.
+
+    Parameters
+    ----------
+    clock : Clock
+        The clock of `next_event`.
+    welcome : str
+        The run's description (JSON), as every silo hears it.
+    pump : callable, optional
+        Lets the silos work in the caller's thread: called when `next_event` finds no event; returns False when they have nothing
+        to do. Only then `next_event` waits.
+    """
+
+    def __init__(self, clock: Clock, welcome: str = "{}", pump: Callable[[], bool] | None = None) -> None:
+        super().__init__(clock)
+        self._welcome = welcome
+        self._pump = pump
+
+    def connect(self, silo: str, profile: Profile) -> "InProcessServerLink":
+        """Open a silo's session, in the place of the one that it may have."""
+        return InProcessServerLink(self.join(silo, profile), self._welcome)
+
+    def next_event(self, until: float | None) -> Event | None:
+        """Return the next event, letting silos work as long as there is none; None when `until` has come first."""
+        while self._pump is not None:
+            event = super().next_event(self._clock.now())
+            if event is not None:
+                return event
+            if (until is not None and self._clock.now() >= until) or not self._pump():
+                break
+        return super().next_event(until)
+
+
+class InProcessServerLink:
+    """A silo's end (`ServerLink`); `InProcessLink.connect` makes it.
+
+    Parameters
+    ----------
+    session : Session
+        The silo's session.
+    welcome : str
+        The run's description.
+    """
+
+    def __init__(self, session: Session, welcome: str) -> None:
+        self._session = session
+        self._welcome = welcome
+
+    def welcome(self) -> str:
+        """Return the run's description (JSON of `anchorage.spec.run.RunDescription`)."""
+        return self._welcome
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        """Wait for the next order; None after `timeout` seconds, and after `close`.
+
+        Raises
+        ------
+        AnchorageError
+            The server ended the session, or another one took its place.
+        """
+        order = self._session.next_order(timeout)
+        if order is None and self._session.refusal is not None:
+            raise self._session.refusal
+        return order
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        """Hand over the chunks that `sink` misses.
+
+        Raises
+        ------
+        AnchorageError
+            The model belongs to no open task, or `sink` is for other bytes.
+        """
+        if sink.manifest != manifest:
+            raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
+        for index in sink.missing():
+            chunk = self._session.source(manifest.digest).chunk(index)
+            sink.write(index, chunk)
+            self._session.count(sent=len(chunk))
+
+    def announce(self, announcement: Announcement) -> None:
+        """Say that a train task is done."""
+        self._session.announce(announcement)
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        """Hand over the chunks that the server misses, after its `Permit`.
+
+        Raises
+        ------
+        AnchorageError
+            The task was replaced or dismissed, or the update is not the announced one.
+        """
+        upload = self._session.upload(task)
+        upload.check(task, update.manifest.digest)
+        for index in upload.sink.missing():
+            chunk = update.chunk(index)
+            upload.write(task, index, chunk)
+            self._session.count(received=len(chunk))
+        self._session.pushed(task)
+
+    def report(self, evaluation: Evaluation) -> None:
+        """Send the result of an evaluate task; one that is over already is not heard."""
+        with _forgiving():
+            self._session.report(evaluation)
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        """Say that a task cannot be done; one that is over already is not heard."""
+        with _forgiving():
+            self._session.fail(task, code, message)
+
+    def progress(self, task: str, done: int, total: int) -> None:
+        """Say how far a task is."""
+        self._session.progress(task, done, total)
+
+    def close(self) -> None:
+        """End the session; a waiting `next_order` returns None."""
+        self._session.leave("the silo closed the link")
+
+
+@contextmanager
+def _forgiving() -> Iterator[None]:
+    """Let pass that a task is over: the server said so, or will."""
+    try:
+        yield
+    except AnchorageError as error:
+        if error.failure is not transfer.UNKNOWN_TASK:
+            raise

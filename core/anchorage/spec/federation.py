@@ -1,0 +1,135 @@
+"""A federation (one study) and the silos that are members of it."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from anchorage.spec.base import QUANTITY_PATTERN, TRACKING_URI_PATTERN, Document, Metadata, Name
+from anchorage.spec.data import DataSection, PathBelow
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.status import FederationStatus
+
+ApiVersion = Literal["anchorage.dev/v1alpha1"]
+Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
+Silos = Annotated[int, Field(ge=1, le=10_000)]
+Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
+
+ResourceName = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9./]*[A-Za-z0-9])?$", max_length=253)
+]
+Quantity = Annotated[str, StringConstraints(strict=True, pattern=QUANTITY_PATTERN, max_length=32)]
+Amount = Quantity | Annotated[int, Field(ge=0, le=2**53)]
+TrackingUri = Annotated[
+    str, StringConstraints(strict=True, pattern=TRACKING_URI_PATTERN, min_length=1, max_length=2048)
+]
+"""No user or password inside: MLflow takes them from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
+
+Title = Annotated[str, StringConstraints(strict=True, pattern=r"^[^/:\x00-\x1f]+$", min_length=1, max_length=200)]
+"""A name that people read, as MLflow takes it: neither slash nor colon."""
+
+
+class Protocol(Document):
+    """How rounds are run (METHODS.md section 3, slot 12)."""
+
+    mode: Literal["Synchronous", "Asynchronous"] = Field(
+        "Synchronous", description="Whether rounds wait for their silos, or every update counts as it arrives."
+    )
+    min_silos: Silos = Field(1, description="Quorum: silos that must answer for a round to count.")
+    silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")
+    round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
+    idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
+
+
+class Resources(Document):
+    """Resources of a pod; without meaning outside a cluster."""
+
+    requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What the pod needs.")
+    limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What it may use.")
+
+
+class Storage(Document):
+    """Volume of the server."""
+
+    size: Quantity = Field("20Gi", description="Size of the volume for checkpoints and spool files.")
+
+
+class Service(Document):
+    """How silos reach the server."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Kind of service.")
+
+
+class Server(Document):
+    """The aggregation server in a cluster."""
+
+    resources: Resources = Field(Resources(), description="Resources of the pod.")
+    storage: Storage = Field(Storage(), description="Its volume.")
+    service: Service = Field(Service(), description="Its service.")
+
+
+class Evaluation(Document):
+    """Scoring of the community model at the server."""
+
+    data: DataSection = Field(description="Labelled test images at the server.")
+    every_rounds: Rounds = Field(1, description="Rounds between two evaluations; the last round is always evaluated.")
+
+
+class Tracking(Document):
+    """Where MLflow keeps the results."""
+
+    uri: TrackingUri | None = Field(None, description="MLflow tracking URI; absent: an SQLite file of the run.")
+    experiment: Title | None = Field(None, description="MLflow experiment; absent: the federation's name.")
+    registered_model: Title | None = Field(None, description="Registered model; absent: the federation's name.")
+
+
+class FederationSpec(Document):
+    """What is trained, how, on what."""
+
+    rounds: Rounds = Field(description="Synchronous: rounds. Asynchronous: updates that are counted.")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
+    model: ModelSpec = Field(description="Network to train.")
+    method: MethodSpec = Field(description="Preset and overrides.")
+    protocol: Protocol = Field(Protocol(), description="How rounds are run.")
+    active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
+    anchor_data: DataSection | None = Field(None, description="Labelled images at the server.")
+    evaluation: Evaluation | None = Field(None, description="Scoring of the community model at the server.")
+    server: Server = Field(Server(), description="The server in a cluster.")
+    tracking: Tracking = Field(Tracking(), description="Where the results go.")
+
+
+class Federation(Document):
+    """One study across several silos."""
+
+    api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
+    kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
+    metadata: Metadata = Field(description="Name of the study.")
+    spec: FederationSpec = Field(description="What is asked for.")
+    status: FederationStatus | None = Field(None, description="What was observed; written by the server.")
+
+
+class Managed(Document):
+    """An agent that runs beside the server: on this machine or in this cluster."""
+
+    data: DataSection = Field(description="The silo's images.")
+    resources: Resources = Field(Resources(), description="Resources of the pod.")
+    policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
+
+
+class SiloSpec(Document):
+    """A membership."""
+
+    federation: Name = Field(description="Name of the federation.")
+    labels: Literal["None", "All", "Partial"] = Field("None", description="Which of the silo's images are labelled.")
+    managed: Managed | None = Field(
+        None, description="Present: run the agent here; absent: the hospital runs it itself."
+    )
+
+
+class Silo(Document):
+    """A hospital's membership in a federation."""
+
+    api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
+    kind: Literal["Silo"] = Field("Silo", description="Kind of document.")
+    metadata: Metadata = Field(description="Name of the silo; its certificate is issued for it.")
+    spec: SiloSpec = Field(description="What is asked for.")

@@ -1,0 +1,51 @@
+"""One idle timeout for transfers: it looks at progress, never at total time."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+
+class Watchdog:
+    """Cancels every watched transfer in which nothing has moved for a while.
+
+    Parameters
+    ----------
+    idle_seconds : float
+        Longest time without progress.
+    """
+
+    def __init__(self, idle_seconds: float) -> None:
+        self._idle = idle_seconds
+        self._moved: dict[Callable[[], object], float] = {}
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="idle-timeout", daemon=True)
+        self._thread.start()
+
+    @contextmanager
+    def watch(self, cancel: Callable[[], object]) -> Iterator[Callable[[], None]]:
+        """Watch a transfer within the block, which calls what it is given at every step."""
+
+        def moved() -> None:
+            self._moved[cancel] = time.monotonic()
+
+        with self._lock:
+            moved()
+        try:
+            yield moved
+        finally:
+            with self._lock:
+                del self._moved[cancel]
+
+    def close(self) -> None:
+        """Stop watching."""
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._idle / 4):
+            with self._lock:
+                late = [cancel for cancel, at in self._moved.items() if time.monotonic() - at > self._idle]
+            for cancel in late:
+                cancel()

@@ -1,0 +1,143 @@
+"""Checkpoints: one safetensors file per committed round that is kept, written over the file that fell out (half the time of a new one)."""
+
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
+from anchorage.rounds.interfaces import Checkpoint, RoundRecord
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
+from anchorage_server.durable import sync
+
+FORMAT = "anchorage-checkpoint-1"
+_STATE = "method_state/"
+"""Prefix of the method's arrays, which no tensor of a model carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class Identity:
+    """Whose checkpoints these are.
+
+    Parameters
+    ----------
+    federation, method : str
+        Their names.
+    layout : Layout
+        The model's tensors.
+    """
+
+    federation: str
+    method: str
+    layout: Layout
+
+    def metadata(self) -> dict[str, str]:
+        """Return what every file of this run says of itself."""
+        return {"format": FORMAT, "federation": self.federation, "method": self.method, "layout": self.layout.digest}
+
+
+class Checkpoints:
+    """The folder of checkpoints.
+
+    Parameters
+    ----------
+    folder : Path
+        Must exist and belong to this process alone.
+    identity : Identity
+        Whose checkpoints these are.
+    """
+
+    def __init__(self, folder: Path, identity: Identity) -> None:
+        self._folder = folder
+        self._identity = identity
+        self._spare = folder / "spare"
+
+    def path(self, round_number: int) -> Path:
+        """Return where a round's checkpoint lies or would lie."""
+        return self._folder / f"round-{round_number:06d}.safetensors"
+
+    def write(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
+        """Write a round's checkpoint; when this returns it is on disk.
+
+        Raises
+        ------
+        OSError
+            The disk is full or not writable; every other checkpoint is as before.
+        """
+        path = self.path(record.round)
+        if self._spare.exists():
+            self._spare.replace(partial_path(path))
+        arrays = {_STATE + name: array for name, array in state.items()}
+        own = {"round": str(record.round), "digest": record.digest, "state": _digest(arrays)}
+        write_safetensors(path, model, arrays=arrays, metadata={**self._identity.metadata(), **own}, sync=True)
+        sync(self._folder)
+
+    def retain(self, rounds: Collection[int]) -> None:
+        """Keep the checkpoints of these rounds; one of the others is written over next time.
+
+        Raises
+        ------
+        OSError
+            The folder is not writable.
+        """
+        kept = {self.path(number) for number in rounds}
+        for path in self._folder.glob("round-*"):
+            if path not in kept:
+                path.replace(self._spare)
+
+    def recognise(self, record: RoundRecord) -> None:
+        """See that a round's checkpoint is of this run.
+
+        Raises
+        ------
+        AnchorageError
+            It is missing, damaged, or of another federation, method or model.
+        """
+        path = self.path(record.round)
+        with _damage():
+            _, metadata = read_description(path)
+        for name, expected in self._identity.metadata().items():
+            found = metadata.get(name, "")
+            if found != expected:
+                message = f"{path} has the {name} {found[:40]!r}, this run {expected[:40]!r}; use another state folder"
+                raise AnchorageError(FOREIGN_CHECKPOINT, message)
+
+    def read(self, record: RoundRecord) -> Checkpoint:
+        """Read a round's checkpoint and check every byte of it.
+
+        Raises
+        ------
+        AnchorageError
+            It is missing or damaged.
+        """
+        path = self.path(record.round)
+        with _damage():
+            stored = read_safetensors(path, self._identity.layout)
+        if stored.model.digest != record.digest or stored.metadata.get("state") != _digest(stored.arrays):
+            raise AnchorageError(CHECKPOINT_DAMAGED, f"{path}: its bytes are not those that were written")
+        state = {name.removeprefix(_STATE): array for name, array in stored.arrays.items()}
+        return Checkpoint(record, stored.model, state)
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Say of a file that cannot be read that it is a checkpoint."""
+    try:
+        yield
+    except AnchorageError as error:
+        raise AnchorageError(CHECKPOINT_DAMAGED, error.message) from error
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return BLAKE3 of arrays with their names, hex."""
+    digest = blake3()
+    for name in sorted(arrays):
+        digest.update(name.encode()).update(arrays[name].tobytes())
+    return digest.hexdigest()

@@ -1,0 +1,55 @@
+"""The server's own configuration: where things lie and where it listens. What is trained is in the federation's file."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints
+
+from anchorage.errors.documents import NOT_A_DOCUMENT
+from anchorage.spec.base import Document
+from anchorage.spec.checking import check_document
+from anchorage.spec.mistakes import DocumentError, Mistake
+from anchorage.spec.source import read_documents
+
+Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
+"""Host and port; port 0 takes any free one."""
+
+HostName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=253)]
+
+
+class ServerConfig(Document):
+    """One server process."""
+
+    federation: Path = Field(description="File with the federation and its silos.")
+    state: Path = Field(description="Folder for the journal, checkpoints, spool and results.")
+    data_root: Path = Field(Path(), description="Folder below which claims and initial weights lie.")
+    listen: Address = Field("127.0.0.1:0", description="Where silos connect.")
+    enrol_listen: Address = Field("127.0.0.1:0", description="Where silos enrol.")
+    status_listen: Address = Field("127.0.0.1:0", description="Where the status is served, without encryption.")
+    authority: Path = Field(description="Folder of the federation's certificate authority.")
+    names: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=64)] = Field(
+        ("localhost", "127.0.0.1"), description="Host names and addresses by which silos call this server."
+    )
+
+
+def read_config(path: Path) -> ServerConfig:
+    """Read a configuration; relative paths in it start at its own folder.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read, or a field is wrong; with every mistake.
+    """
+    documents = read_documents(path)
+    if len(documents) != 1:
+        found = f"found {len(documents)} documents, allowed is one with the server's configuration"
+        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(path))])
+    config, mistakes = check_document(documents[0], ServerConfig)
+    if config is None or mistakes:
+        places = [documents[0].where(str(path), mistake.path) for mistake in mistakes]
+        located = [replace(m, where=where, line=line) for m, (where, line) in zip(mistakes, places, strict=True)]
+        raise DocumentError(located)
+    base = path.resolve().parent
+    paths = {name: base / getattr(config, name) for name in ("federation", "state", "data_root", "authority")}
+    return config.model_copy(update=paths)

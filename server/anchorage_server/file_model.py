@@ -1,0 +1,62 @@
+"""The server's part of plain averaging: the model of round 0 comes from a file, and nothing is trained or scored here. Needs no torch."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from anchorage.messages import Report, SideChannel
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import read_description, read_safetensors
+from anchorage_server.memory import require_memory
+
+
+class FileModel:
+    """`ServerLearner` without learning.
+
+    Parameters
+    ----------
+    path : Path
+        Safetensors file with the weights to start from; its tensors are the model's.
+
+    Raises
+    ------
+    AnchorageError
+        The file cannot be read or is no safetensors file; the model does not fit into memory.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._layout, _ = read_description(path)
+        require_memory(self._layout.nbytes)
+
+    @property
+    def down(self) -> Layout:
+        """Layout of the community model."""
+        return self._layout
+
+    @property
+    def up(self) -> Layout:
+        """Layout of an update, the same."""
+        return self._layout
+
+    def initialise(self) -> ModelBytes:
+        """Return the file's weights.
+
+        Raises
+        ------
+        AnchorageError
+            The file cannot be read, or is damaged.
+        """
+        return read_safetensors(self._path, self._layout).model
+
+    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+        """Return nothing."""
+        return {}
+
+    def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
+        """Return the model as it is."""
+        return model, {}
+
+    def evaluate(self, model: ModelBytes, round_number: int) -> Report:
+        """Return an empty report."""
+        return Report({})

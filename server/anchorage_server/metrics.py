@@ -1,0 +1,52 @@
+"""The run's figures for Prometheus, read from the status board when they are asked for."""
+
+from collections.abc import Iterator
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from anchorage_server.status import StatusBoard
+
+
+class BoardCollector(Collector):
+    """Turns the status board into metric families."""
+
+    def __init__(self, board: StatusBoard) -> None:
+        self._board = board
+
+    def collect(self) -> Iterator[Metric]:
+        """Yield round, silos, traffic, seconds per step of the last round, and the community model's metrics."""
+        status, record = self._board.snapshot(), self._board.last_record()
+        yield GaugeMetricFamily("anchorage_round", "Last committed round.", value=status.round)
+        yield GaugeMetricFamily("anchorage_rounds", "Rounds asked for.", value=status.rounds)
+        yield GaugeMetricFamily(
+            "anchorage_silos_connected", "Silos that are connected now.", value=status.connected_silos
+        )
+        moved = CounterMetricFamily(
+            "anchorage_model_bytes", "Model bytes that travelled in committed rounds.", labels=["direction"]
+        )
+        moved.add_metric(["up"], status.bytes_up)
+        moved.add_metric(["down"], status.bytes_down)
+        yield moved
+        seconds = GaugeMetricFamily(
+            "anchorage_step_seconds", "Time per step of the last committed round.", labels=["step"]
+        )
+        for step, value in (record.seconds if record else {}).items():
+            seconds.add_metric([step], value)
+        yield seconds
+        values = GaugeMetricFamily("anchorage_metric", "Metrics of the community model.", labels=["name"])
+        for metric in status.metrics:
+            values.add_metric([metric.name], float(metric.value))
+        yield values
+        weights = GaugeMetricFamily("anchorage_silo_weight", "Share of a silo's last counted update.", labels=["silo"])
+        for silo in status.silos:
+            weights.add_metric([silo.name], float(silo.weight))
+        yield weights
+
+
+def exposition(board: StatusBoard) -> bytes:
+    """Return the metrics in Prometheus' text format."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(BoardCollector(board))
+    return generate_latest(registry)

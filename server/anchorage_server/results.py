@@ -1,0 +1,60 @@
+"""What a finished run leaves for others: the final and the best model as plain safetensors files, and what they are."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from anchorage.rounds.interfaces import Checkpoint
+from anchorage.spec.run import RunDescription
+from anchorage.spec.status import StoredModel
+from anchorage.tensors.safetensors_file import write_safetensors
+from anchorage_server.durable import replace_file, storage_errors, sync
+from anchorage_server.journal import record_to_json
+from anchorage_server.store import DiskRoundStore
+
+
+def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> tuple[StoredModel, StoredModel]:
+    """Write ``final.safetensors``, ``best.safetensors`` and ``model.json``, and return where the two models lie.
+
+    Parameters
+    ----------
+    folder : Path
+        Made when missing.
+    run : RunDescription
+        The run.
+    store : DiskRoundStore
+        Holds at least one committed round.
+
+    Raises
+    ------
+    AnchorageError
+        The disk is full or not writable, or a checkpoint is damaged.
+    """
+    with storage_errors("write the final model", folder):
+        folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+        written: dict[str, Any] = {}
+        models: list[StoredModel] = []
+        for name, read in (("final", store.latest), ("best", store.best)):
+            checkpoint = _present(read)
+            path = folder / f"{name}.safetensors"
+            _write_model(path, checkpoint, run.federation)
+            record = record_to_json(checkpoint.record)
+            written[name] = {"file": path.name, **{key: record[key] for key in ("round", "digest", "time", "metrics")}}
+            models.append(StoredModel(path=str(path), digest=checkpoint.record.digest, round=checkpoint.record.round))
+        values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
+        replace_file(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
+        sync(folder)
+    return models[0], models[1]
+
+
+def _present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
+    checkpoint = read()
+    assert checkpoint is not None, "a run that has ended has committed round 0"
+    return checkpoint
+
+
+def _write_model(path: Path, checkpoint: Checkpoint, federation: str) -> None:
+    record = checkpoint.record
+    metadata = {"format": "pt", "federation": federation, "round": str(record.round), "digest": record.digest}
+    write_safetensors(path, checkpoint.model, metadata=metadata, sync=True)

@@ -1,0 +1,296 @@
+"""What is known of the run, for everyone who asks: the status document, the rounds, and whether the engine still moves."""
+
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from threading import Lock
+from typing import Any, Literal
+
+from anchorage.errors import CATALOGUE
+from anchorage.errors.rounds import STOPPED
+from anchorage.messages import Profile, Report
+from anchorage.rounds.interfaces import Clock, RoundRecord
+from anchorage.spec.status import (
+    CheckpointStatus,
+    Condition,
+    FederationStatus,
+    Metric,
+    SiloStatus,
+    StoredModel,
+    TrackingStatus,
+    timestamp,
+)
+from anchorage.tensors.model import ModelBytes
+from anchorage_server.durable import replace_file
+from anchorage_server.journal import record_to_json
+
+Truth = Literal["True", "False", "Unknown"]
+
+LINE = 1024
+"""Characters of a message in the status."""
+GRACE_SECONDS = 600.0
+"""How much longer than a round's deadline the engine may be silent before it counts as stuck."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(slots=True)
+class _Silo:
+    """What is known of one silo."""
+
+    name: str
+    connected: bool = False
+    state: str = "Waiting"
+    done: int = 0
+    total: int = 0
+    samples: int = 0
+    weight: float = 0.0
+    seen: float | None = None
+    code: str = ""
+    message: str = ""
+
+    def document(self) -> SiloStatus:
+        """Return it as a part of the status."""
+        return SiloStatus(
+            name=self.name,
+            connected=self.connected,
+            state=self.state,
+            task="Evaluate"
+            if self.state == "Evaluating"
+            else "Train"
+            if self.state in ("Training", "Announced", "Uploading")
+            else "",
+            progress=min(100 * self.done // self.total, 100) if self.total else 0,
+            samples=self.samples,
+            weight=repr(float(self.weight)),
+            last_seen_time=None if self.seen is None else timestamp(self.seen),
+            code=self.code,
+            message=self.message[:LINE],
+        )
+
+
+class StatusBoard:
+    """Hears from the engine (`Observer`) and answers any thread.
+
+    Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded`` and ``Failed``.
+
+    Parameters
+    ----------
+    file : Path
+        Where the status is written at each commit and at the end.
+    clock : Clock
+        Time.
+    rounds : int
+        Rounds of the whole run.
+    silos : sequence of str
+        The silos of the document.
+    round_deadline_seconds : float
+        How long the engine may rightly wait without a word.
+    history : sequence of RoundRecord
+        Rounds that were committed before.
+    checkpoint : callable
+        ``checkpoint(round)`` returns the path of a round's checkpoint.
+    """
+
+    def __init__(
+        self,
+        *,
+        file: Path,
+        clock: Clock,
+        rounds: int,
+        silos: Sequence[str],
+        round_deadline_seconds: float,
+        history: Sequence[RoundRecord],
+        checkpoint: Callable[[int], Path],
+    ) -> None:
+        self._file = file
+        self._clock = clock
+        self._rounds = rounds
+        self._patience = round_deadline_seconds + GRACE_SECONDS
+        self._checkpoint = checkpoint
+        self._lock = Lock()
+        self._silos = {name: _Silo(name) for name in silos}
+        self._conditions: dict[str, Condition] = {}
+        self._records: list[RoundRecord] = []
+        self._metrics: dict[str, float] = {}
+        self._bytes = [0, 0]
+        self._step = ""
+        self._models: dict[str, StoredModel] = {}
+        self._tracking = TrackingStatus()
+        self._heard = clock.now()
+        self._started = history[0].time if history else clock.now()
+        self._ended: float | None = None
+        self._set("Ready", "False", "Starting", "the server does not listen yet")
+        self._set("QuorumMet", "Unknown", "Starting")
+        self._set("Succeeded", "Unknown", "Running")
+        self._set("Failed", "False", "Running")
+        for record in history:
+            self._count(record)
+
+    def snapshot(self) -> FederationStatus:
+        """Return the status as it is now."""
+        with self._lock:
+            return self._snapshot()
+
+    def rounds(self) -> list[dict[str, Any]]:
+        """Return every committed round as JSON values, ascending."""
+        with self._lock:
+            records = list(self._records)
+        return [record_to_json(record) for record in records]
+
+    def last_record(self) -> RoundRecord | None:
+        """Return the last committed round."""
+        with self._lock:
+            return self._records[-1] if self._records else None
+
+    def stuck(self) -> str:
+        """Return why the engine counts as stuck, empty where it does not."""
+        with self._lock:
+            silent = self._clock.now() - self._heard
+            if self._ended is not None or silent <= self._patience:
+                return ""
+            return f"no word from the engine for {silent:.0f} s, in step {self._step or 'none'}"
+
+    def listening(self) -> None:
+        """Note that silos can connect."""
+        with self._lock:
+            self._set("Ready", "True", "Listening")
+
+    def stored(self, model: StoredModel, best: StoredModel) -> None:
+        """Note where the final and the best model lie."""
+        with self._lock:
+            self._models = {"model": model, "best_model": best}
+            self._write()
+
+    def tracked(self, tracking: TrackingStatus) -> None:
+        """Note where the results are in MLflow."""
+        with self._lock:
+            self._tracking = tracking
+            self._write()
+
+    def silo_joined(self, silo: str, profile: Profile) -> None:
+        """Note that a silo connected."""
+        with self._lock:
+            known = self._hear(silo)
+            known.connected, known.samples = True, profile.samples
+
+    def silo_left(self, silo: str, reason: str) -> None:
+        """Note that a silo's connection ended."""
+        with self._lock:
+            known = self._hear(silo)
+            known.connected, known.message = False, reason
+
+    def silo_changed(
+        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
+    ) -> None:
+        """Note a silo's part in the open round."""
+        with self._lock:
+            known = self._hear(silo)
+            known.state, known.done, known.total = state, done, total
+            known.code, known.message = code, message
+
+    def waiting(self, reason: str, message: str) -> None:
+        """Note that the run cannot go on now, or that it goes on again."""
+        with self._lock:
+            self._heard = self._clock.now()
+            if reason:
+                self._set("QuorumMet", "False", reason, message)
+            else:
+                self._set("QuorumMet", "True", "EnoughSilos")
+
+    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
+        """Note a dispatch."""
+        with self._lock:
+            self._heard = self._clock.now()
+            self._set("QuorumMet", "True", "EnoughSilos")
+            for name in silos:
+                known = self._silos.setdefault(name, _Silo(name))
+                if known.state != "Arrived":  # what an earlier server received counts for this round
+                    known.state, known.done, known.total, known.code, known.message = "Training", 0, 0, "", ""
+
+    def step(self, name: str) -> None:
+        """Note the round's step."""
+        with self._lock:
+            self._heard = self._clock.now()
+            self._step = name
+
+    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+        """Note a durable round."""
+        with self._lock:
+            self._heard = self._clock.now()
+            self._count(record)
+            self._write()
+
+    def ended(self, code: str, message: str) -> None:
+        """Note that the run is over."""
+        with self._lock:
+            self._ended = self._heard = self._clock.now()
+            self._step = ""
+            reason = CATALOGUE[code].reason if code else "AllRoundsCommitted"
+            failed: Truth = "True" if code and code != STOPPED.code else "False"
+            self._set("Ready", "False", reason, message)
+            self._set("Succeeded", "False" if code else "True", reason, message)
+            self._set("Failed", failed, reason, message)
+            self._write()
+
+    def _hear(self, silo: str) -> _Silo:
+        now = self._clock.now()
+        known = self._silos.setdefault(silo, _Silo(silo))
+        known.seen = self._heard = now
+        return known
+
+    def _count(self, record: RoundRecord) -> None:
+        self._records.append(record)
+        self._metrics |= record.metrics
+        self._bytes = [self._bytes[0] + record.bytes_up, self._bytes[1] + record.bytes_down]
+        for part in record.silos:
+            known = self._silos.setdefault(part.name, _Silo(part.name))
+            known.state, known.code, known.message = part.state, part.code, part.message
+            if part.state == "Counted":
+                known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
+
+    def _set(self, kind: str, status: Truth, reason: str, message: str = "") -> None:
+        before = self._conditions.get(kind)
+        changed = before is None or before.status != status
+        since = timestamp(self._clock.now()) if changed or before is None else before.last_transition_time
+        self._conditions[kind] = Condition(
+            type=kind, status=status, reason=reason, message=message[:LINE], last_transition_time=since
+        )
+
+    def _snapshot(self) -> FederationStatus:
+        last = self._records[-1] if self._records else None
+        number = last.round if last else 0
+        now = self._clock.now()
+        return FederationStatus(
+            conditions=tuple(self._conditions.values()),
+            round=number,
+            rounds=self._rounds,
+            progress_percentage=min(100 * number // self._rounds, 100),
+            step=self._step,
+            connected_silos=sum(silo.connected for silo in self._silos.values()),
+            silos=tuple(silo.document() for silo in self._silos.values()),
+            metrics=tuple(Metric(name=name, value=repr(float(value))) for name, value in self._metrics.items()),
+            last_checkpoint=self._last_checkpoint(),
+            tracking=self._tracking,
+            start_time=timestamp(self._started),
+            completion_time=timestamp(last.time) if last and number >= self._rounds else None,
+            last_updated_time=timestamp(now),
+            bytes_up=self._bytes[0],
+            bytes_down=self._bytes[1],
+            **self._models,
+        )
+
+    def _last_checkpoint(self) -> CheckpointStatus | None:
+        if not self._records:
+            return None
+        last = self._records[-1]
+        path = str(self._checkpoint(last.round))
+        return CheckpointStatus(round=last.round, path=path, digest=last.digest, time=timestamp(last.time))
+
+    def _write(self) -> None:
+        """Write the status file; the run does not end because it cannot."""
+        try:
+            replace_file(self._file, self._snapshot().model_dump_json(by_alias=True, indent=2).encode())
+        except OSError as error:
+            _log.warning("cannot write the status file", extra={"file": str(self._file), "error": error.strerror})

@@ -1,0 +1,5 @@
+"""``python -m anchorage_silo``."""
+
+from anchorage_silo.main import main
+
+main()

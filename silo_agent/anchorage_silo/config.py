@@ -1,0 +1,85 @@
+"""The agent's configuration: one YAML document of the hospital's own."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal, TypeVar
+
+from pydantic import Field, StringConstraints, model_validator
+
+from anchorage.errors import documents
+from anchorage.spec.base import Decimal, Document, Name
+from anchorage.spec.checking import check_document
+from anchorage.spec.data import DataSection
+from anchorage.spec.mistakes import DocumentError, Mistake
+from anchorage.spec.source import read_documents
+
+Address = Annotated[
+    str, StringConstraints(strict=True, pattern=r"^[^\s/:]+:[0-9]{1,5}$|^\[[0-9a-fA-F:]+\]:[0-9]{1,5}$")
+]
+"""``host:port``."""
+
+D = TypeVar("D", bound=Document)
+
+
+class LearnerTrainer(Document):
+    """Trains with the federation's method."""
+
+    type: Literal["Learner"] = Field(description="Train with the federation's method.")
+
+
+class NullTrainer(Document):
+    """Adds a constant to every number, without images: for measuring the rounds themselves."""
+
+    type: Literal["Null"] = Field(description="Add a constant, without images.")
+    step: Decimal = Field("0.001", description="What is added to every float.")
+    samples: Annotated[int, Field(ge=0)] = Field(100, description="What is reported as the number of images.")
+
+
+class SiloConfig(Document):
+    """Who the silo is, where the server is, where things lie, and what may be trained on."""
+
+    silo: Name = Field(description="The silo's name in the federation.")
+    federation: Name = Field(description="The federation's name.")
+    server: Address = Field(description="Where the server takes silos.")
+    enrolment: Address = Field(description="Where the server enrols silos.")
+    authority: Path = Field(description="The certificate of the federation's authority (ca.pem).")
+    token: Path | None = Field(
+        None, description="File with the one-time enrolment token; needed until the silo is enrolled."
+    )
+    state: Path = Field(description="Folder of the agent's own: its key, certificate, buffers and audit log.")
+    labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
+    data: DataSection | None = Field(None, description="The images.")
+    data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
+    policy: Path | None = Field(None, description="File with the hospital's policy; left out: no limits.")
+    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to train.")
+    trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
+        LearnerTrainer(type="Learner"), description="How to train."
+    )
+
+    @model_validator(mode="after")
+    def _has_data(self) -> "SiloConfig":
+        if self.data is None and isinstance(self.trainer, LearnerTrainer):
+            raise ValueError("found no data section, needed to train on; add data")
+        return self
+
+
+def read_document(path: Path, kind: type[D]) -> D:
+    """Read a file that holds one document.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read, or is no such document; with every mistake, its line and its field.
+    """
+    found = read_documents(path)
+    if len(found) != 1:
+        message = f"found {len(found)} documents, allowed is one"
+        raise DocumentError([Mistake(documents.NOT_A_DOCUMENT, (), message, where=str(path))])
+    document, mistakes = check_document(found[0], kind)
+    if document is None or mistakes:
+        raise DocumentError([_located(mistake, *found[0].where(str(path), mistake.path)) for mistake in mistakes])
+    return document
+
+
+def _located(mistake: Mistake, where: str, line: int) -> Mistake:
+    return replace(mistake, where=where, line=line)

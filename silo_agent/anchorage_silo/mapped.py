@@ -1,0 +1,76 @@
+"""The silo's buffers as files that agent and trainer map: ``model.bin``, ``candidate.bin`` and ``update.bin``.
+
+The files are used again in every round and keep their size, so their pages stay in the cache, and a restarted agent finds in them what was
+received and what was announced.
+"""
+
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.errors import AnchorageError
+from anchorage.messages import Announcement, TaskKind
+from anchorage.rounds.buffers import ModelBuffer
+from anchorage.tensors.chunks import Manifest
+from anchorage.wire.convert import decode_announcement, encode_announcement
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, reserve, unusable
+
+
+class MappedBuffers:
+    """Buffers in a folder (`anchorage.rounds.buffers.Buffers`), for one process at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._models = {kind: self._model(name) for kind, name in MODEL_FILES.items()}
+        self._update = np.empty(0, np.uint8)
+        self._announced = folder / "announced.bin"
+
+    def _model(self, name: str) -> ModelBuffer:
+        return ModelBuffer(lambda nbytes: reserve(self._folder / name, nbytes))
+
+    def model(self, kind: TaskKind) -> ModelBuffer:
+        """Return the buffer for the model of a task of this kind."""
+        return self._models[kind]
+
+    def update(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return the writable buffer of the update, uint8, shape [nbytes].
+
+        Raises
+        ------
+        AnchorageError
+            There is no room for it.
+        """
+        if self._update.nbytes != nbytes:
+            self._update = reserve(self._folder / UPDATE_FILE, nbytes)
+        return self._update
+
+    def keep(self, announcement: Announcement | None) -> None:
+        """Write down what was announced about the bytes in the update's buffer; None before they change.
+
+        Raises
+        ------
+        AnchorageError
+            The folder is full or not writable.
+        """
+        try:
+            if announcement is None:
+                self._announced.unlink(missing_ok=True)
+                return
+            fresh = self._announced.with_suffix(".new")
+            fresh.write_bytes(encode_announcement(announcement))
+            fresh.replace(self._announced)
+        except OSError as error:
+            raise unusable(self._announced, error) from error
+
+    def kept(self, task: str) -> Announcement | None:
+        """Return what was announced for a task, where its update is still whole in the file."""
+        try:
+            announcement = decode_announcement(self._announced.read_bytes())
+        except (OSError, AnchorageError):
+            return None
+        update = announcement.update
+        if announcement.task != task:
+            return None
+        whole = update is None or Manifest.of(update.layout, self.update(update.nbytes)) == update
+        return announcement if whole else None

@@ -1,0 +1,103 @@
+"""What a hospital's policy does to an update before anything is said about it: clipping and noise."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.messages import Announcement, Evaluation, Task
+from anchorage.randomness import generator
+from anchorage.tensors.chunks import Manifest
+from anchorage.tensors.layout import Layout
+from anchorage_silo.segments import Segments
+
+if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
+    from anchorage.rounds.interfaces import SiloLearner
+
+
+class PrivateLearner:
+    """A `SiloLearner` whose updates are clipped and noised: model + min(1, clip / |delta|) * delta + N(0, std^2).
+
+    The delta spans every float of the update together (running statistics included), its norm is Euclidean and summed in float64. Variances
+    (tensors named ``...running_var``) that noise made negative become 0, so that the model stays usable.
+
+    Parameters
+    ----------
+    learner : SiloLearner
+        Does the work.
+    down, up : Layout
+        Layouts of the model and of the update.
+    clip_norm : float or None
+        Largest norm of the delta; None does not clip.
+    noise_std : float or None
+        Standard deviation of the noise; None adds none.
+    noise_seed : int or None
+        For tests; None draws from the operating system, and then no two runs are alike.
+    """
+
+    def __init__(
+        self,
+        learner: "SiloLearner",
+        down: Layout,
+        up: Layout,
+        *,
+        clip_norm: float | None,
+        noise_std: float | None,
+        noise_seed: int | None,
+    ) -> None:
+        self._learner = learner
+        self._up = up
+        self._segments = Segments(down, up)
+        self._clip_norm = clip_norm
+        self._noise_std = noise_std
+        self._noise_seed = noise_seed
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], None],
+    ) -> Announcement:
+        """Train, then clip, noise and name the update anew."""
+        announcement = self._learner.train(task, model, out, progress)
+        if announcement.update is None:
+            return announcement
+        update = out(self._up.nbytes)
+        self._clip(model, update)
+        if self._noise_std:
+            self._add_noise(task.round, model, update)
+        return replace(announcement, update=Manifest.of(self._up.digest, update))
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        """Score a model."""
+        return self._learner.evaluate(task, model)
+
+    def _clip(self, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
+        if self._clip_norm is None:
+            return
+        squares = 0.0
+        for old, new, floating, _ in self._segments.walk(model, update):
+            if floating:
+                delta = np.subtract(new, old, dtype=np.float64)
+                squares += float(delta @ delta)
+        norm = math.sqrt(squares)
+        if norm > self._clip_norm:  # a delta that is not finite stays so, and the server refuses it
+            for old, new, floating, _ in self._segments.walk(model, update):
+                if floating:
+                    delta = np.subtract(new, old, dtype=np.float64)
+                    new[:] = old + delta * (self._clip_norm / norm)
+
+    def _add_noise(self, round_number: int, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
+        seed = self._noise_seed
+        draws = np.random.default_rng() if seed is None else generator(seed, "noise", round_number)
+        for _, new, floating, _ in self._segments.walk(model, update):
+            if floating:
+                new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
+        for entry in self._up.tensors:
+            if entry.name.endswith("running_var"):
+                variance = update[entry.offset : entry.offset + entry.nbytes].view("<f4")
+                np.maximum(variance, 0, out=variance)

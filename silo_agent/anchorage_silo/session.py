@@ -1,0 +1,120 @@
+"""One agent's life: enrol, learn what the run is, read the images, join, carry out orders."""
+
+import fcntl
+import logging
+import os
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from anchorage import __version__
+from anchorage.errors import AnchorageError, silo, transfer
+from anchorage.messages import Profile
+from anchorage.rounds.silo import SiloWorker
+from anchorage.spec.run import RunDescription
+from anchorage.wire import GrpcServerLink
+from anchorage.wire.describe import describe
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.config import SiloConfig, read_document
+from anchorage_silo.enrolment import enrolled, patiently
+from anchorage_silo.files import unusable
+from anchorage_silo.frames import Setup
+from anchorage_silo.gate import Gate
+from anchorage_silo.mapped import MappedBuffers
+from anchorage_silo.policy import Policy
+from anchorage_silo.process import TrainerProcess
+
+_log = logging.getLogger(__name__)
+
+
+def take_part(config: SiloConfig) -> None:
+    """Take part in the federation until its run is over.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot take part, or not any more.
+    """
+    policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
+    with own_folder(config.state), closing(AuditLog(config.state / "audit.jsonl")) as audit:
+        credentials = enrolled(config, audit)
+        text = patiently(lambda: describe(config.server, credentials))
+        run = _read_description(text)
+        with closing(TrainerProcess(_setup(config, policy, text, run))) as trainer:
+            samples = trainer.start()
+            policy.check_samples(samples)
+            audit.record("join")
+            profile = Profile(config.labels, samples, __version__)
+            link = GrpcServerLink(server=config.server, credentials=credentials, profile=profile)
+            gate = Gate(link, policy, audit, run.method.name)
+            _log.info("joining federation %s with %d images", config.federation, samples)
+            work(gate, trainer, MappedBuffers(config.state))
+
+
+def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> None:
+    """Carry out orders until the run is over; ends link and trainer.
+
+    Raises
+    ------
+    AnchorageError
+        The connection cannot come back, or a failure could not be reported.
+    """
+    worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit)
+    try:
+        _log.info("the run is over: %s", worker.run())
+    finally:
+        worker.stop()
+        trainer.close()
+        gate.close()
+        worker.join()
+
+
+def _read_description(text: str) -> RunDescription:
+    try:
+        return RunDescription.model_validate_json(text)
+    except ValidationError as error:
+        found = f"the run's description has {error.error_count()} unknown or wrong fields; bring both sides to the same version"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, found) from error
+
+
+def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:
+    return Setup(
+        silo=config.silo,
+        labels=config.labels,
+        device=config.device,
+        state=str(config.state),
+        data_root=str(config.data_root),
+        run=text,
+        down=run.down,
+        up=run.up,
+        data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
+        trainer=config.trainer.model_dump_json(by_alias=True),
+        clip_norm=float(policy.clip_norm) if policy.clip_norm is not None else None,
+        noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
+        noise_seed=policy.noise_seed,
+    )
+
+
+@contextmanager
+def own_folder(folder: Path) -> Iterator[None]:
+    """Make the state folder where it is missing, and hold it alone.
+
+    Raises
+    ------
+    AnchorageError
+        It cannot be used, or another agent uses it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise unusable(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise AnchorageError(silo.AGENT_RUNNING, f"another agent uses {folder}") from error
+    finally:
+        os.close(handle)

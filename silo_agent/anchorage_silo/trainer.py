@@ -1,0 +1,224 @@
+"""The trainer's process: ``python -m anchorage_silo.trainer``, started by the agent and ended with it.
+
+It reads the images once, then trains in one thread and evaluates in another, from and into files that the agent maps too. A failure of the
+catalogue is told to the agent; any other exception ends the process, and the agent starts it anew.
+"""
+
+import json
+import os
+import signal
+import sys
+import threading
+import traceback
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.errors import AnchorageError, silo
+from anchorage.messages import Task, TaskKind
+from anchorage.tensors.layout import Layout
+from anchorage.wire.convert import decode_task, encode_announcement, encode_evaluation
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, attach
+from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.null import NullLearner
+from anchorage_silo.privacy import PrivateLearner
+
+if TYPE_CHECKING:  # pydantic, the engine and torch are no part of a null trainer's process
+    from anchorage.data import ImageSet
+    from anchorage.rounds.interfaces import SiloLearner
+
+
+T = TypeVar("T")
+
+
+class StoppedError(Exception):
+    """The agent asked to stop the train task."""
+
+
+class Trainer:
+    """Does what the agent's frames ask.
+
+    Parameters
+    ----------
+    stream : binary file
+        Frames from the agent; its end means that the agent is gone.
+    writer : FrameWriter
+        Frames to the agent.
+    """
+
+    def __init__(self, stream: IO[bytes], writer: FrameWriter) -> None:
+        self._stream = stream
+        self._writer = writer
+        self._threads = {kind: ThreadPoolExecutor(1, thread_name_prefix=kind) for kind in TaskKind}
+        self._stop = threading.Event()
+        self._percent = -1
+        self._mapped: dict[str, NDArray[np.uint8]] = {}
+        self._state = Path()
+        self._learner: SiloLearner
+
+    def serve(self) -> None:
+        """Work until the agent is gone."""
+        while (frame := read_frame(self._stream)) is not None:
+            match frame:
+                case (Kind.SETUP, content):
+                    self._submit(TaskKind.TRAIN, self._set_up, Setup(**json.loads(content)))
+                case (Kind.TASK, content):
+                    task = decode_task(content)
+                    if task.kind is TaskKind.TRAIN:
+                        self._stop.clear()
+                    self._submit(task.kind, self._work, task)
+                case (Kind.CANCEL, _):
+                    self._stop.set()
+
+    def _submit(self, kind: TaskKind, job: Callable[[T], None], what: T) -> None:
+        self._threads[kind].submit(job, what).add_done_callback(_end_on_fault)
+
+    def _set_up(self, setup: Setup) -> None:
+        try:
+            self._state = Path(setup.state)
+            self._learner, samples = build_learner(setup)
+        except AnchorageError as error:
+            self._tell("", error)
+        else:
+            self._writer.write_json(Kind.READY, samples=samples)
+
+    def _work(self, task: Task) -> None:
+        try:
+            model = self._attached(MODEL_FILES[task.kind], task.model.nbytes, writable=False)
+            if task.kind is TaskKind.TRAIN:
+                self._percent = -1
+                announcement = self._learner.train(task, model, self._out, self._progress)
+                self._writer.write(Kind.ANNOUNCEMENT, encode_announcement(announcement))
+            else:
+                self._writer.write(Kind.EVALUATION, encode_evaluation(self._learner.evaluate(task, model)))
+        except StoppedError:
+            self._writer.write(Kind.CANCELLED)
+        except AnchorageError as error:
+            self._tell(task.kind, error)
+
+    def _tell(self, kind: str, error: AnchorageError) -> None:
+        self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
+
+    def _out(self, nbytes: int) -> NDArray[np.uint8]:
+        return self._attached(UPDATE_FILE, nbytes, writable=True)
+
+    def _attached(self, name: str, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
+        """Map a file of the state folder, or return the mapping of the task before, shape [nbytes]."""
+        mapped = self._mapped.get(name)
+        if mapped is None or mapped.nbytes != nbytes:
+            mapped = self._mapped[name] = attach(self._state / name, nbytes, writable=writable)
+        return mapped
+
+    def _progress(self, done: int, total: int) -> None:
+        if self._stop.is_set():
+            raise StoppedError
+        percent = 100 * done // max(total, 1)
+        if percent != self._percent:
+            self._percent = percent
+            self._writer.write_json(Kind.PROGRESS, done=done, total=total)
+
+
+def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
+    """Read the images and build the learner that the configuration asks for.
+
+    Returns
+    -------
+    tuple of SiloLearner and int
+        The learner and the number of images that can be trained on.
+
+    Raises
+    ------
+    AnchorageError
+        The images cannot be used.
+    """
+    down, up = Layout.from_json(setup.down), Layout.from_json(setup.up)
+    trainer = json.loads(setup.trainer)
+    learner: SiloLearner
+    if trainer["type"] == "Null":
+        samples = trainer["samples"]
+        learner = NullLearner(down, up, float(trainer["step"]), samples)
+    else:
+        images = read_images(setup)
+        samples = len(images.ids)
+        learner = _build_silo_learner(setup, images)
+    if setup.clip_norm is not None or setup.noise_std is not None:
+        learner = PrivateLearner(
+            learner, down, up, clip_norm=setup.clip_norm, noise_std=setup.noise_std, noise_seed=setup.noise_seed
+        )
+    return learner, samples
+
+
+def read_images(setup: Setup) -> "ImageSet":
+    """Read the silo's images once; they stay decoded in memory.
+
+    Raises
+    ------
+    AnchorageError
+        They cannot be read, there are none, or they lack the labels that the silo is said to have.
+    """
+    from anchorage.data import read
+    from anchorage.spec.data import DataSection
+    from anchorage.spec.run import RunDescription
+
+    run = RunDescription.model_validate_json(setup.run)
+    section = DataSection.model_validate_json(setup.data)
+    model = run.model
+    images, _ = read(
+        section,
+        Path(setup.data_root),
+        image_size=model.image_size,
+        channels=model.channels,
+        num_classes=model.num_classes,
+        seed=run.seed,
+    )
+    if not images.ids:
+        raise AnchorageError(silo.NOTHING_TO_TRAIN_ON, f"silo {setup.silo}: the data section names no image")
+    if setup.labels == "None":
+        return images.without_labels()
+    unlabelled = int((images.labels < 0).sum())
+    if unlabelled and (setup.labels == "All" or unlabelled == len(images.ids)):
+        found = f"silo {setup.silo} has labels: {setup.labels}, but {unlabelled} of {len(images.ids)} images have none"
+        raise AnchorageError(silo.IMAGES_UNLABELLED, found)
+    return images
+
+
+def _build_silo_learner(setup: Setup, images: "ImageSet") -> "SiloLearner":
+    from anchorage.learning import build_silo_learner
+    from anchorage.spec.run import RunDescription
+
+    state = Path(setup.state, "learner")
+    state.mkdir(exist_ok=True)
+    run = RunDescription.model_validate_json(setup.run)
+    return build_silo_learner(
+        run=run, silo=setup.silo, labels=setup.labels, images=images, state=state, device=setup.device
+    )
+
+
+def _end_on_fault(done: "Future[None]") -> None:
+    """End the process with a traceback for the agent's log: what a thread let through is a defect or the loss of a device."""
+    fault = done.exception()
+    if fault is not None:
+        traceback.print_exception(fault)
+        sys.stderr.flush()
+        os._exit(70)
+
+
+def main() -> None:
+    """Serve frames on the standard streams; whatever else is printed goes to the agent's log."""
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the agent decides what becomes of this process
+    frames = os.dup(1)
+    os.dup2(2, 1)
+    sys.stdout = sys.stderr
+    with os.fdopen(frames, "wb") as stream:
+        Trainer(sys.stdin.buffer, FrameWriter(stream)).serve()
+        os._exit(0)  # whatever the threads do: the agent is gone
+
+
+if __name__ == "__main__":
+    main()

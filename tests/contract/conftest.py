@@ -1,0 +1,70 @@
+"""The links under test, in process and over gRPC."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from link_world import PROFILE, Identities, SystemClock, World
+
+from anchorage.simulation.link import InProcessLink
+from anchorage.wire import GrpcServerLink, GrpcSiloLink
+
+
+@pytest.fixture(scope="session")
+def identities(tmp_path_factory: pytest.TempPathFactory) -> Identities:
+    """Give one federation's authority with a server's certificate."""
+    made = Identities(tmp_path_factory.mktemp("pki"))
+    made.server()
+    return made
+
+
+@pytest.fixture
+def serve(identities: Identities) -> Iterator[Callable[..., tuple[GrpcSiloLink, int]]]:
+    """Give a function that starts a gRPC server's end and returns it with its port."""
+    links = []
+
+    def start(**overrides: Any) -> tuple[GrpcSiloLink, int]:
+        settings: dict[str, Any] = {
+            "listen": "127.0.0.1:0",
+            "credentials": identities.files("server"),
+            "welcome": '{"federation":"derm"}',
+            "admit": lambda silo: True,
+            "clock": SystemClock(),
+        }
+        links.append(GrpcSiloLink(**(settings | overrides)))
+        return links[-1], links[-1].start()
+
+    yield start
+    for link in links:
+        link.stop(0)
+
+
+@pytest.fixture
+def dial(identities: Identities) -> Iterator[Callable[..., GrpcServerLink]]:
+    """Give a function that connects a silo over gRPC."""
+    links = []
+
+    def connect(port: int, silo: str = "a", **overrides: Any) -> GrpcServerLink:
+        settings: dict[str, Any] = {
+            "server": f"127.0.0.1:{port}",
+            "credentials": overrides.get("credentials") or identities.silo(silo),
+            "profile": PROFILE,
+            "longest_pause_seconds": 0.2,
+        }
+        links.append(GrpcServerLink(**(settings | overrides)))
+        return links[-1]
+
+    yield connect
+    for link in links:
+        link.close()
+
+
+@pytest.fixture(params=["in process", "grpc"])
+def world(request: pytest.FixtureRequest) -> World:
+    """Give both implementations of the link."""
+    if request.param == "grpc":
+        link, port = request.getfixturevalue("serve")()
+        dial = request.getfixturevalue("dial")
+        return World(link, lambda silo: dial(port, silo))
+    inside = InProcessLink(SystemClock(), '{"federation":"derm"}')
+    return World(inside, lambda silo: inside.connect(silo, PROFILE))

@@ -1,0 +1,97 @@
+"""What the tests of links share: models, tasks, certificates, and a server's end with as many silos as a test connects."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from anchorage.messages import Announcement, Event, Order, Profile, Progressed, Task, TaskKind
+from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
+from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+PATIENCE = 20.0
+"""Seconds after which a test that waits has failed."""
+PROFILE = Profile("None", 12, "0.1.0")
+FEDERATION = "derm"
+
+
+class SystemClock:
+    def now(self) -> float:
+        return time.time()
+
+
+def model_of(chunks: float, seed: int = 0) -> ModelBytes:
+    nbytes = int(chunks * CHUNK_BYTES)
+    layout = Layout.of([("weights", "U8", (nbytes,))])
+    return ModelBytes.of(layout, np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8))
+
+
+def train_task(model: ModelBytes, number: int = 1, **side: Any) -> Task:
+    return Task(f"{number}-Train-{model.digest[:8]}", TaskKind.TRAIN, number, model.manifest, side)
+
+
+def announcement_of(task: Task, update: ModelBytes | None) -> Announcement:
+    manifest: Manifest | None = None if update is None else update.manifest
+    return Announcement(task.id, {"train": 7}, {"similarity": np.array([0.5, np.nan])}, {"loss": 1.5}, manifest)
+
+
+@dataclass
+class World:
+    """One server's end, and how to connect a silo to it."""
+
+    link: Any
+    connect: Callable[[str], Any]
+
+    def event(self) -> Event:
+        """Return the next event that is not progress."""
+        while (event := self.link.next_event(time.time() + PATIENCE)) is not None:
+            if not isinstance(event, Progressed):
+                return event
+        raise AssertionError("no event came")
+
+    def events_until(self, kind: type) -> Any:
+        """Return the next event of a kind."""
+        while not isinstance(event := self.event(), kind):
+            pass
+        return event
+
+
+def order_of(silo: Any) -> Order:
+    """Return a silo's next order."""
+    order: Order | None = silo.next_order(PATIENCE)
+    assert order is not None, "no order came"
+    return order
+
+
+@dataclass
+class Identities:
+    """An authority, and the certificates that tests ask of it."""
+
+    folder: Path
+    federation: str = FEDERATION
+    now: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.authority = Authority.create(self.folder / "authority", self.federation, now=self.now)
+
+    def server(self) -> Credentials:
+        found = self.files("server")
+        request = SigningRequest.make(new_key(found.key), server_uri(self.federation))
+        found.save_certificate(self.authority.issue_server(request, ["127.0.0.1", "localhost"]))
+        return found
+
+    def silo(self, silo: str) -> Credentials:
+        found = self.files(silo)
+        if not found.certificate.exists():
+            request = SigningRequest.make(new_key(found.key), silo_uri(self.federation, silo))
+            found.save_certificate(self.authority.issue_silo(request, silo))
+        return found
+
+    def files(self, name: str) -> Credentials:
+        return Credentials(self.folder / f"{name}.key", self.folder / f"{name}.pem", self.authority.certificate_path)

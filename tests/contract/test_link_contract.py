@@ -1,0 +1,335 @@
+"""What every link does, whatever carries it."""
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from link_world import PROFILE, World, announcement_of, model_of, order_of, train_task
+
+from anchorage.errors import AnchorageError, transfer
+from anchorage.messages import (
+    Announced,
+    Arrived,
+    Assigned,
+    Dismissed,
+    Evaluated,
+    Evaluation,
+    Finished,
+    Joined,
+    Left,
+    Permit,
+    StopRequested,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.tensors.spool import MemorySpool
+
+MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
+
+
+def content(spool: MemorySpool) -> bytes:
+    return b"".join(spool.chunk(i) for i in range(len(spool.manifest.digests)))
+
+
+def joined(world: World, silo: str = "a"):
+    link = world.connect(silo)
+    assert link.welcome() == '{"federation":"derm"}'
+    assert world.event() == Joined(silo, PROFILE)
+    return link
+
+
+def at_work(world: World, silo: str = "a", model=MODEL, number: int = 1):
+    """Connect a silo and give it a train task."""
+    link, task = joined(world, silo), train_task(model, number)
+    world.link.offer(model)
+    world.link.assign(silo, task)
+    assert order_of(link) == Assigned(task)
+    return link, task
+
+
+def uploading(world: World, silo: str = "a"):
+    """Bring a silo to where it may upload `OTHER`."""
+    link, task = at_work(world, silo)
+    link.announce(announcement_of(task, OTHER))
+    assert isinstance(world.event(), Announced)
+    sink = MemorySpool(OTHER.manifest)
+    world.link.permit(silo, task.id, sink)
+    assert order_of(link) == Permit(task.id)
+    return link, task, sink
+
+
+def refused(failure, call, *arguments) -> None:
+    with pytest.raises(AnchorageError) as caught:
+        call(*arguments)
+    assert caught.value.failure is failure, str(caught.value)
+
+
+def test_a_round_goes_through_in_order(world: World) -> None:
+    silo, task = at_work(world)
+    model = MemorySpool(MODEL.manifest)
+    silo.fetch(task.model, model)
+    assert content(model) == b"".join(MODEL.chunks)
+    silo.announce(announcement_of(task, OTHER))
+    event = world.event()
+    assert isinstance(event, Announced)
+    assert (event.silo, event.announcement.update) == ("a", OTHER.manifest)
+    np.testing.assert_array_equal(event.announcement.side["similarity"], [0.5, np.nan])
+    update = MemorySpool(OTHER.manifest)
+    world.link.permit("a", task.id, update)
+    assert order_of(silo) == Permit(task.id)
+    silo.push(task.id, OTHER)
+    assert world.event() == Arrived("a", task.id)
+    assert content(update) == b"".join(OTHER.chunks)
+    assert world.link.traffic() == (OTHER.manifest.nbytes, MODEL.manifest.nbytes)
+    world.link.dismiss("a", task.id, "Counted")
+    assert order_of(silo) == Dismissed(task.id, "Counted")
+    world.link.finish("every round is committed")
+    assert order_of(silo) == Finished("every round is committed")
+
+
+def test_a_task_carries_its_side_channel(world: World) -> None:
+    silo = joined(world)
+    task = train_task(MODEL, prototypes=np.arange(6, dtype=np.float32).reshape(2, 3))
+    world.link.assign("a", task)
+    order = order_of(silo)
+    assert isinstance(order, Assigned)
+    np.testing.assert_array_equal(order.task.side["prototypes"], task.side["prototypes"])
+    assert order.task.side["prototypes"].dtype == np.float32
+
+
+def test_only_missing_chunks_travel(world: World) -> None:
+    silo, task = at_work(world)
+    model = MemorySpool(MODEL.manifest)
+    model.write(1, MODEL.chunk(1))
+    silo.fetch(task.model, model)
+    assert world.link.traffic() == (0, MODEL.manifest.nbytes - len(MODEL.chunk(1)))
+    silo.announce(announcement_of(task, OTHER))
+    update = MemorySpool(OTHER.manifest)
+    update.write(0, OTHER.chunk(0))
+    world.link.permit("a", task.id, update)
+    assert order_of(silo) == Permit(task.id)
+    silo.push(task.id, OTHER)
+    assert world.link.traffic()[0] == OTHER.manifest.nbytes - len(OTHER.chunk(0))
+
+
+def test_said_and_sent_twice_counts_once(world: World) -> None:
+    silo, task, sink = uploading(world)
+    silo.announce(announcement_of(task, OTHER))
+    assert isinstance(world.event(), Announced)
+    world.link.permit("a", task.id, sink)
+    silo.push(task.id, OTHER)
+    silo.push(task.id, OTHER)
+    assert world.event() == Arrived("a", task.id)
+    assert world.link.traffic()[0] == OTHER.manifest.nbytes
+    world.link.permit("a", task.id, sink)
+    assert world.link.next_event(time.time()) is None
+
+
+def test_a_whole_sink_arrives_at_once(world: World) -> None:
+    silo, task = at_work(world)
+    silo.announce(announcement_of(task, OTHER))
+    assert isinstance(world.event(), Announced)
+    sink = MemorySpool(OTHER.manifest)
+    for index, chunk in enumerate(OTHER.chunks):
+        sink.write(index, chunk)
+    world.link.permit("a", task.id, sink)
+    assert world.event() == Arrived("a", task.id)
+
+
+def test_another_train_task_replaces_the_open_one(world: World) -> None:
+    silo, task, sink = uploading(world)
+    newer = train_task(OTHER, 2)
+    world.link.offer(OTHER)
+    world.link.assign("a", newer)
+    assert order_of(silo) == Assigned(newer)
+    refused(transfer.UNKNOWN_TASK, silo.push, task.id, OTHER)
+    refused(transfer.MODEL_NOT_OFFERED, silo.fetch, task.model, MemorySpool(task.model))
+    assert len(sink.missing()) == 3
+    silo.fetch(newer.model, MemorySpool(newer.model))
+
+
+def test_a_dismissed_upload_stops(world: World) -> None:
+    silo, task, sink = uploading(world)
+    sending, dismissed = threading.Event(), threading.Event()
+
+    class Slow:
+        manifest = OTHER.manifest
+
+        def chunk(self, index: int) -> bytes:
+            if index == 1:
+                sending.set()
+                dismissed.wait(10)
+            return OTHER.chunk(index)
+
+    def dismiss() -> None:
+        sending.wait(10)
+        world.link.dismiss("a", task.id, "Late")
+        dismissed.set()
+
+    thread = threading.Thread(target=dismiss)
+    thread.start()
+    refused(transfer.UNKNOWN_TASK, silo.push, task.id, Slow())
+    thread.join()
+    assert {1, 2} <= set(sink.missing())
+    assert order_of(silo) == Dismissed(task.id, "Late")
+
+
+def test_evaluate_tasks_queue_beside_training(world: World) -> None:
+    silo, task = at_work(world)
+    world.link.offer(OTHER)
+    scores = [Task(f"1-Evaluate-{i}", TaskKind.EVALUATE, 1, OTHER.manifest) for i in range(2)]
+    for score in scores:
+        world.link.assign("a", score)
+    assert [order_of(silo), order_of(silo)] == [Assigned(score) for score in scores]
+    silo.fetch(OTHER.manifest, MemorySpool(OTHER.manifest))
+    for score in scores:
+        silo.report(Evaluation(score.id, np.array([[3, 1], [0, 4]])))
+        event = world.event()
+        assert isinstance(event, Evaluated)
+        assert event.evaluation.task == score.id
+        np.testing.assert_array_equal(event.evaluation.confusion, [[3, 1], [0, 4]])
+    silo.report(Evaluation(scores[0].id, np.array([1, 2])))
+    assert world.link.next_event(time.time()) is None
+    silo.fetch(task.model, MemorySpool(task.model))
+
+
+def test_a_failed_task_may_be_given_again(world: World) -> None:
+    silo, task = at_work(world)
+    silo.fail(task.id, "ANC-1301", "loss is nan")
+    assert world.event() == TaskFailed("a", task.id, "ANC-1301", "loss is nan")
+    silo.fail(task.id, "ANC-1301", "loss is nan")
+    assert world.link.next_event(time.time()) is None
+    world.link.assign("a", task)
+    assert order_of(silo) == Assigned(task)
+
+
+def test_an_update_that_was_not_announced_is_refused(world: World) -> None:
+    silo, task, sink = uploading(world)
+    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, MODEL)
+    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, model_of(1))
+    assert len(sink.missing()) == 3
+
+
+def test_bytes_that_are_not_the_announced_ones_are_refused(world: World) -> None:
+    silo, task, sink = uploading(world)
+
+    class Damaged:
+        manifest = OTHER.manifest
+
+        def chunk(self, index: int) -> bytes:
+            return OTHER.chunk(index) if index != 1 else bytes(len(OTHER.chunk(1)))
+
+    class Short(Damaged):
+        def chunk(self, index: int) -> bytes:
+            return OTHER.chunk(index)[:-1]
+
+    refused(transfer.CHUNK_MISMATCH, silo.push, task.id, Damaged())
+    assert 1 in sink.missing()
+    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, Short())
+    silo.push(task.id, OTHER)
+    assert world.event() == Arrived("a", task.id)
+
+
+def test_a_sink_for_other_bytes_is_refused(world: World) -> None:
+    silo, task = at_work(world)
+    refused(transfer.UNEXPECTED_UPDATE, silo.fetch, task.model, MemorySpool(OTHER.manifest))
+
+
+def test_a_silo_sees_only_its_own(world: World) -> None:
+    _, task, sink = uploading(world, "a")
+    other = joined(world, "b")
+    refused(transfer.MODEL_NOT_OFFERED, other.fetch, task.model, MemorySpool(task.model))
+    refused(transfer.UNKNOWN_TASK, other.push, task.id, OTHER)
+    assert len(sink.missing()) == 3
+
+
+def test_a_withdrawn_model_is_not_sent(world: World) -> None:
+    silo, task = at_work(world)
+    world.link.withdraw(MODEL.digest)
+    refused(transfer.MODEL_NOT_OFFERED, silo.fetch, task.model, MemorySpool(task.model))
+
+
+def test_a_silo_that_comes_back_is_given_its_task_again(world: World) -> None:
+    silo, task, sink = uploading(world)
+    silo.close()
+    assert isinstance(world.event(), Left)
+    silo = joined(world)
+    assert order_of(silo) == Assigned(task)
+    silo.announce(announcement_of(task, OTHER))
+    assert order_of(silo) == Permit(task.id)
+    assert isinstance(world.event(), Announced)
+    silo.push(task.id, OTHER)
+    assert world.event() == Arrived("a", task.id)
+    assert not sink.missing()
+
+
+def test_what_was_ordered_while_a_silo_was_away_is_its_first_order(world: World) -> None:
+    task = train_task(MODEL)
+    world.link.offer(MODEL)
+    world.link.assign("a", task)
+    silo = joined(world)
+    assert order_of(silo) == Assigned(task)
+    silo.fetch(task.model, MemorySpool(task.model))
+
+
+def test_an_announcement_for_an_unknown_task_is_the_engines_to_judge(world: World) -> None:
+    silo = joined(world)
+    strange = train_task(MODEL, 9)
+    silo.announce(announcement_of(strange, OTHER))
+    event = world.event()
+    assert isinstance(event, Announced)
+    assert event.announcement.task == strange.id
+    world.link.dismiss("a", strange.id, "not part of this round")
+    assert order_of(silo) == Dismissed(strange.id, "not part of this round")
+
+
+def test_a_second_connection_takes_the_place_of_the_first(world: World) -> None:
+    first, task = at_work(world)
+    second = world.connect("a")
+    assert second.welcome()
+    assert world.event() == Joined("a", PROFILE)
+    refused(transfer.SESSION_REPLACED, first.next_order, 10)
+    assert order_of(second) == Assigned(task)
+    first.close()
+    second.fetch(task.model, MemorySpool(task.model))
+    assert world.link.next_event(time.time()) is None
+
+
+def test_an_expelled_silo_loses_its_session(world: World) -> None:
+    silo, task, sink = uploading(world)
+    world.link.expel("a", "revoked")
+    refused(transfer.SILO_NOT_ADMITTED, silo.next_order, 10)
+    event = world.event()
+    assert isinstance(event, Left)
+    assert "revoked" in event.reason
+    refused(transfer.SILO_NOT_ADMITTED, silo.push, task.id, OTHER)
+    assert len(sink.missing()) == 3
+
+
+def test_a_finished_run_is_finished_for_those_who_come_later(world: World) -> None:
+    world.link.assign("a", train_task(MODEL))
+    world.link.finish("every round is committed")
+    assert order_of(world.connect("a")) == Finished("every round is committed")
+
+
+def test_events_that_nobody_reads_stay_few(world: World) -> None:
+    silo, task = at_work(world)
+    for done in range(500):
+        silo.progress(task.id, done, 500)
+        silo.announce(announcement_of(task, None)) if done % 50 == 0 else None
+    assert len(world.link._events) <= 2
+
+
+def test_waiting_ends(world: World) -> None:
+    assert world.link.next_event(time.time() - 1) is None
+    silo = joined(world)
+    assert silo.next_order(0.01) is None
+    world.link.request_stop("SIGTERM")
+    assert world.event() == StopRequested("SIGTERM")
+    waiting = threading.Thread(target=silo.next_order, args=(None,))
+    waiting.start()
+    silo.close()
+    waiting.join(10)
+    assert not waiting.is_alive()

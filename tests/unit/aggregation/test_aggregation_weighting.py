@@ -1,0 +1,128 @@
+"""Weighers on announcements that are odd or wrong, and scores against scikit-learn."""
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from sklearn import metrics
+
+from anchorage.aggregation import build_weigher
+from anchorage.aggregation.confusion import SCORES
+from anchorage.messages import Announcement, Evaluation
+from anchorage.spec.method import Weighting
+from anchorage.tensors.chunks import Manifest
+
+UPDATE = Manifest("layout", 0, ())
+
+
+def announce(side: dict[str, Any] | None = None, update: Manifest | None = UPDATE, **samples: int) -> Announcement:
+    return Announcement("task", samples, side or {}, {}, update)
+
+
+def weigh(weighting: Weighting, announcements: dict[str, Announcement], **evaluations: Any) -> dict[str, float]:
+    found = {silo: [Evaluation("task", np.array(c)) for c in given] for silo, given in evaluations.items()}
+    return dict(build_weigher(weighting, 2).weigh(announcements, found))
+
+
+def test_uniform_leaves_out_the_inactive():
+    assert weigh(Weighting(type="Uniform"), {"a": announce(), "b": announce(update=None)}) == {"a": 1.0, "b": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+def test_nobody_announced(kind):
+    assert weigh(Weighting(type=kind), {}) == {}
+
+
+@pytest.mark.parametrize("kind", ["SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+def test_nothing_counts(kind):
+    assert weigh(Weighting(type=kind), {"a": announce(), "b": announce()}) == {"a": 0.0, "b": 0.0}
+
+
+@pytest.mark.parametrize("kind", ["SampleCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+def test_a_negative_count_is_the_fault_of_its_silo_alone(kind):
+    weights = weigh(Weighting(type=kind), {"a": announce(train=3), "b": announce(train=-1), "c": announce(update=None)})
+    assert weights["a"] == 1.0
+    assert math.isnan(weights["b"])
+
+
+@pytest.mark.parametrize("similarity", [[0.5], [0.5, 1.5], [0.5, -2.0], [[0.1, 0.2]], [np.inf, 0.1]])
+def test_a_similarity_of_the_wrong_form_is_the_fault_of_its_silo_alone(similarity):
+    good = announce({"similarity": np.array([0.5, np.nan])}, selected=3)
+    bad = announce({"similarity": np.array(similarity)}, selected=3)
+    weights = weigh(Weighting(type="SemiAnAgg"), {"good": good, "bad": bad})
+    assert weights["good"] == 1.0
+    assert math.isnan(weights["bad"])
+
+
+def test_a_missing_similarity_is_a_fault_where_labels_were_accepted():
+    assert math.isnan(weigh(Weighting(type="SemiAnAgg"), {"a": announce(selected=3)})["a"])
+
+
+def test_without_a_labelled_silo_the_unlabelled_half_carries_everything():
+    sides = {name: {"similarity": np.array(w)} for name, w in {"a": [0.2, 0.5], "b": [0.6, 0.5]}.items()}
+    weights = weigh(Weighting(type="SemiAnAgg"), {name: announce(s, selected=1) for name, s in sides.items()})
+    assert sum(weights.values()) == pytest.approx(1.0)
+    assert weights["a"] > weights["b"] > 0
+
+
+def test_where_nothing_was_accepted_the_labelled_silos_carry_everything():
+    announcements = {"labelled": announce(labelled=10), "other": announce({"similarity": np.full(2, np.nan)})}
+    assert weigh(Weighting(type="SemiAnAgg"), announcements) == {"labelled": 1.0, "other": 0.0}
+
+
+def test_random_looking_models_share_the_unlabelled_half_evenly():
+    announcements = {"labelled": announce(labelled=10)}
+    announcements |= {name: announce({"similarity": np.ones(2)}, selected=1) for name in ("a", "b")}
+    assert weigh(Weighting(type="SemiAnAgg"), announcements) == {"labelled": 0.5, "a": 0.25, "b": 0.25}
+
+
+@given(st.lists(st.tuples(*[st.floats(-1, 1) | st.just(math.nan)] * 2), min_size=1, max_size=6))
+@pytest.mark.parametrize("order", ["Paper", "Code"])
+def test_semianagg_weights_are_a_distribution(order, rows):
+    announcements = {str(i): announce({"similarity": np.array(row)}, selected=1) for i, row in enumerate(rows)}
+    weights = weigh(Weighting(type="SemiAnAgg", order=order), announcements)
+    assert all(w >= 0 for w in weights.values())
+    assert sum(weights.values()) == pytest.approx(1.0)
+
+
+def test_dvw_pools_the_evaluations_and_drops_one_of_the_wrong_form():
+    announcements = {"a": announce({"validation": np.array([3, 10])}), "b": announce()}
+    weights = weigh(Weighting(type="DVW"), announcements, a=[[1, 10], [[1, 0], [0, 1]], [-5, 2]], b=[])
+    assert weights == {"a": 0.2, "b": 0.0}
+
+
+def test_dvw_counts_a_negative_score_as_nothing():
+    worst = np.array([[0, 5], [5, 0]])
+    assert weigh(Weighting(type="DVW", metric="MCC"), {"a": announce({"validation": worst})}) == {"a": 0.0}
+
+
+def test_barriers_and_evaluations():
+    flags = {
+        kind: (build_weigher(Weighting(type=kind), 2).barrier, build_weigher(Weighting(type=kind), 2).evaluated)
+        for kind in ("Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW")
+    }
+    assert [kind for kind, (barrier, _) in flags.items() if barrier] == ["FedAvgSemi", "SemiAnAgg"]
+    assert [kind for kind, (_, evaluated) in flags.items() if evaluated] == ["DVW"]
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40))
+def test_scores_agree_with_scikit_learn(pairs):
+    true, predicted = np.array(pairs).T
+    assume(len(np.unique(pairs)) > 1)
+    counts = np.zeros((4, 4), np.int64)
+    np.add.at(counts, (true, predicted), 1)
+    assert SCORES["MicroF1"](counts) == pytest.approx(metrics.accuracy_score(true, predicted))
+    assert SCORES["MacroF1"](counts) == pytest.approx(
+        metrics.f1_score(true, predicted, average="macro", zero_division=0)
+    )
+    assert SCORES["MCC"](counts) == pytest.approx(metrics.matthews_corrcoef(true, predicted), abs=1e-12)
+    recalls = metrics.recall_score(true, predicted, labels=np.unique(true), average=None, zero_division=0)
+    assert SCORES["BalancedAccuracy"](counts) == pytest.approx(recalls.mean())
+    assert SCORES["GeometricMean"](counts) == pytest.approx(np.prod(recalls) ** (1 / len(recalls)))
+
+
+def test_scores_of_nothing_are_zero():
+    assert {name: score(np.zeros((3, 3), np.int64)) for name, score in SCORES.items()} == dict.fromkeys(SCORES, 0.0)

@@ -1,0 +1,90 @@
+"""The catalogue and its pages."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anchorage.errors import CATALOGUE, AnchorageError, exit_code_of
+from anchorage.errors.catalogue import failure
+from anchorage.errors.pages import INDEX, PARTS, drift, main, pages, write
+
+MODULES = {
+    "documents": ("10", "11"),
+    "data": ("12",),
+    "learning": ("13",),
+    "identity": ("20",),
+    "transfer": ("21",),
+    "silo": ("22",),
+    "rounds": ("30",),
+    "storage": ("31",),
+    "tracking": ("40",),
+    "commands": ("50",),
+}
+SOURCES = Path(sys.modules[AnchorageError.__module__].__file__ or "").parent
+
+
+def test_every_entry_is_whole() -> None:
+    assert len({entry.reason for entry in CATALOGUE.values()}) == len(CATALOGUE)
+    for code, entry in CATALOGUE.items():
+        assert entry.code == code
+        assert re.fullmatch(r"ANC-[0-9]{4}", code)
+        assert re.fullmatch(r"[A-Z][A-Za-z0-9]+", entry.reason), code
+        assert entry.title.endswith("."), code
+        assert entry.remedy.rstrip("`)").endswith((".", "%")), code
+        assert "\n" not in entry.title + entry.remedy, code
+        assert entry.exit_code in {2, 3, 4, 5, 6, 7, 8, 70}, code
+        assert any(code.startswith(prefix) for prefix, _ in PARTS), code
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_codes_stay_in_their_module_s_range(module: str) -> None:
+    codes = re.findall(r'"ANC-(\d\d)\d\d"', (SOURCES / f"{module}.py").read_text())
+    assert set(codes) <= set(MODULES[module])
+
+
+@pytest.mark.parametrize(("code", "reason"), [("ANC-1001", "Fresh"), ("ANC-9999", "FileUnreadable")])
+def test_codes_and_reasons_are_used_once(code: str, reason: str) -> None:
+    with pytest.raises(ValueError, match="duplicate entry"):
+        failure(code, reason, "Title.", "Remedy.", 2)
+    assert "ANC-9999" not in CATALOGUE
+
+
+def test_an_error_is_one_line_with_code_and_reason() -> None:
+    error = AnchorageError(CATALOGUE["ANC-1001"], "x.yaml: no such file; check the path")
+    assert str(error) == "ANC-1001 FileUnreadable: x.yaml: no such file; check the path"
+    assert error.code == "ANC-1001"
+    assert exit_code_of(error.code) == 2
+
+
+def test_pages_cover_the_catalogue(tmp_path: Path) -> None:
+    (tmp_path / "ANC-0001.md").write_text("of a code that is no more")
+    write(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {INDEX, *(f"{code}.md" for code in CATALOGUE)}
+    index = (tmp_path / INDEX).read_text()
+    for code, entry in CATALOGUE.items():
+        assert f"[{code}]({code}.md)" in index
+        page = (tmp_path / f"{code}.md").read_text()
+        assert page.startswith(f"# {code} {entry.reason}\n")
+        assert entry.remedy in page
+    assert drift(tmp_path) == []
+
+
+def test_drift_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(tmp_path)]) == 0
+    assert main([str(tmp_path), "--check"]) == 0
+    (tmp_path / INDEX).write_text("edited")
+    (tmp_path / "ANC-1001.md").unlink()
+    (tmp_path / "ANC-0001.md").write_text("left over")
+    assert drift(tmp_path) == ["ANC-0001.md", "ANC-1001.md", INDEX]
+    assert main([str(tmp_path), "--check"]) == 1
+    assert "ANC-1001.md is not what the catalogue says" in capsys.readouterr().err
+    assert len(pages()) == len(CATALOGUE) + 1
+
+
+def test_the_generator_is_a_command(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "anchorage.errors.pages", str(tmp_path)]
+    assert subprocess.run(command, check=False).returncode == 0
+    assert (tmp_path / INDEX).is_file()

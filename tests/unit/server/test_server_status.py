@@ -1,0 +1,162 @@
+"""The status board: what it says after each thing that the engine tells."""
+
+import json
+import math
+from pathlib import Path
+
+import pytest
+
+from anchorage.errors.rounds import QUORUM_LOST, STOPPED
+from anchorage.messages import Profile
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage.rounds.observer import Observer
+from anchorage.spec.status import FederationStatus, StoredModel
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage_server.status import GRACE_SECONDS, StatusBoard
+
+MODEL = ModelBytes(Layout.of([]), ())
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def board(tmp_path: Path, clock: FakeClock) -> StatusBoard:
+    return make_board(tmp_path, clock, ())
+
+
+def make_board(folder: Path, clock: FakeClock, history: tuple[RoundRecord, ...]) -> StatusBoard:
+    return StatusBoard(
+        file=folder / "status.json",
+        clock=clock,
+        rounds=4,
+        silos=["a", "b"],
+        round_deadline_seconds=60.0,
+        history=history,
+        checkpoint=lambda number: folder / f"round-{number}",
+    )
+
+
+def conditions(board: StatusBoard) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in board.snapshot().conditions}
+
+
+def committed(number: int) -> RoundRecord:
+    parts = (SiloRecord("a", "Counted", 0.75, {"train": 30}), SiloRecord("b", "Late", code="ANC-3006", message="slow"))
+    return RoundRecord(
+        number, "ab12", 1_000_050.0, {"accuracy": 0.5, "macro_auc": math.nan}, parts, {"silos": 1.5}, 10, 20
+    )
+
+
+def test_it_is_an_observer(board: StatusBoard) -> None:
+    observer: Observer = board
+    observer.step("train")
+    assert board.snapshot().step == "train"
+
+
+def test_before_anything_happened(board: StatusBoard) -> None:
+    assert conditions(board) == {
+        "Ready": ("False", "Starting"),
+        "QuorumMet": ("Unknown", "Starting"),
+        "Succeeded": ("Unknown", "Running"),
+        "Failed": ("False", "Running"),
+    }
+    status = board.snapshot()
+    assert [s.name for s in status.silos] == ["a", "b"]
+    assert status.last_checkpoint is None
+
+
+def test_silos_come_work_and_go(board: StatusBoard, clock: FakeClock) -> None:
+    board.silo_joined("b", Profile("None", 40, "1"))
+    board.round_started(1, ["a", "b"])
+    board.silo_changed("b", "Training", 3, 4)
+    silo = board.snapshot().silos[1]
+    assert (silo.connected, silo.state, silo.task, silo.progress, silo.samples) == (True, "Training", "Train", 75, 40)
+    assert board.snapshot().connected_silos == 1
+    board.silo_left("b", "connection lost")
+    board.silo_joined("z", Profile("None", 1, "1"))
+    assert [(s.name, s.connected) for s in board.snapshot().silos] == [("a", False), ("b", False), ("z", True)]
+
+
+def test_a_commit_is_shown_and_written(board: StatusBoard, tmp_path: Path) -> None:
+    board.committed(committed(1), MODEL, None)
+    written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
+    assert written == board.snapshot()
+    assert (written.round, written.rounds, written.progress_percentage) == (1, 4, 25)
+    assert {m.name: m.value for m in written.metrics} == {"accuracy": "0.5", "macro_auc": "nan"}
+    assert written.last_checkpoint is not None
+    assert written.last_checkpoint.path.endswith("round-1")
+    assert (written.bytes_up, written.bytes_down) == (10, 20)
+    first, second = written.silos
+    assert (first.weight, first.samples, first.state) == ("0.75", 30, "Counted")
+    assert (second.state, second.code, second.message) == ("Late", "ANC-3006", "slow")
+    assert json.loads((tmp_path / "status.json").read_text())["lastCheckpoint"]["digest"] == "ab12"
+
+
+def test_history_is_restored(tmp_path: Path, clock: FakeClock) -> None:
+    status = make_board(tmp_path, clock, (committed(0), committed(1))).snapshot()
+    assert (status.round, status.bytes_down) == (1, 40)
+    assert status.start_time == "1970-01-12T13:47:30Z"
+
+
+def test_waiting_for_a_quorum_and_going_on(board: StatusBoard, clock: FakeClock) -> None:
+    board.waiting("QuorumLost", "1 of 2 silos connected")
+    assert conditions(board)["QuorumMet"] == ("False", "QuorumLost")
+    since = {c.type: c.last_transition_time for c in board.snapshot().conditions}
+    clock.time += 10
+    board.waiting("QuorumLost", "x" * 3000)
+    assert {c.type: c.last_transition_time for c in board.snapshot().conditions} == since
+    board.waiting("", "")
+    assert conditions(board)["QuorumMet"] == ("True", "EnoughSilos")
+
+
+@pytest.mark.parametrize(
+    ("code", "succeeded", "failed"),
+    [
+        ("", ("True", "AllRoundsCommitted"), ("False", "AllRoundsCommitted")),
+        (QUORUM_LOST.code, ("False", "QuorumLost"), ("True", "QuorumLost")),
+        (STOPPED.code, ("False", "Stopped"), ("False", "Stopped")),
+    ],
+)
+def test_the_end(
+    board: StatusBoard, tmp_path: Path, code: str, succeeded: tuple[str, str], failed: tuple[str, str]
+) -> None:
+    board.listening()
+    assert conditions(board)["Ready"] == ("True", "Listening")
+    board.ended(code, "why")
+    found = conditions(board)
+    assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
+    board.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
+    written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
+    assert written.model is not None
+    assert written.model.path == "/m/final"
+
+
+def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(board: StatusBoard, clock: FakeClock) -> None:
+    board.step("aggregate")
+    clock.time += 60 + GRACE_SECONDS
+    assert board.stuck() == ""
+    clock.time += 1
+    assert "in step aggregate" in board.stuck()
+    board.step("commit")
+    assert board.stuck() == ""
+    board.ended("", "")
+    clock.time += 10_000
+    assert board.stuck() == ""
+
+
+def test_a_status_file_that_cannot_be_written_does_not_stop_the_engine(tmp_path: Path, clock: FakeClock) -> None:
+    board = make_board(tmp_path / "missing", clock, ())
+    board.committed(committed(1), MODEL, None)
+    assert board.snapshot().round == 1

@@ -1,0 +1,455 @@
+"""The round store on disk: nothing committed is ever lost, whatever breaks and wherever."""
+
+import errno
+import json
+import math
+import os
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.storage import (
+    CHECKPOINT_DAMAGED,
+    CONTRIBUTION_DAMAGED,
+    DISK_FULL,
+    FOREIGN_CHECKPOINT,
+    JOURNAL_DAMAGED,
+    NOT_WRITABLE,
+    STATE_IN_USE,
+    STORAGE_FAILED,
+)
+from anchorage.messages import Announcement
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.tensors.chunks import CHUNK_BYTES
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage_server.checkpoints import Identity
+from anchorage_server.store import DiskRoundStore
+
+LAYOUT = Layout.of([("encoder.weight", "F32", (CHUNK_BYTES // 4 + 7,)), ("encoder.steps", "I64", ())])
+IDENTITY = Identity("derm", "FedAvg", LAYOUT)
+Open = Callable[..., DiskRoundStore]
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Iterator[Open]:
+    opened: list[DiskRoundStore] = []
+
+    def again(identity: Identity = IDENTITY, folder: Path = tmp_path / "state") -> DiskRoundStore:
+        if opened:
+            opened.pop().close()
+        opened.append(DiskRoundStore(folder, identity, best_by=("balanced_accuracy", "accuracy")))
+        return opened[0]
+
+    yield again
+    for store in opened:
+        store.close()
+
+
+def model(value: float, layout: Layout = LAYOUT) -> ModelBytes:
+    arrays = {t.name: np.full(t.shape, value, np.float32 if t.dtype == "F32" else np.int64) for t in layout.tensors}
+    return ModelBytes.from_arrays(layout, arrays)
+
+
+def record(number: int, made: ModelBytes, **metrics: float) -> RoundRecord:
+    part = SiloRecord("a", "Counted", 0.5, {"train": 10}, {"loss": math.nan}, "ANC-3006", "late")
+    return RoundRecord(number, made.digest, 1000.0 + number, metrics, (part,), {"silos": 0.5}, 7, 8)
+
+
+def commit(store: DiskRoundStore, number: int, value: float | None = None, **metrics: float) -> ModelBytes:
+    made = model(float(number) if value is None else value)
+    store.commit(record(number, made, **metrics), made, {"momentum": np.arange(3.0), "flags": np.array([True, False])})
+    return made
+
+
+def announce(made: ModelBytes, task: str = "1.train.x") -> Announcement:
+    return Announcement(task, {"train": 3}, {"similarity": np.array([0.5, math.nan])}, {"loss": 0.1}, made.manifest)
+
+
+def fill(sink: SpooledUpdate, made: ModelBytes) -> None:
+    for index in sink.missing():
+        sink.write(index, made.chunk(index))
+
+
+def content(source: SpooledUpdate) -> bytes:
+    return b"".join(source.chunk(i) for i in range(len(source.manifest.digests)))
+
+
+def test_a_new_folder_has_no_round(open_store: Open) -> None:
+    store = open_store()
+    assert store.latest() is None
+    assert store.history() == ()
+    assert store.kept(1) == {}
+    assert store.contributions() == {}
+
+
+def test_a_commit_comes_back_after_reopening(open_store: Open) -> None:
+    commit(open_store(), 0)
+    made = commit(open_store(), 1, accuracy=0.5, undefined=math.nan)
+    latest = open_store().latest()
+    assert latest is not None
+    assert latest.model.chunks == made.chunks
+    assert latest.record.silos[0].samples == {"train": 10}
+    assert math.isnan(latest.record.silos[0].metrics["loss"])
+    assert math.isnan(latest.record.metrics["undefined"])
+    assert (latest.record.bytes_up, latest.record.bytes_down, latest.record.seconds) == (7, 8, {"silos": 0.5})
+    np.testing.assert_array_equal(latest.state["momentum"], np.arange(3.0))
+    np.testing.assert_array_equal(latest.state["flags"], [True, False])
+    assert [r.round for r in open_store().history()] == [0, 1]
+
+
+def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
+    open_store: Open, tmp_path: Path
+) -> None:
+    store, inodes = open_store(), set()
+    for number, accuracy in enumerate([0.1, 0.9, 0.2, 0.3, 0.9, 0.4]):
+        commit(store, number, accuracy=accuracy)
+        inodes.add(store.checkpoint_path(number).stat().st_ino)
+    names = sorted(p.name for p in (tmp_path / "state" / "checkpoints").glob("round-*"))
+    assert names == ["round-000001.safetensors", "round-000004.safetensors", "round-000005.safetensors"]
+    assert len(inodes) == 4
+    best = open_store().best()
+    assert best is not None
+    assert best.record.round == 1
+    assert best.model.chunks == model(1.0).chunks
+
+
+def test_a_smaller_checkpoint_over_a_larger_file_has_no_tail(tmp_path: Path) -> None:
+    small = Identity("derm", "FedAvg", Layout.of([("encoder.weight", "F32", (3,))]))
+    store = DiskRoundStore(tmp_path, small)
+    (tmp_path / "checkpoints" / "spare").write_bytes(b"x" * 100_000)
+    made = model(1.0, small.layout)
+    store.commit(record(0, made), made, {})
+    latest = store.latest()
+    assert latest is not None
+    assert latest.model.chunks == made.chunks
+    store.close()
+
+
+def test_without_metrics_the_best_is_the_last(open_store: Open) -> None:
+    store = open_store()
+    commit(store, 0)
+    commit(store, 1)
+    best = store.best()
+    assert best is not None
+    assert best.record.round == 1
+
+
+def test_journal_lines_are_json_with_a_version_and_a_checksum(open_store: Open, tmp_path: Path) -> None:
+    commit(open_store(), 0, accuracy=0.5)
+    (line,) = (tmp_path / "state" / "journal.jsonl").read_text().splitlines()
+    values = json.loads(line)
+    assert values["schemaVersion"] == 1
+    assert len(values["checksum"]) == 32
+    assert values["bytesUp"] == 7
+    assert values["silos"][0]["metrics"] == {"loss": None}
+
+
+@pytest.mark.parametrize("cut", [1, 2, 40, -1])
+def test_a_torn_last_line_is_ignored_and_the_round_can_be_committed_again(
+    open_store: Open, tmp_path: Path, cut: int
+) -> None:
+    store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
+    commit(store, 0)
+    whole = journal.stat().st_size
+    commit(store, 1)
+    content_before = journal.read_bytes()
+    journal.write_bytes(content_before[: whole + 1] if cut == -1 else content_before[:-cut])
+    latest = open_store().latest()
+    assert latest is not None
+    assert latest.record.round == 0
+    assert journal.stat().st_size == whole
+    commit(open_store(), 1)
+    assert [r.round for r in open_store().history()] == [0, 1]
+
+
+def test_a_damaged_line_before_the_last_is_refused(open_store: Open, tmp_path: Path) -> None:
+    store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
+    commit(store, 0)
+    commit(store, 1)
+    journal.write_bytes(journal.read_bytes().replace(b'"round":0', b'"round":9', 1))
+    with pytest.raises(AnchorageError, match="line 1: the checksum does not fit") as raised:
+        open_store()
+    assert raised.value.failure is JOURNAL_DAMAGED
+
+
+def test_a_line_of_another_schema_is_refused_even_at_the_end(open_store: Open, tmp_path: Path) -> None:
+    from anchorage_server import journal as module
+
+    commit(open_store(), 0)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "SCHEMA_VERSION", 2)
+        with pytest.raises(AnchorageError, match="schema version 1, this server reads 2") as raised:
+            open_store()
+    assert raised.value.failure is JOURNAL_DAMAGED
+
+
+@pytest.mark.parametrize(
+    ("identity", "what"),
+    [
+        (Identity("skin", "FedAvg", LAYOUT), "federation"),
+        (Identity("derm", "FedProx", LAYOUT), "method"),
+        (Identity("derm", "FedAvg", Layout.of([("encoder.weight", "F32", (3,))])), "layout"),
+    ],
+)
+def test_a_foreign_checkpoint_is_refused(open_store: Open, identity: Identity, what: str) -> None:
+    commit(open_store(), 0)
+    with pytest.raises(AnchorageError, match=f"has the {what}") as raised:
+        open_store(identity).latest()
+    assert raised.value.failure is FOREIGN_CHECKPOINT
+
+
+@pytest.mark.parametrize("damage", ["missing", "short", "empty", "model", "state", "header"])
+def test_a_damaged_checkpoint_is_refused(open_store: Open, damage: str) -> None:
+    store = open_store()
+    commit(store, 0)
+    path = store.checkpoint_path(0)
+    data = bytearray(path.read_bytes())
+    if damage == "missing":
+        path.unlink()
+    elif damage in ("short", "empty"):
+        path.write_bytes(data[:-1] if damage == "short" else b"")
+    else:
+        place = {"header": 20, "model": len(data) // 2, "state": len(data) - 1}[damage]
+        data[place] ^= 1
+        path.write_bytes(data)
+    with pytest.raises(AnchorageError) as raised:
+        open_store().latest()
+    assert raised.value.failure in (CHECKPOINT_DAMAGED, *([FOREIGN_CHECKPOINT] if damage == "header" else []))
+
+
+def test_two_stores_cannot_share_a_folder(open_store: Open, tmp_path: Path) -> None:
+    open_store()
+    with pytest.raises(AnchorageError) as raised:
+        DiskRoundStore(tmp_path / "state", IDENTITY)
+    assert raised.value.failure is STATE_IN_USE
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnchorageError, match="file/state") as raised:
+        DiskRoundStore(tmp_path / "file" / "state", IDENTITY)
+    assert raised.value.failure is NOT_WRITABLE
+
+
+def test_a_file_size_limit_of_the_process_is_a_full_disk(open_store: Open) -> None:
+    store = open_store()
+    made = commit(store, 0)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (CHUNK_BYTES // 2, before[1]))
+    try:
+        with pytest.raises(AnchorageError, match="checkpoint of round 1") as raised:
+            commit(store, 1)
+        with pytest.raises(AnchorageError, match="update of a") as spooling:
+            store.spool("a", 1, announce(made))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert raised.value.failure is DISK_FULL
+    assert spooling.value.failure is DISK_FULL
+    latest = store.latest()
+    assert latest is not None
+    assert latest.model.chunks == made.chunks
+    commit(store, 1)
+    assert [r.round for r in open_store().history()] == [0, 1]
+
+
+class Interrupted(BaseException):
+    """Stands for the death of the process."""
+
+
+class Faults:
+    """Counts the file operations of a commit, and breaks the one at `at`."""
+
+    NAMES = ("open", "write", "fsync", "ftruncate", "replace", "rename", "unlink")
+
+    def __init__(self, patch: pytest.MonkeyPatch, at: int, error: BaseException) -> None:
+        self.count = 0
+        self._at = at
+        self._error = error
+        for name in self.NAMES:
+            patch.setattr(os, name, self._wrapped(getattr(os, name)))
+
+    def _wrapped(self, real: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            self.count += 1
+            if self.count - 1 == self._at:
+                raise self._error
+            return real(*args, **kwargs)
+
+        return call
+
+
+def play_round(store: DiskRoundStore, number: int) -> None:
+    made = model(100.0 + number)
+    fill(store.spool("a", number, announce(made)), made)
+    store.keep("a", number, announce(made))
+    store.contribute("a", number, float(number))
+    commit(store, number)
+    store.release(number)
+
+
+def operations(tmp_path: Path) -> int:
+    """Count the file operations of one round."""
+    store = DiskRoundStore(tmp_path / "count", IDENTITY)
+    for number in range(5):
+        play_round(store, number)
+    with pytest.MonkeyPatch.context() as patch:
+        faults = Faults(patch, -1, Interrupted())
+        play_round(store, 5)
+    store.close()
+    return faults.count
+
+
+@pytest.mark.parametrize(
+    "error", [Interrupted(), OSError(errno.ENOSPC, "No space left on device"), OSError(errno.EIO, "x")]
+)
+def test_whatever_operation_fails_the_last_committed_round_and_its_contribution_survive(
+    tmp_path: Path, error: BaseException
+) -> None:
+    total = operations(tmp_path)
+    assert total > 8
+    for at in range(total):
+        folder = tmp_path / f"at-{at}"
+        store = DiskRoundStore(folder, IDENTITY)
+        for number in range(5):
+            play_round(store, number)
+        with pytest.MonkeyPatch.context() as patch, pytest.raises((Interrupted, AnchorageError)) as raised:
+            Faults(patch, at, error)
+            play_round(store, 5)
+        if isinstance(raised.value, AnchorageError):
+            assert raised.value.failure is (DISK_FULL if error.args[0] == errno.ENOSPC else STORAGE_FAILED)
+        store.close()
+        store = DiskRoundStore(folder, IDENTITY)
+        latest = store.latest()
+        assert latest is not None
+        last = latest.record.round
+        assert last in (4, 5)
+        assert latest.model.chunks == model(float(last)).chunks
+        ((weight, update),) = store.contributions().values()
+        assert weight == last
+        assert content(update) == b"".join(model(100.0 + last).chunks)
+        play_round(store, last + 1)
+        assert [r.round for r in store.history()] == list(range(last + 2))
+        store.close()
+
+
+KILLED = """
+import os, sys
+sys.path.insert(0, sys.argv[1])
+import test_server_store as t
+from pathlib import Path
+store = t.DiskRoundStore(Path(sys.argv[2]), t.IDENTITY)
+for number in range(3):
+    t.commit(store, number)
+for silo in ("a", "b", "c"):
+    made = t.model(ord(silo))
+    sink = store.spool(silo, 3, t.announce(made))
+    if silo == "c":
+        sink.write(1, made.chunk(1))
+        continue
+    t.fill(sink, made)
+    store.keep(silo, 3, t.announce(made))
+os.kill(os.getpid(), 9)
+"""
+
+
+def test_whole_updates_of_the_open_round_outlive_a_killed_server(open_store: Open, tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(Path(__file__).parent), str(folder)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    store = open_store()
+    latest = store.latest()
+    assert latest is not None
+    assert latest.record.round == 2
+    kept = store.kept(3)
+    assert sorted(kept) == ["a", "b"]
+    announcement, update = kept["a"]
+    assert content(update) == b"".join(model(ord("a")).chunks)
+    assert announcement.samples == {"train": 3}
+    np.testing.assert_array_equal(announcement.side["similarity"], [0.5, math.nan])
+    assert len(store.spool("c", 3, announce(model(ord("c")))).missing()) == 2
+
+
+def test_a_kept_update_that_was_damaged_is_not_used(open_store: Open, tmp_path: Path) -> None:
+    store, made = open_store(), model(1.0)
+    for silo in ("a", "b"):
+        fill(store.spool(silo, 0, announce(made)), made)
+        store.keep(silo, 0, announce(made))
+    file = tmp_path / "state" / "spool" / "0001.bin"
+    damaged = bytearray(file.read_bytes())
+    damaged[-1] ^= 1
+    file.write_bytes(damaged)
+    (tmp_path / "state" / "spool" / "0007.json").write_text("")
+    assert list(open_store().kept(0)) == ["a"]
+
+
+def test_the_same_announcement_gets_the_same_place_and_another_one_a_new_one(open_store: Open) -> None:
+    store, one, two = open_store(), model(1.0), model(2.0)
+    first = store.spool("a", 1, announce(one))
+    assert store.spool("a", 1, announce(one)) is first
+    second = store.spool("a", 1, announce(two))
+    fill(second, two)
+    with pytest.raises(AnchorageError):
+        first.write(0, one.chunk(0))
+    assert content(second) == b"".join(two.chunks)
+
+
+def test_spool_files_are_used_again_after_release(open_store: Open, tmp_path: Path) -> None:
+    store, made = open_store(), model(1.0)
+    for number in range(1, 5):
+        for silo in ("a", "b"):
+            fill(store.spool(silo, number, announce(made)), made)
+            store.keep(silo, number, announce(made))
+        store.release(number)
+    assert sorted(p.name for p in (tmp_path / "state" / "spool").iterdir()) == ["0000.bin", "0001.bin"]
+
+
+def test_updates_of_committed_rounds_are_forgotten_at_a_restart(open_store: Open, tmp_path: Path) -> None:
+    store, made = open_store(), model(1.0)
+    commit(store, 0)
+    fill(store.spool("a", 1, announce(made)), made)
+    store.keep("a", 1, announce(made))
+    commit(store, 1)
+    assert open_store().kept(1) == {}
+    assert not list((tmp_path / "state" / "spool").glob("*.json"))
+
+
+def test_contributions_replace_each_other_at_a_commit(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    commit(store, 0)
+    for number in range(1, 6):
+        made = model(float(number))
+        fill(store.spool("a", number, announce(made)), made)
+        store.keep("a", number, announce(made))
+        store.contribute("a", number, number / 2)
+        assert store.contributions()["a"][0] == number / 2
+        if number < 5:
+            commit(store, number)
+    ((weight, update),) = open_store().contributions().values()
+    assert weight == 2.0
+    assert content(update) == b"".join(model(4.0).chunks)
+    assert len(list((tmp_path / "state" / "spool").glob("*.bin"))) == 2
+
+
+def test_a_damaged_contribution_is_refused(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    play_round(store, 0)
+    file = tmp_path / "state" / "spool" / "0000.bin"
+    file.write_bytes(bytes(file.stat().st_size))
+    with pytest.raises(AnchorageError) as raised:
+        open_store().contributions()
+    assert raised.value.failure is CONTRIBUTION_DAMAGED
+    file.with_suffix(".json").unlink()
+    with pytest.raises(AnchorageError) as raised:
+        open_store()
+    assert raised.value.failure is CONTRIBUTION_DAMAGED

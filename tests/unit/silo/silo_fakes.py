@@ -1,0 +1,140 @@
+"""A server and a learner as simple as can be."""
+
+import threading
+from collections.abc import Callable
+from queue import SimpleQueue
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.errors import AnchorageError
+from anchorage.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
+from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+LAYOUT = Layout.of([("count", "I64", (3,)), ("weight", "F32", (600_000,)), ("bn.running_var", "F32", (5,))])
+WAIT_SECONDS = 20
+
+
+def model_of(value: float) -> ModelBytes:
+    return ModelBytes.from_arrays(
+        LAYOUT,
+        {
+            "count": np.array([1, 2, 3]),
+            "weight": np.full(600_000, value, np.float32),
+            "bn.running_var": np.ones(5, np.float32),
+        },
+    )
+
+
+def train_task(model: ModelBytes, round_number: int = 1) -> Task:
+    return Task(f"{round_number}.train.{model.digest[:8]}", TaskKind.TRAIN, round_number, model.manifest)
+
+
+def evaluate_task(model: ModelBytes, round_number: int = 1) -> Task:
+    return Task(f"{round_number}.evaluate.{model.digest[:8]}", TaskKind.EVALUATE, round_number, model.manifest)
+
+
+class FakeLink:
+    """A `ServerLink` that keeps what it is told as tuples, in order; `permit_at_once` answers announcements with a permit."""
+
+    def __init__(self, *models: ModelBytes, permit_at_once: bool = False) -> None:
+        self.models = {m.digest: m for m in models}
+        self.permit_at_once = permit_at_once
+        self.orders: SimpleQueue[Order | None] = SimpleQueue()
+        self.said: list[tuple[object, ...]] = []
+        self.fetched: list[int] = []
+        self.updates: dict[str, bytes] = {}
+        self.announcements: dict[str, Announcement] = {}
+        self.refuse: dict[str, AnchorageError] = {}
+        self.before_chunk: Callable[[int], None] = lambda index: None
+        self._changed = threading.Condition()
+
+    def assign(self, task: Task) -> None:
+        self.orders.put(Assigned(task))
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        return self.orders.get()
+
+    def welcome(self) -> str:
+        return "{}"
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        for index in sink.missing():
+            self.before_chunk(index)
+            sink.write(index, self.models[manifest.digest].chunk(index))
+            self.fetched.append(index)
+
+    def announce(self, announcement: Announcement) -> None:
+        self.announcements[announcement.task] = announcement
+        self._say("announce", announcement.task)
+        if self.permit_at_once and announcement.update is not None:
+            self.orders.put(Permit(announcement.task))
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        chunks = []
+        for index in range(len(update.manifest.digests)):
+            self.before_chunk(index)
+            chunks.append(update.chunk(index))
+        self.updates[task] = b"".join(chunks)
+        self._say("push", task)
+
+    def report(self, evaluation: Evaluation) -> None:
+        self._say("report", evaluation.task, *evaluation.confusion.tolist())
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        self._say("fail", task, code)
+
+    def progress(self, task: str, done: int, total: int) -> None:
+        self._say("progress", task, done, total)
+
+    def close(self) -> None:
+        self.orders.put(None)
+
+    def await_said(self, *what: object) -> None:
+        with self._changed:
+            assert self._changed.wait_for(lambda: what in self.said, WAIT_SECONDS), f"{what} is not in {self.said}"
+
+    def _say(self, *what: object) -> None:
+        if (refusal := self.refuse.get(str(what[0]))) is not None:
+            raise refusal
+        with self._changed:
+            self.said.append(what)
+            self._changed.notify_all()
+
+
+class FakeLearner:
+    """A `SiloLearner` that adds one to every weight in two steps; `at_step` may block or raise."""
+
+    def __init__(self, inactive: bool = False) -> None:
+        self.inactive = inactive
+        self.trained: list[str] = []
+        self.evaluated: list[str] = []
+        self.at_step: Callable[[Task, int], None] = lambda task, step: None
+        self.at_evaluation: Callable[[Task], None] = lambda task: None
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], None],
+    ) -> Announcement:
+        for step in (1, 2):
+            self.at_step(task, step)
+            progress(step, 2)
+        self.trained.append(task.id)
+        if self.inactive:
+            return Announcement(task.id, {"train": 0}, {}, {}, None)
+        update = out(LAYOUT.nbytes)
+        update[:] = model
+        for name in ("weight", "bn.running_var"):
+            entry = LAYOUT.by_name[name]
+            update[entry.offset : entry.offset + entry.nbytes].view("<f4")[:] += 1
+        return Announcement(task.id, {"train": 10}, {}, {}, Manifest.of(LAYOUT.digest, update))
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        self.at_evaluation(task)
+        self.evaluated.append(task.id)
+        return Evaluation(task.id, np.array([3, 4]))

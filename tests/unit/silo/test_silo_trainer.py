@@ -1,0 +1,353 @@
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, evaluate_task, model_of, train_task
+
+from anchorage.errors import AnchorageError
+from anchorage.messages import Assigned, Permit, Task
+from anchorage.rounds.buffers import MemoryBuffers
+from anchorage.rounds.silo import SiloWorker, WithdrawnError
+from anchorage.tensors.chunks import Manifest
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage_silo import process, trainer
+from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.mapped import MappedBuffers
+from anchorage_silo.null import NullLearner
+from anchorage_silo.process import TrainerProcess
+
+ONE, TWO = model_of(1.0), model_of(2.0)
+DOUBLE = Path(__file__).with_name("trainer_double.py")
+
+
+def ignore(done: int, total: int) -> None:
+    pass
+
+
+@pytest.fixture
+def setup(tmp_path: Path) -> Setup:
+    return Setup(
+        silo="a", labels="None", device="cpu", state=str(tmp_path), data_root="", run="", data="",
+        down=LAYOUT.to_json(), up=LAYOUT.to_json(), trainer='{"type": "Null", "step": "0.5", "samples": 7}',
+    )  # fmt: skip
+
+
+@pytest.fixture
+def buffers(tmp_path: Path) -> MappedBuffers:
+    return MappedBuffers(tmp_path)
+
+
+@pytest.fixture
+def running(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainerProcess]:
+    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    running = TrainerProcess(setup, (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
+    yield running
+    running.close()
+
+
+def moody(task: Task, mood: str) -> Task:
+    return replace(task, side={mood: np.zeros(1)})
+
+
+def received(buffers: MappedBuffers, task: Task, model: ModelBytes) -> np.ndarray:
+    buffer = buffers.model(task.kind)
+    buffer.receive(model.manifest)
+    for index in buffer.missing():
+        buffer.write(index, model.chunk(index))
+    return buffer.array
+
+
+def expected(value: float) -> Manifest:
+    arrays = model_of(value).arrays()
+    arrays["weight"] += np.float32(0.5)
+    arrays["bn.running_var"] += np.float32(0.5)
+    return ModelBytes.from_arrays(LAYOUT, arrays).manifest
+
+
+def in_thread(call: Callable[[], object]) -> tuple[threading.Thread, list[object]]:
+    found: list[object] = []
+
+    def run() -> None:
+        try:
+            found.append(call())
+        except (AnchorageError, WithdrawnError) as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread, found
+
+
+class TestNullLearner:
+    def test_adds_to_floats_and_copies_the_rest(self) -> None:
+        down = Layout.of(
+            [("a", "F32", (300_000,)), ("gone", "F32", (5,)), ("n", "I64", (2,)), ("b", "F16", (3,)), ("c", "F64", (2,)),
+             ("empty", "F32", (0,)), ("flag", "BOOL", (3,))]
+        )  # fmt: skip
+        up = down.select(["a", "n", "b", "c", "empty", "flag"])
+        arrays = {
+            "a": np.arange(300_000, dtype=np.float32), "gone": np.ones(5, np.float32), "n": np.array([3, 4]),
+            "b": np.ones(3, np.float16), "c": np.array([0.25, 1.0]), "empty": np.empty(0, np.float32),
+            "flag": np.array([True, False, True]),
+        }  # fmt: skip
+        model, buffers = ModelBytes.from_arrays(down, arrays), MemoryBuffers()
+        announcement = NullLearner(down, up, 0.25, 5).train(train_task(model), model.buffer(), buffers.update, ignore)
+        update = buffers.update(up.nbytes)
+        found = read_arrays(up, update)
+        for name in up.by_name:
+            step = 0.25 if arrays[name].dtype.kind == "f" else 0
+            assert np.array_equal(found[name], (arrays[name] + step).astype(arrays[name].dtype)), name
+        assert announcement.update == Manifest.of(up.digest, update)
+        assert announcement.samples == {"train": 5}
+
+    def test_an_update_that_is_not_part_of_the_model_is_a_mistake(self) -> None:
+        with pytest.raises(ValueError, match="weight"):
+            NullLearner(Layout.of([("weight", "F32", (1,))]), Layout.of([("weight", "F32", (2,))]), 1.0, 1)
+
+
+class TestProcess:
+    def test_trains_through_the_mapped_files(self, setup: Setup, buffers: MappedBuffers) -> None:
+        running = TrainerProcess(setup)
+        try:
+            assert running.start() == 7
+            link = FakeLink(ONE, TWO)
+            worker = SiloWorker(link, running, buffers)
+            for number, (model, value) in enumerate(((ONE, 1.0), (TWO, 2.0), (ONE, 1.0)), start=1):
+                task = train_task(model, number)
+                worker.handle(Assigned(task))
+                worker.handle(Permit(task.id))
+                assert link.announcements[task.id].update == expected(value)
+                assert ModelBytes.of(LAYOUT, np.frombuffer(link.updates[task.id], np.uint8)).manifest == expected(value)
+            worker.handle(Assigned(evaluate_task(TWO)))
+            assert link.said[-1] == ("report", evaluate_task(TWO).id, 7, 7)
+        finally:
+            running.close()
+
+    def test_stays_small_and_without_torch(self, setup: Setup) -> None:
+        code = (
+            "import sys, anchorage_silo.trainer; print([m for m in ('torch', 'grpc', 'pydantic') if m in sys.modules])"
+        )
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        assert found.stdout.strip() == "[]"
+
+    def test_a_killed_process_is_replaced_and_the_task_repeated(
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        running.start()
+        first = running.pid
+        task = moody(train_task(ONE), "die")
+        announcement = running.train(task, received(buffers, task, ONE), buffers.update, ignore)
+        assert announcement.update == expected(1.0)
+        assert Manifest.of(LAYOUT.digest, buffers.update(LAYOUT.nbytes)) == expected(1.0)
+        assert running.pid != first
+        assert "exit status -9" in caplog.text
+
+    def test_a_process_that_was_killed_between_tasks_is_replaced(
+        self, running: TrainerProcess, buffers: MappedBuffers
+    ) -> None:
+        running.start()
+        pid = running.pid
+        assert pid is not None
+        os.kill(pid, signal.SIGKILL)
+        task = train_task(ONE)
+        assert running.train(task, received(buffers, task, ONE), buffers.update, ignore).update == expected(1.0)
+
+    def test_a_process_that_always_ends_fails_the_task(
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        task = moody(train_task(ONE), "die-always")
+        with pytest.raises(AnchorageError, match="ANC-2204.*ended 3 times.*exit status -9"):
+            running.train(task, received(buffers, task, ONE), buffers.update, ignore)
+        task = train_task(TWO, 2)
+        assert running.train(task, received(buffers, task, TWO), buffers.update, ignore).update == expected(2.0)
+
+    def test_a_defect_ends_the_process_and_its_traceback_is_in_the_log(
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        task = moody(train_task(ONE), "raise")
+        with pytest.raises(AnchorageError, match="ANC-2204.*exit status 70"):
+            running.train(task, received(buffers, task, ONE), buffers.update, ignore)
+        assert "ZeroDivisionError: a defect" in caplog.text
+
+    def test_a_failure_keeps_its_code_and_the_process(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
+        running.start()
+        pid, task = running.pid, moody(train_task(ONE), "fail")
+        with pytest.raises(AnchorageError, match="ANC-2231.*as the test asks"):
+            running.train(task, received(buffers, task, ONE), buffers.update, ignore)
+        assert running.pid == pid
+
+    def test_images_that_cannot_be_used_are_known_before_the_silo_joins(self, setup: Setup, tmp_path: Path) -> None:
+        running = TrainerProcess(replace(setup, labels="fail"), (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
+        with pytest.raises(AnchorageError, match="ANC-2231.*no images"):
+            running.start()
+        running.close()
+
+    def test_a_withdrawn_task_stops_and_the_process_goes_on(
+        self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        steps = []
+
+        def withdraw(done: int, total: int) -> None:
+            steps.append(done)
+            if len(steps) > 5:
+                raise WithdrawnError
+
+        task = moody(train_task(ONE), "slow")
+        with pytest.raises(WithdrawnError):
+            running.train(task, received(buffers, task, ONE), buffers.update, withdraw)
+        pid, task = running.pid, train_task(TWO, 2)
+        assert running.train(task, received(buffers, task, TWO), buffers.update, ignore).update == expected(2.0)
+        assert running.pid == pid
+        running.close()
+        assert "printed by a library" in caplog.text
+
+    def test_a_task_that_does_not_stop_is_ended_with_its_process(
+        self, running: TrainerProcess, buffers: MappedBuffers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(process, "GRACE_SECONDS", 0.05)
+        monkeypatch.setattr(process, "LOOK_SECONDS", 0.05)
+        looks = []
+
+        def withdraw(done: int, total: int) -> None:
+            looks.append(done)
+            if len(looks) > 1:
+                raise WithdrawnError
+
+        running.start()
+        pid, task = running.pid, moody(train_task(ONE), "hang")
+        with pytest.raises(WithdrawnError):
+            running.train(task, received(buffers, task, ONE), buffers.update, withdraw)
+        task = train_task(TWO, 2)
+        assert running.train(task, received(buffers, task, TWO), buffers.update, ignore).update == expected(2.0)
+        assert running.pid != pid
+
+    def test_closing_ends_a_waiting_task(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
+        running.start()
+        task, waits = moody(train_task(ONE), "hang"), threading.Event()
+        model = received(buffers, task, ONE)
+        thread, found = in_thread(lambda: running.train(task, model, buffers.update, lambda d, t: waits.set()))
+        assert waits.wait(WAIT_SECONDS)
+        running.close()
+        thread.join(WAIT_SECONDS)
+        assert isinstance(found[0], AnchorageError)
+
+    def test_evaluates_while_it_trains(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
+        stop = threading.Event()
+
+        def until_told(done: int, total: int) -> None:
+            if stop.is_set():
+                raise WithdrawnError
+
+        running.start()
+        task = moody(train_task(ONE), "slow")
+        model = received(buffers, task, ONE)
+        thread, _ = in_thread(lambda: running.train(task, model, buffers.update, until_told))
+        scored = evaluate_task(TWO)
+        assert running.evaluate(scored, received(buffers, scored, TWO)).confusion.tolist() == [7, 7]
+        stop.set()
+        thread.join(WAIT_SECONDS)
+        assert not thread.is_alive()
+
+    def test_dies_with_its_agent(self, setup: Setup, tmp_path: Path) -> None:
+        code = (
+            "import sys, os, json\n"
+            "from anchorage_silo.frames import Setup\n"
+            "from anchorage_silo.process import TrainerProcess\n"
+            "running = TrainerProcess(Setup(**json.loads(sys.stdin.read())))\n"
+            "running.start()\n"
+            "print(running.pid, flush=True)\n"
+            "os.kill(os.getpid(), 9)\n"
+        )
+        text = trainer.json.dumps(vars(setup))
+        found = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60)
+        end = time.monotonic() + WAIT_SECONDS
+        try:
+            child = psutil.Process(int(found.stdout))
+        except psutil.NoSuchProcess:
+            return
+        while child.is_running() and child.status() != psutil.STATUS_ZOMBIE and time.monotonic() < end:
+            time.sleep(0.01)
+        assert not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
+
+
+class TestMappedBuffers:
+    def test_a_restarted_agent_finds_what_it_received_and_announced(self, tmp_path: Path) -> None:
+        link, task = FakeLink(ONE), train_task(ONE)
+        learner = NullLearner(LAYOUT, LAYOUT, 0.5, 7)
+        SiloWorker(link, learner, MappedBuffers(tmp_path)).handle(Assigned(task))
+        fetched = list(link.fetched)
+        again = MappedBuffers(tmp_path)
+        worker = SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 99.0, 7), again)
+        worker.handle(Assigned(task))
+        worker.handle(Permit(task.id))
+        assert [s for s in link.said if s[0] == "announce"] == [("announce", task.id)] * 2
+        assert Manifest.of(LAYOUT.digest, np.frombuffer(link.updates[task.id], np.uint8)) == expected(1.0)
+        again.model(task.kind).receive(ONE.manifest)
+        assert again.model(task.kind).missing() == ()
+        assert link.fetched == fetched
+
+    def test_a_damaged_update_is_trained_again(self, tmp_path: Path) -> None:
+        link, task = FakeLink(ONE), train_task(ONE)
+        SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 99.0, 7), MappedBuffers(tmp_path)).handle(Assigned(task))
+        with (tmp_path / "update.bin").open("r+b") as file:
+            file.write(b"\xff")
+        (tmp_path / "announced.bin").write_bytes((tmp_path / "announced.bin").read_bytes())
+        SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 0.5, 7), MappedBuffers(tmp_path)).handle(Assigned(task))
+        assert link.announcements[task.id].update == expected(1.0)
+
+    @pytest.mark.parametrize("content", [b"", b"\xff\xff\xff"])
+    def test_a_torn_announcement_is_forgotten(self, tmp_path: Path, content: bytes) -> None:
+        (tmp_path / "announced.bin").write_bytes(content)
+        assert MappedBuffers(tmp_path).kept(train_task(ONE).id) is None
+
+    def test_a_folder_that_cannot_be_written_has_its_code(self, tmp_path: Path) -> None:
+        buffers = MappedBuffers(tmp_path / "missing")
+        with pytest.raises(AnchorageError, match="ANC-2202"):
+            buffers.update(10)
+        with pytest.raises(AnchorageError, match="ANC-2202"):
+            buffers.model(train_task(ONE).kind).receive(ONE.manifest)
+
+    def test_a_model_of_another_size_takes_the_file_over(self, tmp_path: Path) -> None:
+        buffers = MappedBuffers(tmp_path)
+        assert buffers.update(100).nbytes == 100
+        assert buffers.update(5000).nbytes == 5000
+        assert (tmp_path / "update.bin").stat().st_size == 5000
+        assert buffers.update(0).nbytes == 0
+
+
+class TestFrames:
+    def test_frames_come_back_as_they_were_written_until_the_end(self, tmp_path: Path) -> None:
+        path = tmp_path / "frames"
+        with path.open("wb") as stream:
+            writer = FrameWriter(stream)
+            writer.write(Kind.TASK, b"abc")
+            writer.write_json(Kind.FAILURE, kind="Train", code="c")
+            writer.write(Kind.CANCEL)
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        with path.open("rb") as stream:
+            assert read_frame(stream) == (Kind.TASK, b"abc")
+            assert read_frame(stream) == (Kind.FAILURE, b'{"kind": "Train", "code": "c"}')
+            assert read_frame(stream) is None
+
+    def test_what_is_no_frame_is_refused(self, tmp_path: Path) -> None:
+        path = tmp_path / "frames"
+        path.write_bytes(b"\xff\xff\xff\xffT")
+        with path.open("rb") as stream, pytest.raises(ValueError, match="4294967295"):
+            read_frame(stream)
+
+
+@pytest.fixture(autouse=True)
+def _log_everything(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)

@@ -1,0 +1,54 @@
+"""A trainer's process whose learner dies, hangs or fails as the task's side channel asks: ``python trainer_double.py MARKER``.
+
+The side channel holds one array whose name says what to do. ``die`` kills the process once (the file MARKER remembers), ``die-always`` each
+time, ``fail`` fails with a code, ``hang`` never answers, ``slow`` steps until it is stopped.
+"""
+
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.silo import NOTHING_TO_TRAIN_ON
+from anchorage_silo import trainer
+from anchorage_silo.frames import Setup
+from anchorage_silo.null import NullLearner
+
+MARKER = Path(sys.argv[1])
+
+
+class Moody(NullLearner):
+    def train(self, task, model, out, progress):  # type: ignore[no-untyped-def]
+        match next(iter(task.side), ""):
+            case "die-always":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "die" if not MARKER.exists():
+                MARKER.touch()
+                out(model.nbytes)[:] = 255
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "raise":
+                raise ZeroDivisionError("a defect")
+            case "fail":
+                raise AnchorageError(NOTHING_TO_TRAIN_ON, "as the test asks")
+            case "hang":
+                threading.Event().wait()
+            case "slow":
+                sys.stdout.write("printed by a library\n")
+                for step in range(10**9):
+                    progress(step % 100, 100)
+        return super().train(task, model, out, progress)
+
+
+def build(setup: Setup) -> tuple[NullLearner, int]:
+    if setup.labels == "fail":
+        raise AnchorageError(NOTHING_TO_TRAIN_ON, "no images")
+    learner, samples = build_learner(setup)
+    learner.__class__ = Moody
+    return learner, samples  # type: ignore[return-value]
+
+
+build_learner = trainer.build_learner
+trainer.build_learner = build  # type: ignore[assignment]
+trainer.main()
