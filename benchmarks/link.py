@@ -16,7 +16,18 @@ import numpy as np
 import psutil
 from floor import DEFAULT_BYTES, Floor
 
-from anchorage.messages import Announced, Announcement, Arrived, Assigned, Dismissed, Joined, Permit, Profile, Task, TaskKind
+from anchorage.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Assigned,
+    Dismissed,
+    Joined,
+    Permit,
+    Profile,
+    Task,
+    TaskKind,
+)
 from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage.rounds.buffers import BufferSource, ModelBuffer
 from anchorage.tensors.layout import Layout

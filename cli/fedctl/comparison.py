@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
 
+from anchorage.methods import resolve
 from anchorage.spec.federation import Federation
 from fedctl.processes import Child, Ended, Happening, end_all
 from fedctl.workdir import Workdir, read_json
@@ -30,9 +31,10 @@ def anchors_alone(
     Returns
     -------
     mapping of str to float, or None
-        None where the federation has no anchors or no test images, or the training failed.
+        None where the server has no anchors or no test images or does not train, or the training failed.
     """
-    if federation.spec.anchor_data is None or federation.spec.evaluation is None:
+    spec = federation.spec
+    if spec.anchor_data is None or spec.evaluation is None or resolve(spec.method).server_training.type == "None":
         return None
     if (known := _measured(run)) is not None:
         return known

@@ -26,7 +26,7 @@ def ending(command: Callable[[], object]) -> int:
         typer.echo(f"{error}\nsee docs/errors/{error.code}.md", err=True)
         return error.failure.exit_code
     except InterruptError as interrupt:
-        typer.echo(f"ended by {interrupt}", err=True)
+        typer.echo(str(interrupt), err=True)
         return 128 + interrupt.number
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else 0

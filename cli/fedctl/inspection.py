@@ -16,7 +16,7 @@ from anchorage.errors import AnchorageError, commands
 from anchorage.spec.files import as_mapping, load_federation
 from fedctl.observation import Observation, observe, read_journal, require_run
 from fedctl.output import Format, amount, duration, plain_table, show
-from fedctl.view import metrics_line, moved
+from fedctl.view import FIRST_METRICS, metrics_line, moved
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
 FOLLOW_SECONDS = 0.5
@@ -133,8 +133,18 @@ def show_rounds(run: Workdir, output: Format, watch: bool) -> None:
 
 def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
     names = list(dict.fromkeys(name for record in rounds for name in record["metrics"]))
-    names = names if wide else names[:4]
-    table = plain_table("round", "committed", "took", "silos", "up", "down", *names, right=("round", "up", "down"))
+    if not wide:
+        names = [name for name in names if name in FIRST_METRICS] or names[:4]
+    table = plain_table(
+        "round",
+        "committed",
+        "took",
+        "silos",
+        "up",
+        "down",
+        *(n.replace("_", " ") for n in names),
+        right=("round", "up", "down"),
+    )
     for record in rounds:
         counted = sum(silo["state"] == "Counted" for silo in record["silos"])
         took = sum(value or 0.0 for value in record["seconds"].values())

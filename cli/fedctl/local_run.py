@@ -28,6 +28,7 @@ from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json
 
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
+GO_ON = "the same command goes on"
 MAY_CHANGE = ("rounds", "activeDeadlineSeconds", "protocol", "tracking", "server")
 """Parts of a federation's spec that may differ when its run is resumed."""
 
@@ -59,6 +60,15 @@ class RunWatcher:
         if endpoints is not None:
             with suppress(AnchorageError):
                 self.status = ask_status(endpoints["status"])
+        self._show(processes)
+        return self.status.round if self.status.last_checkpoint else -1
+
+    def over(self, status: FederationStatus) -> None:
+        """Show the status that the server left."""
+        self.status = status
+        self._show({})
+
+    def _show(self, processes: Mapping[str, str]) -> None:
         spec, now = self.federation.spec, monotonic()
         self.view.show(
             Picture(
@@ -70,7 +80,6 @@ class RunWatcher:
                 remaining_seconds=self.pace.seen(self.status, now),
             )
         )
-        return self.status.round if self.status.last_checkpoint else -1
 
     def say(self, line: str) -> None:
         """Pass on."""
@@ -117,9 +126,11 @@ def run_federation(
                 if not finished:
                     play(run, federation, silos, root, RunWatcher(federation, view, begun=begun))
                 comparison = anchors_alone(run, federation, root, view.say)
-        except (AnchorageError, InterruptError):
+        except (AnchorageError, InterruptError) as error:
             if not output.for_people:
                 emit(document_with_status(run, federation), output)
+            if isinstance(error, InterruptError):
+                raise InterruptError(error.number, f"{left_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         if output.for_people:
             print_summary(run, federation, left_status(run), comparison, None if finished else monotonic() - begun)
@@ -150,6 +161,7 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
         silo_config=silo_config,
     )
     Supervisor(plan, watcher).play()
+    watcher.over(left_status(run))
 
 
 def local_silos(study: Study, root: Path) -> list[LocalSilo]:

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
-from fedctl.output import Format, emit, plain_table
+from fedctl.output import Format, emit, people, plain_table
 
 
 def list_methods(output: Format) -> None:
@@ -23,7 +23,7 @@ def list_methods(output: Format) -> None:
     for name, preset in PRESETS.items():
         cells = [name, preset.setting, ", ".join(preset.protocols), preset.summary]
         table.add_row(*cells, *([preset.source] if output is Format.WIDE else []))
-    Console().print(table)
+    people().print(table)
 
 
 def describe_method(name: str, output: Format) -> None:
@@ -37,7 +37,7 @@ def describe_method(name: str, output: Format) -> None:
     if name not in PRESETS:
         raise AnchorageError(UNKNOWN_METHOD, f"found {name!r}, allowed are {', '.join(PRESETS)}")
     if output.for_people:
-        Console().print(_description(PRESETS[name]))
+        people().print(_description(PRESETS[name]))
     else:
         emit(_document(PRESETS[name]), output)
 

@@ -1,20 +1,22 @@
 """``fedctl model pull``: a run's model as a file."""
 
 import json
-import shutil
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from anchorage.errors import AnchorageError, commands
+from anchorage.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from fedctl.observation import observe
 from fedctl.output import Format, emit
 from fedctl.workdir import Workdir, read_json
 
 
 def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
-    """Copy a model of a run and its description; of a run that goes on, the last committed one.
+    """Copy a model of a run and its description; of a run that goes on, the last committed one. A method's own state (names with a slash)
+    is left out.
 
     Parameters
     ----------
@@ -30,7 +32,7 @@ def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
     Raises
     ------
     AnchorageError
-        Nothing is committed yet, the file is gone, or `out` cannot be written.
+        Nothing is committed yet, the file is gone or damaged, or `out` cannot be written.
     """
     status = observe(run).status
     stored = status.best_model if best else status.model
@@ -43,7 +45,7 @@ def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
         what = "best model" if best else "model"
         raise AnchorageError(commands.NO_MODEL_YET, f"{run.root} has no {what} yet; it comes with the run's end")
     facts = {"path": str(out / "model.safetensors"), "digest": digest, "round": number}
-    _copy(path, out, {**_description(run), **facts})
+    _copy(path, out, digest, {**_description(run), **facts})
     if output.for_people:
         typer.echo(f"{facts['path']}: round {number}, digest {digest}")
     else:
@@ -55,14 +57,16 @@ def _description(run: Workdir) -> dict[str, Any]:
     return known
 
 
-def _copy(path: Path, out: Path, description: dict[str, Any]) -> None:
+def _copy(path: Path, out: Path, digest: str, description: dict[str, Any]) -> None:
+    if not path.exists():
+        raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
+    layout, metadata = read_description(path)
+    model = read_safetensors(path, layout.select(name for name in layout.by_name if "/" not in name)).model
+    if model.digest != digest:
+        raise AnchorageError(TENSOR_FILE_UNUSABLE, f"{path} has digest {model.digest[:12]}…, expected {digest[:12]}…")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        temporary = out / ".model.safetensors.part"
-        shutil.copyfile(path, temporary)
-        temporary.replace(out / "model.safetensors")
+        write_safetensors(out / "model.safetensors", model, metadata={**metadata, "format": "pt"})
         (out / "model.json").write_text(json.dumps(description, indent=2) + "\n")
-    except FileNotFoundError as error:
-        raise AnchorageError(commands.NO_MODEL_YET, f"{error.filename} is gone; run the command again") from error
     except OSError as error:
         raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error

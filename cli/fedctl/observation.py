@@ -91,7 +91,7 @@ def observe(run: Workdir) -> Observation:
             return Observation(ask_status(endpoints["status"]), live=True)
         except AnchorageError:
             pass
-    status = left_status(run)
+    status = _disconnected(left_status(run))
     return Observation(status if over(status) else _not_running(run, status), live=False)
 
 
@@ -142,11 +142,9 @@ def _not_running(run: Workdir, status: FederationStatus) -> FederationStatus:
         reason, message = "NotRunning", "no server runs; `fedctl run` with the same file and folder goes on"
     since = status.last_updated_time or "1970-01-01T00:00:00Z"
     ready = Condition(type="Ready", status="False", reason=reason, message=message, last_transition_time=since)
-    return status.model_copy(
-        update={
-            "conditions": (ready, *(c for c in status.conditions if c.type != "Ready")),
-            "silos": tuple(silo.model_copy(update={"connected": False}) for silo in status.silos),
-            "connected_silos": 0,
-            "step": "",
-        }
-    )
+    return status.model_copy(update={"conditions": (ready, *(c for c in status.conditions if c.type != "Ready"))})
+
+
+def _disconnected(status: FederationStatus) -> FederationStatus:
+    silos = tuple(silo.model_copy(update={"connected": False}) for silo in status.silos)
+    return status.model_copy(update={"silos": silos, "connected_silos": 0, "step": ""})

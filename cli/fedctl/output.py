@@ -1,8 +1,8 @@
 """How commands print: tables for people, JSON or YAML for programs."""
 
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import sys
+from collections.abc import Callable
 from enum import StrEnum
 from time import sleep
 from typing import Annotated, Any
@@ -30,6 +30,8 @@ class Format(StrEnum):
 Output = Annotated[Format, typer.Option("--output", "-o", help="table, wide, json or yaml.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again whenever something changed, until Ctrl-C.")]
 WATCH_SECONDS = 1.0
+UNBOUNDED = 1000
+"""Columns of an output that is no terminal."""
 
 
 def emit(document: Any, output: Format) -> None:
@@ -57,32 +59,27 @@ def show(
         Go on until Ctrl-C; programs get one JSON document a line (YAML: one document each).
     """
     before = None
-    console = Console()
-    with _quiet_end(watch):
-        while True:
-            seen = observe()
-            if seen != before:
-                if output.for_people:
-                    console.print(table(seen))
-                elif watch and output is Format.JSON:
-                    typer.echo(json.dumps(seen, ensure_ascii=False))
-                else:
-                    if watch:
-                        typer.echo("---")
-                    emit(seen, output)
-            if not watch:
-                return
-            before = seen
-            sleep(WATCH_SECONDS)
-
-
-@contextmanager
-def _quiet_end(watch: bool) -> Iterator[None]:
-    try:
-        yield
-    except KeyboardInterrupt:
+    console = people()
+    while True:
+        seen = observe()
+        if seen != before:
+            if output.for_people:
+                console.print(table(seen))
+            elif watch and output is Format.JSON:
+                typer.echo(json.dumps(seen, ensure_ascii=False))
+            else:
+                if watch:
+                    typer.echo("---")
+                emit(seen, output)
         if not watch:
-            raise
+            return
+        before = seen
+        sleep(WATCH_SECONDS)
+
+
+def people() -> Console:
+    """Return the console on stdout; what goes into a file or a pipe is never wrapped."""
+    return Console() if sys.stdout.isatty() else Console(width=UNBOUNDED)
 
 
 def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:

@@ -49,10 +49,12 @@ class InterruptError(Exception):
     ----------
     number : int
         The signal.
+    advice : str
+        How to go on.
     """
 
-    def __init__(self, number: int) -> None:
-        super().__init__(signal.Signals(number).name)
+    def __init__(self, number: int, advice: str = "") -> None:
+        super().__init__(f"ended by {signal.Signals(number).name}" + (f"; {advice}" if advice else ""))
         self.number = number
 
 

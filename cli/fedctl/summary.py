@@ -2,13 +2,12 @@
 
 from collections.abc import Mapping
 
-from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from anchorage.spec.federation import Federation
 from anchorage.spec.status import FederationStatus
-from fedctl.output import duration
+from fedctl.output import duration, people
 from fedctl.view import FIRST_METRICS, moved
 from fedctl.workdir import Workdir
 
@@ -35,22 +34,22 @@ def print_summary(
     elapsed_seconds : float or None
         Time of this start; None where the run was finished before.
     """
-    console = Console()
+    console = people()
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     console.print(Text(f"\n{name}: {status.round} rounds, {how}", style="bold"))
     if status.metrics:
         console.print(_scores(status, comparison))
-    facts = Table.grid(padding=(0, 2))
-    facts.add_row("moved", moved(status))
-    if status.model is not None:
-        facts.add_row("model", status.model.path)
     uri = federation.spec.tracking.uri or run.tracking_uri
-    facts.add_row("MLflow store", status.tracking.uri or uri)
+    facts = [("moved", moved(status))]
+    if status.model is not None:
+        facts.append(("model", status.model.path))
+    facts.append(("MLflow store", status.tracking.uri or uri))
     if status.tracking.model_version:
-        facts.add_row("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}")
-    facts.add_row("open it with", opening(uri))
-    console.print(facts, soft_wrap=True)
+        facts.append(("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"))
+    facts.append(("open it with", opening(uri)))
+    for what, fact in facts:
+        console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)
 
 
 def opening(uri: str) -> str:

@@ -36,6 +36,7 @@ from anchorage_server.logs import LogObserver
 from anchorage_server.results import write_results
 from anchorage_server.status import StatusBoard
 from anchorage_server.store import DiskRoundStore
+from anchorage_server.tracking import Tracking
 
 BEST_BY = ("balanced_accuracy", "accuracy")
 """Metrics that decide which round was the best, in this order."""
@@ -132,7 +133,8 @@ class _Server:
     def __init__(
         self, config: ServerConfig, study: Study, run: RunDescription, store: DiskRoundStore, learner: ServerLearner
     ) -> None:
-        self._config, self._run, self._store, self._learner = config, run, store, learner
+        self._config, self._study, self._run = config, study, run
+        self._store, self._learner = store, learner
         self._settings = round_settings(study)
         self._idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
         self._clock = SystemClock()
@@ -191,6 +193,7 @@ class _Server:
         AnchorageError
             The engine's failure, or the results cannot be written.
         """
+        tracking = Tracking(self._config.state, self._study, self._run, self._store.history())
         engine = (AsynchronousEngine if self._run.mode == "Asynchronous" else SynchronousEngine)(
             link=self._link,
             store=self._store,
@@ -198,17 +201,21 @@ class _Server:
             learner=self._learner,
             weigher=build_weigher(self._run.method.weighting, self._run.model.num_classes),
             settings=self._settings,
-            observer=Observers((self._board, LogObserver())),
+            observer=Observers((self._board, LogObserver(), tracking.observer)),
         )
         self._thread = EngineThread(engine)
         with _stops(self._link):
             self._thread.start()
             self._thread.join()
-        if self._thread.failure is not None:
-            raise self._thread.failure
         if not self._succeeded:
+            failure = self._thread.failure
+            self._board.tracked(tracking.finish(failure.code if failure else "internal", None))
+            if failure is not None:
+                raise failure
             return INTERNAL
-        self._board.stored(*write_results(self._config.state / "model", self._run, self._store))
+        models = self._config.state / "model"
+        self._board.stored(*write_results(models, self._run, self._store))
+        self._board.tracked(tracking.finish("", models))
         return 0
 
     def stop(self) -> None:

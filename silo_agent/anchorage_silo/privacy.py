@@ -12,7 +12,7 @@ from anchorage.messages import Announcement, Evaluation, Task
 from anchorage.randomness import generator
 from anchorage.tensors.chunks import Manifest
 from anchorage.tensors.layout import Layout
-from anchorage_silo.segments import Segments
+from anchorage_silo.segments import FLOATS, Segments
 
 if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
     from anchorage.rounds.interfaces import SiloLearner
@@ -98,6 +98,6 @@ class PrivateLearner:
             if floating:
                 new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
         for entry in self._up.tensors:
-            if entry.name.endswith("running_var"):
-                variance = update[entry.offset : entry.offset + entry.nbytes].view("<f4")
+            if entry.name.endswith("running_var") and entry.dtype in FLOATS:
+                variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)

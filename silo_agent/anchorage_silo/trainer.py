@@ -175,8 +175,6 @@ def read_images(setup: Setup) -> "ImageSet":
         num_classes=model.num_classes,
         seed=run.seed,
     )
-    if not images.ids:
-        raise AnchorageError(silo.NOTHING_TO_TRAIN_ON, f"silo {setup.silo}: the data section names no image")
     if setup.labels == "None":
         return images.without_labels()
     unlabelled = int((images.labels < 0).sum())

@@ -1,5 +1,8 @@
 """What the tests of links share: models, tasks, certificates, and a server's end with as many silos as a test connects."""
 
+import contextlib
+import socket
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -95,3 +98,51 @@ class Identities:
 
     def files(self, name: str) -> Credentials:
         return Credentials(self.folder / f"{name}.key", self.folder / f"{name}.pem", self.authority.certificate_path)
+
+
+class CuttingProxy:
+    """Relays TCP connections to a port and ends the next ones after given numbers of bytes, both directions counted together."""
+
+    def __init__(self, port: int) -> None:
+        self._target = port
+        self._cuts: list[int] = []
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._threads = [threading.Thread(target=self._accept)]
+        self._threads[0].start()
+        self.port: int = self._listener.getsockname()[1]
+
+    def cut_next(self, *after: int) -> None:
+        """Cut the next connections, each after so many bytes; later ones live."""
+        self._cuts = list(after)
+
+    def close(self) -> None:
+        """Take no more connections, and wait for the end of those there are."""
+        self._listener.shutdown(socket.SHUT_RDWR)
+        for thread in self._threads:
+            thread.join()
+        self._listener.close()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near = self._listener.accept()[0]
+                self._threads.append(threading.Thread(target=self._relay_both, args=(near,)))
+                self._threads[-1].start()
+
+    def _relay_both(self, near: socket.socket) -> None:
+        left = [self._cuts.pop(0) if self._cuts else 1 << 62]
+        with near, socket.create_connection(("127.0.0.1", self._target)) as far:
+            back = threading.Thread(target=self._relay, args=(far, near, left))
+            back.start()
+            self._relay(near, far, left)
+            back.join()
+
+    @staticmethod
+    def _relay(source: socket.socket, sink: socket.socket, left: list[int]) -> None:
+        with contextlib.suppress(OSError):
+            while left[0] > 0 and (data := source.recv(65536)):
+                passed, left[0] = data[: left[0]], left[0] - len(data)
+                sink.sendall(passed)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)

@@ -86,9 +86,9 @@ class Augmentation:
             columns = torch.where(mirrored, columns.flip(1), columns)
         batch = torch.arange(count, device=images.device).view(-1, 1, 1, 1)
         planes = torch.arange(channels, device=images.device).view(1, -1, 1, 1)
-        moved = images[batch, planes, rows.view(count, 1, -1, 1), columns.view(count, 1, 1, -1)]
+        moved = images[batch, planes, rows[:, None, :, None], columns[:, None, None, :]]
         if self.digits:
-            moved = moved * (down.view(count, 1, -1, 1) & right.view(count, 1, 1, -1))
+            moved = moved * (down[:, None, :, None] & right[:, None, None, :])
         return moved
 
 
@@ -127,7 +127,9 @@ def _shifted(count: int, side: int, generator: torch.Generator, device: torch.de
 
 
 def _warped(values: Tensor, matrices: Tensor, padding: str) -> Tensor:
-    """Sample each image through its 2×3 matrix, in coordinates from −1 to 1."""
+    """Sample each image through its 2×3 matrix, in coordinates from −1 to 1; there may be none."""
+    if not len(values):
+        return values
     grid = functional.affine_grid(matrices, list(values.shape), align_corners=False)
     return functional.grid_sample(values, grid, mode="bilinear", padding_mode=padding, align_corners=False)
 
@@ -176,7 +178,7 @@ def _distort(values: Tensor, generator: torch.Generator) -> Tensor:
     lift = _uniform(-0.1, 0.1, count, generator, device).view(-1, 1, 1, 1)
     values = (values * gain + lift).clamp_(0, 1)
     rows, columns = (_within_cut(count, side, generator, device) for side in (height, width))
-    return values.masked_fill(rows.view(count, 1, -1, 1) & columns.view(count, 1, 1, -1), 0.0)
+    return values.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0.0)
 
 
 def _within_cut(count: int, side: int, generator: torch.Generator, device: torch.device) -> Tensor:

@@ -102,7 +102,7 @@ def chosen(section: DataSection, root: Path, num_classes: int, seed: int) -> Lis
 
 
 def describe(section: DataSection, root: Path, *, num_classes: int, seed: int) -> tuple[Part, ...]:
-    """Say what every part of a section's pool holds, without opening an image.
+    """Say what every part of a section's pool holds, without opening an image; what a partition file names but is not there is left out.
 
     Parameters
     ----------
@@ -123,7 +123,8 @@ def describe(section: DataSection, root: Path, *, num_classes: int, seed: int) -
     pool = listing_of(section, root, num_classes)
     if section.partition is not None and section.partition.recipe == "File":
         named = _file_parts(section.partition, folder_of(section, root))
-        parts: Mapping[str, Rows] = {name: _match(ids, pool, section.partition) for name, ids in named.items()}
+        found = {name: _find(ids, pool) for name, ids in named.items()}
+        parts: Mapping[str, Rows] = {name: np.unique(rows[rows >= 0]) for name, rows in found.items()}
     else:
         parts = _drawn(section, pool, seed)
     described = []
@@ -201,19 +202,23 @@ def _file_parts(partition: Partition, folder: Path) -> dict[str, list[str]]:
     return parts
 
 
-def _match(names: list[str], pool: Listing, partition: Partition) -> Rows:
-    """Find images by id, by file name without folder and suffix, or by row number from 0."""
-    by_name = {PurePosixPath(id).stem: row for row, id in enumerate(pool.ids)} | {
-        id: row for row, id in enumerate(pool.ids)
-    }
+def _find(names: list[str], pool: Listing) -> Rows:
+    """Find images by id, by file name without folder and suffix, or by row number from 0; -1 for those that are not there."""
+    by_name = {PurePosixPath(id).stem: row for row, id in enumerate(pool.ids)}
+    by_name |= {id: row for row, id in enumerate(pool.ids)}
     rows = [by_name.get(name, by_name.get(PurePosixPath(name).stem, -1)) for name in names]
     if rows and max(rows) < 0 and all(name.isascii() and name.isdigit() for name in names):
         rows = [int(name) if int(name) < len(pool) else -1 for name in names]
-    unknown = [name for name, row in zip(names, rows, strict=True) if row < 0]
-    if unknown:
+    return np.array(rows, dtype=np.int64)
+
+
+def _match(names: list[str], pool: Listing, partition: Partition) -> Rows:
+    """Find images, all of them."""
+    rows = _find(names, pool)
+    if unknown := [name for name, row in zip(names, rows, strict=True) if row < 0]:
         raise AnchorageError(
             PARTITION_FILE_DIFFERS,
             f"{partition.file} names {len(unknown)} images that are not among the {len(pool)} of the section, such as "
             f'"{unknown[0][:60]}"; use the file that belongs to these images',
         )
-    return np.unique(np.array(rows, dtype=np.int64))
+    return np.unique(rows)

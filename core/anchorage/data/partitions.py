@@ -1,6 +1,6 @@
 """How one pool of images is divided among silos: at random, or by the three recipes that go by the name Dirichlet (METHODS.md 4.2)."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -143,9 +143,9 @@ def equal_sizes(total: int, parts: int) -> list[int]:
     return [total // parts + (part < total % parts) for part in range(parts)]
 
 
-def power_law_sizes(total: int, parts: int) -> list[int]:
-    """Return sizes proportional to rank^-1.5 (METHODS.md 4.3, KAT X1)."""
-    return _proportional(np.arange(1, parts + 1, dtype=np.float64) ** -1.5, total)
+def power_law_sizes(total: int, parts: int, exponent: float = 1.5) -> list[int]:
+    """Return sizes proportional to rank^-exponent (METHODS.md 4.3, KAT X1)."""
+    return _proportional(np.arange(1, parts + 1, dtype=np.float64) ** -exponent, total)
 
 
 def skewed_sizes(total: int, parts: int) -> list[int]:
@@ -153,7 +153,11 @@ def skewed_sizes(total: int, parts: int) -> list[int]:
     return _proportional(np.arange(parts, 0, -1, dtype=np.float64), total)
 
 
-_SIZES = {"Uniform": equal_sizes, "PowerLaw": power_law_sizes, "Skewed": skewed_sizes}
+_SIZES: Mapping[str, Callable[[int, int], list[int]]] = {
+    "Uniform": equal_sizes,
+    "PowerLaw": power_law_sizes,
+    "Skewed": skewed_sizes,
+}
 
 
 def _proportional(weights: NDArray[np.floating], total: int) -> list[int]:

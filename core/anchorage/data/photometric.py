@@ -76,7 +76,7 @@ def equalise(images: Tensor, sign: Tensor) -> Tensor:
     """Flatten every channel's histogram, by Pillow's rule: lut = (count below + step // 2) // step."""
     planes = (images * 255).round_().long().flatten(0, 1).flatten(1)
     rows = torch.arange(len(planes), device=images.device).unsqueeze(1)
-    counts = torch.bincount((planes + 256 * rows).flatten(), minlength=256 * len(planes)).view(-1, 256)
+    counts = torch.bincount((planes + 256 * rows).flatten(), minlength=256 * len(planes)).view(len(planes), 256)
     step = (counts.sum(1) - counts.gather(1, planes.amax(1, keepdim=True)).squeeze(1)).div(255, rounding_mode="floor")
     below = counts.cumsum(1) - counts
     safe = step.clamp_min(1).unsqueeze(1)

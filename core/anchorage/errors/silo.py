@@ -86,10 +86,3 @@ IMAGES_UNLABELLED = failure(
     "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
     3,
 )
-NOTHING_TO_TRAIN_ON = failure(
-    "ANC-2231",
-    "NothingToTrainOn",
-    "The silo has no images.",
-    "Check path, claimName and the part in the data section; `fedctl data check` shows what it finds.",
-    3,
-)

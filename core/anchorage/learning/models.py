@@ -28,7 +28,7 @@ class SmallCnn(nn.Module):
 
     def __init__(self, channels: int) -> None:
         super().__init__()
-        plan = [(channels, 32), (32, 32), (32, 64), (64, self.width)]
+        plan = [(channels, 16), (16, 32), (32, 64), (64, self.width)]
         self.convolutions = nn.ModuleList(nn.Conv2d(a, b, 3, padding=1, bias=False) for a, b in plan)
         self.norms = nn.ModuleList(nn.BatchNorm2d(b) for _, b in plan)
 

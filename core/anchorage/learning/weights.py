@@ -5,14 +5,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import MODEL_MISMATCH
 from anchorage.learning.models import ANCHOR_HEAD
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.chunks import Manifest, chunk_digests
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import read_arrays, write_arrays
 
@@ -65,6 +64,4 @@ def write(network: nn.Module, layout: Layout, out: Callable[[int], NDArray[np.ui
     buffer = out(layout.nbytes)
     state: Mapping[str, Tensor] = network.state_dict()
     write_arrays(layout, buffer, {t.name: state[t.name].detach().cpu().numpy() for t in layout.tensors})
-    flat = memoryview(buffer).cast("B")
-    starts = range(0, layout.nbytes, CHUNK_BYTES)
-    return Manifest(layout.digest, layout.nbytes, tuple(blake3(flat[i : i + CHUNK_BYTES]).digest() for i in starts))
+    return Manifest(layout.digest, layout.nbytes, chunk_digests(buffer))

@@ -253,21 +253,21 @@ class SiloWorker:
             return work.uploading
 
     def _take_scoring(self, task: Task) -> None:
+        full = False
         with self._lock:
             work = self._scorings.get(task.id)
-            if work is not None and work.evaluation is None:
-                return
             if work is None:
                 self._forget_oldest_answer()
                 work = _Scoring(task)
                 full = len(self._scorings) >= MAX_EVALUATIONS
                 if not full:
                     self._scorings[task.id] = work
-        if work.task.id in self._scorings:
-            self._submit("evaluate", lambda: self._score(work))
+            elif work.evaluation is None:
+                return
+        if full:
+            self._fail(work, AnchorageError(silo.TOO_MANY_TASKS, f"{MAX_EVALUATIONS} evaluate tasks are open"))
         else:
-            limit = f"{MAX_EVALUATIONS} evaluate tasks are open"
-            self._fail(work, AnchorageError(silo.TOO_MANY_TASKS, limit))
+            self._submit("evaluate", lambda: self._score(work))
 
     def _forget_oldest_answer(self) -> None:
         if len(self._scorings) >= MAX_EVALUATIONS:

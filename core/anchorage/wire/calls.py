@@ -26,6 +26,9 @@ MAX_DOWN_BYTES = 64 * CHUNK_BYTES
 MAX_STREAMS = 16
 """Calls at once on one connection."""
 
+UPLOAD_WINDOW_BYTES = 2 * CHUNK_BYTES
+"""What a silo may send before the server has read it: bounds the server's memory per silo, and an upload's speed to this per round trip."""
+
 PING_SECONDS = 10
 """Silence after which a peer is asked for a sign of life, and time that it has for it."""
 
@@ -37,6 +40,11 @@ _PINGS = [
 ]
 SERVER_OPTIONS = [
     *_PINGS,
+    (
+        "grpc.http2.bdp_probe",
+        0,
+    ),  # else the window of every upload grows with the line's speed, and the server's memory with it
+    ("grpc.http2.lookahead_bytes", UPLOAD_WINDOW_BYTES),
     ("grpc.http2.min_ping_interval_without_data_ms", PING_SECONDS * 500),
     ("grpc.max_receive_message_length", MAX_UP_BYTES),
     ("grpc.max_concurrent_streams", MAX_STREAMS),

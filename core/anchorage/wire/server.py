@@ -1,5 +1,7 @@
 """The server's end of the link over gRPC."""
 
+import contextlib
+import ctypes
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -25,6 +27,8 @@ from anchorage.wire.watchdog import Watchdog
 MAX_THREADS = 1024
 """Calls served at once: of every silo one stream of orders and a few transfers."""
 
+_M_ARENA_MAX = -8
+_HEAPS = 2
 _ACK = pb.Ack().SerializeToString()
 
 
@@ -76,6 +80,7 @@ class GrpcSiloLink(Exchange):
         AnchorageError
             The address is taken, or the TLS files cannot be used.
         """
+        _share_heaps()
         self._federation = federation_of(self._credentials)
         self._watchdog = Watchdog(self._idle_timeout)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
@@ -211,6 +216,12 @@ class GrpcSiloLink(Exchange):
             found = f"silo {silo} is no member of federation {self._federation}, or was revoked"
             raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
         return silo
+
+
+def _share_heaps() -> None:
+    """Let the process's threads allocate from few heaps: each of many would keep megabytes of chunks that have passed through."""
+    with contextlib.suppress(AttributeError):  # another C library than GNU's
+        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS)
 
 
 def _metadata(context: grpc.ServicerContext, key: str) -> str:

@@ -1,5 +1,7 @@
 """Recipes of METHODS.md 4.2 and 4.3 against the known answers, and what holds for every draw."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -30,14 +32,15 @@ def sizes_of(parts):
 @pytest.mark.known_answers
 def test_dirichlet_counts_are_the_known_ones(known):
     inputs = known.inputs("W1_dirichlet_counts")
-    labels = np.repeat(np.arange(4), 50)
+    classes, each = map(int, re.findall(r"\d+", inputs["labels"]))
+    labels = np.repeat(np.arange(classes), each)
     computed = {}
     for alpha in inputs["alpha"]:
         for capped in (True, False):
             parts = per_class(
                 labels, inputs["K"], alpha, rng(inputs["seed"]), capped=capped, min_size=inputs["min_size"]
             )
-            counts = [np.bincount(labels[rows], minlength=4).tolist() for rows in parts]
+            counts = [np.bincount(labels[rows], minlength=classes).tolist() for rows in parts]
             computed[f"alpha_{alpha:g}_cap_{capped}"] = counts
     known.check("W1_dirichlet_counts", computed)
 
@@ -75,7 +78,7 @@ def test_acceptance_rates_are_near_the_known_ones(known):
 @pytest.mark.known_answers
 def test_sizes_by_rank_are_the_known_ones(known):
     inputs = known.inputs("X1_power_law_sizes")
-    known.check("X1_power_law_sizes", {"sizes": power_law_sizes(inputs["total"], inputs["N"])})
+    known.check("X1_power_law_sizes", {"sizes": power_law_sizes(inputs["total"], inputs["N"], inputs["exponent"])})
     inputs = known.inputs("X2_skewed_sizes")
     formula = known.expected("X2_skewed_sizes")["formula"]
     known.check("X2_skewed_sizes", {"sizes": skewed_sizes(inputs["total"], inputs["N"]), "formula": formula})

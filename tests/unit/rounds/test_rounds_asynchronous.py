@@ -1,6 +1,5 @@
 """The asynchronous engine in fake time."""
 
-
 import pytest
 from anchorage.errors import AnchorageError
 from anchorage.messages import Left, StopRequested

@@ -183,13 +183,13 @@ class TestProcess:
     def test_a_failure_keeps_its_code_and_the_process(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
         running.start()
         pid, task = running.pid, moody(train_task(ONE), "fail")
-        with pytest.raises(AnchorageError, match="ANC-2231.*as the test asks"):
+        with pytest.raises(AnchorageError, match="ANC-2230.*as the test asks"):
             running.train(task, received(buffers, task, ONE), buffers.update, ignore)
         assert running.pid == pid
 
     def test_images_that_cannot_be_used_are_known_before_the_silo_joins(self, setup: Setup, tmp_path: Path) -> None:
         running = TrainerProcess(replace(setup, labels="fail"), (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
-        with pytest.raises(AnchorageError, match="ANC-2231.*no images"):
+        with pytest.raises(AnchorageError, match="ANC-2230.*no images"):
             running.start()
         running.close()
 

@@ -199,7 +199,7 @@ class TestInline:
         assert learner.evaluated == [task.id]
         assert link.said == [("report", task.id, 3, 4)] * 2
 
-    def test_an_evaluation_that_is_finite_in_memory(
+    def test_answers_that_are_too_old_are_forgotten(
         self, link: FakeLink, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr(silo, "MAX_EVALUATIONS", 2)
@@ -329,6 +329,18 @@ class TestThreads:
         link.assign(evaluate_task(THREE))
         link.await_said("report", evaluate_task(THREE).id, 3, 4)
         assert second.id not in learner.evaluated
+
+    def test_more_evaluations_than_a_silo_keeps_fail(
+        self, running: Running, link: FakeLink, learner: FakeLearner, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(silo, "MAX_EVALUATIONS", 1)
+        go_on = threading.Event()
+        learner.at_evaluation = lambda task: _assert_set(go_on)
+        link.assign(evaluate_task(ONE))
+        link.assign(evaluate_task(TWO))
+        link.await_said("fail", evaluate_task(TWO).id, "ANC-2205")
+        go_on.set()
+        link.await_said("report", evaluate_task(ONE).id, 3, 4)
 
     def test_a_failure_that_cannot_be_reported_ends_the_silo(
         self, running: Running, link: FakeLink, learner: FakeLearner

@@ -11,7 +11,7 @@ import threading
 from pathlib import Path
 
 from anchorage.errors import AnchorageError
-from anchorage.errors.silo import NOTHING_TO_TRAIN_ON
+from anchorage.errors.silo import IMAGES_UNLABELLED
 from anchorage_silo import trainer
 from anchorage_silo.frames import Setup
 from anchorage_silo.null import NullLearner
@@ -31,7 +31,7 @@ class Moody(NullLearner):
             case "raise":
                 raise ZeroDivisionError("a defect")
             case "fail":
-                raise AnchorageError(NOTHING_TO_TRAIN_ON, "as the test asks")
+                raise AnchorageError(IMAGES_UNLABELLED, "as the test asks")
             case "hang":
                 threading.Event().wait()
             case "slow":
@@ -43,7 +43,7 @@ class Moody(NullLearner):
 
 def build(setup: Setup) -> tuple[NullLearner, int]:
     if setup.labels == "fail":
-        raise AnchorageError(NOTHING_TO_TRAIN_ON, "no images")
+        raise AnchorageError(IMAGES_UNLABELLED, "no images")
     learner, samples = build_learner(setup)
     learner.__class__ = Moody
     return learner, samples  # type: ignore[return-value]

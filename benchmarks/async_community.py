@@ -1,0 +1,110 @@
+"""How long one commit to the asynchronous community takes, by the number of silos: ``make bench-async ARGS="--json FILE"``.
+
+A commit puts a silo's update in the place of its previous one and makes the new community model with its digests. The floor is what this
+cannot avoid whatever the number of silos: reading the two updates once, by two threads. Measured in turn for every number of silos, so
+that a busy moment of the machine hits all alike.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor has two threads of its own
+
+import numpy as np
+from anchorage.aggregation import Community
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+THREADS = 2
+DISTINCT_UPDATES = 8
+"""Updates that the silos share, so that a thousand of them fit into memory."""
+
+
+class Federation:
+    """A community to which every silo has committed once.
+
+    Parameters
+    ----------
+    silos : int
+        How many.
+    updates : list of ModelBytes
+        Shared by the silos in turn.
+    """
+
+    def __init__(self, silos: int, updates: list[ModelBytes]) -> None:
+        self.silos = silos
+        self._updates = updates
+        self._community = Community(updates[0].layout)
+        self._held = [updates[k % len(updates)] for k in range(silos)]
+        for k, update in enumerate(self._held):
+            self._community.commit(str(k), 1.0, update)
+
+    def commit(self, number: int) -> float:
+        """Commit one silo's next update and make the model; return the seconds."""
+        silo = number % self.silos
+        update = self._updates[(number + 3) % len(self._updates)]
+        start = time.perf_counter()
+        self._community.commit(str(silo), 1.0, update, self._held[silo], 1.0)
+        self._community.model()
+        seconds = time.perf_counter() - start
+        self._held[silo] = update
+        return seconds
+
+
+def read_two(pool: ThreadPoolExecutor, one: ModelBytes, other: ModelBytes) -> float:
+    """Read two updates once and return the seconds."""
+
+    def read(index: int) -> None:
+        for chunk in (one.chunk(index), other.chunk(index)):
+            values = np.frombuffer(chunk, "<f4")
+            np.dot(values, values)
+
+    start = time.perf_counter()
+    list(pool.map(read, range(len(one.chunks))))
+    return time.perf_counter() - start
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000], help="numbers of silos")
+    parser.add_argument("--parameters", type=int, default=2_800_000, help="float32 numbers of the model")
+    parser.add_argument("--commits", type=int, default=30, help="counted commits per number of silos")
+    parser.add_argument("--json", type=Path, help="write the rows to this file")
+    arguments = parser.parse_args()
+    layout = Layout.of([("w", "F32", (arguments.parameters,))])
+    draws = np.random.default_rng(0)
+    updates = [
+        ModelBytes.from_arrays(layout, {"w": draws.standard_normal(arguments.parameters, dtype=np.float32)})
+        for _ in range(DISTINCT_UPDATES)
+    ]
+    federations = [Federation(silos, updates) for silos in arguments.silos]
+    seconds: dict[int, list[float]] = {federation.silos: [] for federation in federations}
+    floor = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        for number in range(-2, arguments.commits):
+            taken = {federation.silos: federation.commit(number + 2) for federation in federations}
+            lowest = read_two(pool, updates[number % DISTINCT_UPDATES], updates[(number + 1) % DISTINCT_UPDATES])
+            if number >= 0:
+                floor.append(lowest)
+                for silos, value in taken.items():
+                    seconds[silos].append(value)
+    first = statistics.median(seconds[arguments.silos[0]])
+    rows = []
+    print(f"{layout.nbytes / 1e6:.1f} MB per update\nsilos  commit ms  of the first row  floor ms")
+    for silos, values in seconds.items():
+        median, lowest = statistics.median(values), statistics.median(floor)
+        row = {"silos": silos, "median_s": median, "floor_median_s": lowest, "ratio": median / lowest}
+        rows.append({**row, "ratio_to_first": median / first, "model_bytes": layout.nbytes})
+        print(f"{silos:5d}  {median * 1e3:9.2f}  {median / first:16.2f}  {lowest * 1e3:8.2f}")
+    if arguments.json:
+        arguments.json.write_text(json.dumps({"benchmark": "async", "rows": rows}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

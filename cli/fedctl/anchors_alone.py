@@ -1,0 +1,74 @@
+"""``python -m fedctl.anchors_alone``: trains a federation's model on its anchors alone and writes what it reaches."""
+
+import argparse
+import json
+import os
+import sys
+from pathlib import Path
+
+from anchorage.errors import AnchorageError
+from anchorage.methods import resolve
+from anchorage.spec.data import DataSection
+from anchorage.spec.files import load_federation
+
+LEAST_PRIORITY = 19
+
+
+def main() -> int:
+    """Train, write the metrics as JSON, and return the exit status."""
+    parser = argparse.ArgumentParser(prog="fedctl.anchors_alone", description="Trains on the anchors alone.")
+    parser.add_argument("--federation", type=Path, required=True, help="the federation's documents")
+    parser.add_argument("--data-root", type=Path, required=True, help="folder that claims name folders of")
+    parser.add_argument("--out", type=Path, required=True, help="file for the metrics")
+    options = parser.parse_args()
+    os.nice(LEAST_PRIORITY)
+    try:
+        metrics = measure(options.federation, options.data_root)
+    except AnchorageError as error:
+        sys.stderr.write(f"{error}\n")
+        return error.failure.exit_code
+    temporary = options.out.with_suffix(".part")
+    temporary.write_text(json.dumps(metrics))
+    temporary.replace(options.out)
+    return 0
+
+
+def measure(file: Path, data_root: Path) -> dict[str, float]:
+    """Return the metrics on the test images after as many rounds at the server as the federation has.
+
+    Raises
+    ------
+    AnchorageError
+        The documents or the images cannot be used.
+    """
+    from anchorage import data, learning
+
+    spec = load_federation(file).federation.spec
+    assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
+
+    def read(section: DataSection) -> data.ImageSet:
+        images, _ = data.read(
+            section,
+            data_root,
+            image_size=spec.model.image_size,
+            channels=spec.model.channels,
+            num_classes=spec.model.num_classes,
+            seed=spec.seed,
+        )
+        return images
+
+    report = learning.train_on_anchors_alone(
+        model=spec.model,
+        method=resolve(spec.method),
+        seed=spec.seed,
+        anchors=read(spec.anchor_data),
+        test=read(spec.evaluation.data),
+        rounds=spec.rounds,
+        device="auto",
+        initial=data_root / spec.model.initial if spec.model.initial else None,
+    )
+    return dict(report.metrics)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,82 @@
+"""The run's results on their way to MLflow: noted in the outbox here, sent by a process of its own."""
+
+import logging
+from collections.abc import Sequence
+from pathlib import Path
+
+from anchorage.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.spec.files import Study, dump_yaml
+from anchorage.spec.run import RunDescription
+from anchorage.spec.status import TrackingStatus
+from anchorage.tracking import Outbox, Sender, TrackedRun
+from anchorage_server.durable import storage_errors
+
+SEND_SECONDS = 120.0
+"""How long a finished run waits for MLflow to take its results and models."""
+LEAVE_SECONDS = 10.0
+"""How long a run that failed or was stopped waits."""
+
+_log = logging.getLogger(__name__)
+
+
+class Tracking:
+    """One run's outbox and the process that sends it.
+
+    Parameters
+    ----------
+    state : Path
+        The state folder; the outbox is ``outbox/`` in it.
+    study : Study
+        What is logged as parameters and document, and where MLflow is.
+    run : RunDescription
+        Has the method with every slot filled.
+    history : sequence of RoundRecord
+        Rounds that were committed before.
+
+    Raises
+    ------
+    AnchorageError
+        The outbox cannot be written.
+    """
+
+    def __init__(self, state: Path, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> None:
+        federation = study.federation
+        tracking = federation.spec.tracking
+        self._uri = tracking.uri or f"sqlite:///{state / 'mlflow.db'}"
+        self._experiment = tracking.experiment or federation.metadata.name
+        with storage_errors("make the outbox", state):
+            self._outbox = Outbox(state / "outbox")
+        parameters = federation.spec.model_dump(mode="json", by_alias=True, exclude={"method"})
+        self.observer = TrackedRun(
+            self._outbox,
+            federation=federation.metadata.name,
+            experiment=self._experiment,
+            registered_model=tracking.registered_model or federation.metadata.name,
+            rounds=federation.spec.rounds,
+            parameters={**parameters, "method": run.method.model_dump(mode="json", by_alias=True)},
+            document=dump_yaml((federation, *study.silos)),
+        )
+        self.observer.catch_up(history)
+        self._sender = Sender(state / "outbox", self._uri)
+
+    def finish(self, code: str, models: Path | None) -> TrackingStatus:
+        """Note the end, wait a bounded time until everything is sent, and return where it is; what remains is sent by the next start.
+
+        Parameters
+        ----------
+        code : str
+            Of the catalogue, empty where every round is committed.
+        models : Path or None
+            Folder with the final and the best model.
+        """
+        self.observer.finish(code, models)
+        sent = self._sender.finish(LEAVE_SECONDS if code else SEND_SECONDS)
+        self._outbox.close()
+        place = TrackingStatus(uri=self._uri, experiment=self._experiment)
+        if sent is None:
+            what = "MLflow did not take everything; the next start on this folder sends the rest"
+            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": self._uri})
+            return place
+        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
+        return place.model_copy(update=found)

@@ -1,0 +1,158 @@
+"""A coordinating site for agent processes: authority, enrolment and the server's end of the link, in the test's process."""
+
+import json
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+
+from anchorage.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
+from anchorage.methods import resolve
+from anchorage.pki import Authority, Credentials, Registrar, SigningRequest, Tokens, new_key, server_uri
+from anchorage.rounds.buffers import ModelBuffer
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.wire import GrpcSiloLink
+from anchorage.wire.enrolment import serve_enrolment
+
+FEDERATION = "derm"
+LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])
+WAIT_SECONDS = 60
+
+
+class WallClock:
+    def now(self) -> float:
+        return time.monotonic()
+
+
+class Site:
+    """Everything that the coordinating site runs; `stop_link` and `start_link` are a server's restart."""
+
+    def __init__(self, folder: Path, layout: Layout = LAYOUT, method: str = "FedAvg") -> None:
+        self.folder = folder
+        self.authority = Authority.create(folder / "authority", FEDERATION)
+        self.tokens = Tokens(folder / "tokens")
+        self._server = Credentials(folder / "server.key", folder / "server.crt", self.authority.certificate_path)
+        request = SigningRequest.make(new_key(self._server.key), server_uri(FEDERATION))
+        self._server.save_certificate(self.authority.issue_server(request, ["127.0.0.1"]))
+        registrar = Registrar(self.authority, self.tokens)
+        self._enrolment, port = serve_enrolment("127.0.0.1:0", self._server, registrar.enrol)
+        self.enrolment = f"127.0.0.1:{port}"
+        run = RunDescription(
+            federation=FEDERATION, seed=1, model=ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1),
+            method=resolve(MethodSpec(name=method)), down=layout.to_json(), up=layout.to_json(), rounds=3,
+            mode="Synchronous",
+        )  # fmt: skip
+        self._welcome = run.model_dump_json(by_alias=True)
+        self.members = {"a", "b"}
+        self.listen = "127.0.0.1:0"
+        self.start_link()
+
+    def start_link(self) -> None:
+        self.link = GrpcSiloLink(
+            listen=self.listen, credentials=self._server, welcome=self._welcome,
+            admit=lambda silo: silo in self.members, clock=WallClock(), idle_timeout_seconds=10.0,
+        )  # fmt: skip
+        self.listen = f"127.0.0.1:{self.link.start()}"
+
+    def stop_link(self) -> None:
+        self.link.stop(0.0)
+
+    def close(self) -> None:
+        self.stop_link()
+        self._enrolment.stop(0.0).wait()
+
+    def configuration(self, silo: str, /, **values: Any) -> Path:
+        folder = self.folder / silo
+        folder.mkdir(exist_ok=True)
+        (folder / "token").write_text(self.tokens.create(silo))
+        config = {
+            "silo": silo, "federation": FEDERATION, "server": self.listen, "enrolment": self.enrolment, "labels": "None",
+            "authority": str(self.authority.certificate_path), "token": str(folder / "token"),
+            "state": str(folder / "state"), "trainer": {"type": "Null", "step": "0.5", "samples": 7}, **values,
+        }  # fmt: skip
+        (folder / "silo.yaml").write_text(yaml.safe_dump(config))
+        return folder / "silo.yaml"
+
+    def task(self, model: ModelBytes, round_number: int, kind: TaskKind = TaskKind.TRAIN) -> Task:
+        return Task(f"{round_number}.{kind}.{model.digest[:8]}", kind, round_number, model.manifest)
+
+    def event(self, kind: type[Any]) -> Any:
+        """Wait for an event of a kind; others are left out."""
+        end = time.monotonic() + WAIT_SECONDS
+        while (event := self.link.next_event(end)) is not None:
+            if isinstance(event, kind):
+                return event
+        raise AssertionError(f"no {kind.__name__} in {WAIT_SECONDS} s")
+
+    def assign(self, silo: str, model: ModelBytes, round_number: int) -> Task:
+        task = self.task(model, round_number)
+        self.link.offer(model)
+        self.link.assign(silo, task)
+        return task
+
+    def collect(self, silo: str) -> tuple[Announcement, np.ndarray]:
+        """Wait for an announcement, permit it, and return it with the update, uint8."""
+        announcement = self.event(Announced).announcement
+        sink = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
+        sink.receive(announcement.update)
+        self.link.permit(silo, announcement.task, sink)
+        self.event(Arrived)
+        return announcement, sink.array
+
+    def joined(self) -> Event:
+        event: Event = self.event(Joined)
+        return event
+
+
+class Agent:
+    """An agent's process and the lines of its log."""
+
+    def __init__(self, config: Path) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "anchorage_silo", "--config", str(config)], stderr=subprocess.PIPE, text=True
+        )
+        self.lines: list[str] = []
+        self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        with self.process.stderr as stream:
+            for line in stream:
+                self.lines.append(line.rstrip())
+                self._news.put(line)
+
+    def await_line(self, part: str) -> None:
+        while part not in self._news.get(timeout=WAIT_SECONDS):
+            pass
+
+    def wait(self) -> int:
+        status = self.process.wait(WAIT_SECONDS)
+        self._reader.join(WAIT_SECONDS)
+        return status
+
+    def signal(self, number: signal.Signals) -> None:
+        os.kill(self.process.pid, number)
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+        self.wait()
+
+
+def audit_of(config: Path) -> list[dict[str, Any]]:
+    text = (config.parent / "state" / "audit.jsonl").read_text()
+    return [json.loads(line) for line in text.splitlines()]

@@ -1,0 +1,270 @@
+"""``fedctl run`` with the real processes: two silos, two rounds, real sockets, certificates and files."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from queue import Empty, Queue
+from threading import Thread
+from time import monotonic
+from typing import Any
+
+import psutil
+import pytest
+
+pytest.importorskip("sklearn")
+
+PATIENCE_SECONDS = 200.0
+ROUNDS = 3
+
+FEDERATION = """
+kind: Federation
+metadata: {{name: tiny}}
+spec:
+  rounds: {rounds}
+  model: {{name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1, augmentation: Digits}}
+  method: {{name: FedAvg, local: {{epochs: 1, batchSize: 50}}}}
+  protocol: {{minSilos: 2, roundDeadlineSeconds: 120}}
+  evaluation: {{data: {{format: Digits, use: Test, testPercent: 20}}}}
+"""
+SILO = """
+---
+kind: Silo
+metadata: {{name: silo-{part}}}
+spec:
+  federation: tiny
+  labels: All
+  managed: {{data: {{format: Digits, use: Part, testPercent: 20, partition: {{recipe: Iid, parts: 8, part: {part}}}}}}}
+"""
+
+
+@pytest.fixture(scope="session")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("tiny") / "tiny.yaml"
+    path.write_text(FEDERATION.format(rounds=ROUNDS) + SILO.format(part=0) + SILO.format(part=1))
+    return path
+
+
+class Command:
+    """A `fedctl` process whose lines on stderr can be waited for."""
+
+    def __init__(self, *arguments: object) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "fedctl.main", *map(str, arguments)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            start_new_session=True,
+        )
+        self.lines: list[str] = []
+        self.stdout = ""
+        self._queue: Queue[str | None] = Queue()
+        self._readers = [Thread(target=self._read_errors, daemon=True), Thread(target=self._read_output, daemon=True)]
+        for reader in self._readers:
+            reader.start()
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self._queue.put(line.rstrip("\n"))
+        self._queue.put(None)
+
+    def _read_output(self) -> None:
+        assert self.process.stdout is not None
+        self.stdout = self.process.stdout.read()
+
+    def wait_for(self, part: str) -> str:
+        """Return the first line on stderr, from where the last wait ended, that holds `part`."""
+        deadline = monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                line = self._queue.get(timeout=max(0.0, deadline - monotonic()))
+            except Empty:
+                pytest.fail(f"no line with {part!r} in {self.lines}")
+            if line is None:
+                pytest.fail(f"ended without a line with {part!r}: {self.lines}")
+            self.lines.append(line)
+            if part in line:
+                return line
+
+    def end(self) -> int:
+        """Wait for the end and return the exit status."""
+        status = self.process.wait(timeout=PATIENCE_SECONDS)
+        for reader in self._readers:
+            reader.join(timeout=PATIENCE_SECONDS)
+        while (line := self._queue.get(timeout=PATIENCE_SECONDS)) is not None:
+            self.lines.append(line)
+        return status
+
+
+@pytest.fixture
+def fedctl() -> Any:
+    started: list[Command] = []
+
+    def start(*arguments: object) -> Command:
+        started.append(Command(*arguments))
+        return started[-1]
+
+    yield start
+    for command in started:
+        if command.process.poll() is None:
+            command.process.send_signal(signal.SIGTERM)
+            command.process.wait(timeout=60)
+
+
+Start = Callable[..., Command]
+
+
+def processes(lines: list[str]) -> dict[str, int]:
+    """Return the process ids by the names in the lines ``started silo NAME, process PID``."""
+    found = {}
+    for line in lines:
+        if line.startswith("started "):
+            name, _, pid = line.removeprefix("started ").partition(", process ")
+            found[name.removeprefix("silo ").removeprefix("the ")] = int(pid)
+    return found
+
+
+def gone(pids: dict[str, int]) -> bool:
+    return not any(psutil.pid_exists(pid) for pid in pids.values())
+
+
+def document(command: Command) -> Any:
+    assert command.end() == 0, command.lines
+    return json.loads(command.stdout)
+
+
+@pytest.fixture(scope="session")
+def undisturbed(file: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any, list[str]]:
+    """Run once without disturbance: the working folder, the document, the lines on stderr."""
+    workdir = tmp_path_factory.mktemp("undisturbed") / "run"
+    command = Command("run", "-f", file, "--workdir", workdir, "-o", "json")
+    return workdir, document(command), command.lines
+
+
+def test_the_document_says_what_came_out(undisturbed: tuple[Path, Any, list[str]]) -> None:
+    workdir, federation, lines = undisturbed
+    status = federation["status"]
+    metrics = {metric["name"]: float(metric["value"]) for metric in status["metrics"]}
+    assert federation["kind"] == "Federation" and federation["metadata"]["name"] == "tiny"
+    assert status["round"] == status["rounds"] == ROUNDS and status["progressPercentage"] == 100
+    assert 0.2 < metrics["accuracy"] <= 1
+    assert Path(status["model"]["path"]).is_file() and Path(status["model"]["path"]).is_relative_to(workdir)
+    assert len(status["model"]["digest"]) == 64 and status["model"]["round"] == ROUNDS
+    assert {c["type"]: c["status"] for c in status["conditions"]}["Succeeded"] == "True"
+    assert status["tracking"]["uri"] == f"sqlite:///{workdir / 'mlflow.db'}"
+    assert len(set(processes(lines).values())) == 3 and gone(processes(lines))
+
+
+def test_every_silo_made_its_own_key_and_the_authoritys_stays_in_its_folder(
+    undisturbed: tuple[Path, Any, list[str]],
+) -> None:
+    workdir, _, _ = undisturbed
+    keys = sorted(path for path in workdir.rglob("*.key"))
+    assert [path.relative_to(workdir).parts[0] for path in keys].count("authority") == 1
+    assert len(keys) == 4 and len({path.read_bytes() for path in keys}) == 4
+    assert all(path.stat().st_mode & 0o077 == 0 for path in keys)
+    assert (workdir / "authority").stat().st_mode & 0o077 == 0
+    for log in (workdir / "logs").iterdir():
+        assert "PRIVATE KEY" not in log.read_text()
+
+
+def test_running_again_prints_the_same_and_starts_nothing(
+    undisturbed: tuple[Path, Any, list[str]], file: Path, fedctl: Start
+) -> None:
+    workdir, federation, _ = undisturbed
+    again = fedctl("run", "-f", file, "--workdir", workdir, "-o", "json")
+    assert document(again) == federation
+    assert processes(again.lines) == {}
+
+
+def test_another_federations_folder_is_refused(
+    undisturbed: tuple[Path, Any, list[str]], file: Path, fedctl: Start
+) -> None:
+    workdir, _, _ = undisturbed
+    other = fedctl("run", "-f", file, "--workdir", workdir, "--set", "spec.seed=2")
+    assert other.end() == 2
+    assert other.lines[0].startswith("ANC-5001 WorkdirTaken: ") and "spec.seed" in other.lines[0]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_interrupted_goes_on(
+    undisturbed: tuple[Path, Any, list[str]], file: Path, tmp_path: Path, fedctl: Start, number: signal.Signals
+) -> None:
+    arguments = ("run", "-f", file, "--workdir", tmp_path / "run", "-o", "json")
+    first = fedctl(*arguments)
+    first.wait_for("round 1/3 committed")
+    first.process.send_signal(number)
+    assert first.end() == 128 + number
+    assert "the same command goes on" in first.lines[-1] and gone(processes(first.lines))
+    assert not any("Traceback" in line for line in first.lines)
+    federation = document(fedctl(*arguments))
+    assert federation["status"]["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"]
+
+
+@pytest.mark.parametrize("name", ["silo-1", "server"])
+def test_a_killed_process_comes_back_and_the_result_is_the_same(
+    undisturbed: tuple[Path, Any, list[str]], file: Path, tmp_path: Path, fedctl: Start, name: str
+) -> None:
+    command = fedctl("run", "-f", file, "--workdir", tmp_path / "run", "-o", "json")
+    command.wait_for("round 1/3 committed")
+    os.kill(processes(command.lines)[name], signal.SIGKILL)
+    command.wait_for("restarting")
+    federation = document(command)
+    assert federation["status"]["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"]
+
+
+def test_a_second_run_in_the_same_folder_is_refused_and_status_is_live(
+    file: Path, tmp_path: Path, fedctl: Start
+) -> None:
+    first = fedctl("run", "-f", file, "--workdir", tmp_path / "run")
+    status = None
+    try:
+        status = fedctl("run", "-f", file, "--workdir", tmp_path / "run")
+        while status.end() != 2:  # the first may not have taken the folder yet: then this one runs, and the first is refused
+            break
+    finally:
+        first.process.send_signal(signal.SIGTERM)
+        first.end()
+    refused = [c for c in (first, status) if any("ANC-5002 WorkdirBusy" in line for line in c.lines)]
+    assert len(refused) == 1
+
+
+def test_a_silo_whose_data_is_wrong_ends_the_run_with_its_code(file: Path, tmp_path: Path, fedctl: Start) -> None:
+    text = file.read_text().replace("format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 8, part: 1}", "format: ImageFolder, claimName: nowhere")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(text)
+    command = fedctl("run", "-f", broken, "--workdir", tmp_path / "run")
+    assert command.end() == 3
+    assert command.lines[-2].startswith("ANC-12") and "silo-1" in command.lines[-2]
+    assert gone(processes(command.lines))
+
+
+def test_the_benchmark_plays_its_rounds(tmp_path: Path, fedctl: Start) -> None:
+    command = fedctl("bench", "rounds", "--silos", 2, "--copies", 1, "--rounds", 2, "--work", tmp_path)
+    assert command.end() == 0, command.lines
+    events = [json.loads(line) for line in command.stdout.splitlines()]
+    assert [event.get("role") for event in events[:3]] == ["server", "silo", "silo"]
+    assert [event.get("round") for event in events[3:6]] == [0, 1, 2]
+    times = [event["t"] for event in events[3:6]]
+    assert times == sorted(times) and len({event["pid"] for event in events[:3]}) == 3
+    assert events[6]["event"] == "final" and events[6]["error"] < 1e-6 and len(events) == 7
+
+
+def test_no_proxy_of_the_environment_is_asked(
+    undisturbed: tuple[Path, Any, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fedctl.observation import ask_status
+
+    from anchorage.errors import AnchorageError
+
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.close()
+    with pytest.raises(AnchorageError, match="ConnectionRefusedError"):
+        ask_status(f"http://127.0.0.1:{9}")

@@ -1,0 +1,182 @@
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import psutil
+import pytest
+from silo_site import LAYOUT, Agent, Site, audit_of
+
+from anchorage.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
+from anchorage.tensors.model import ModelBytes, read_arrays
+
+Start = Callable[[Path], Agent]
+
+
+def model_of(value: float) -> ModelBytes:
+    arrays = {"count": np.array([1, 2]), "weight": np.full(700_000, value, np.float32)}
+    return ModelBytes.from_arrays(LAYOUT, arrays)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Start]:
+    agents = []
+
+    def start(config: Path) -> Agent:
+        agents.append(Agent(config))
+        return agents[-1]
+
+    yield start
+    for agent in agents:
+        agent.close()
+
+
+def trainer_of(agent: Agent) -> int:
+    (child,) = psutil.Process(agent.process.pid).children()
+    return int(child.pid)
+
+
+def play(site: Site, silo: str, number: int) -> None:
+    """Play one round and compare the update with what the null trainer must make of the model."""
+    site.assign(silo, model_of(number), number)
+    announcement, update = site.collect(silo)
+    arrays = read_arrays(LAYOUT, update)
+    assert (arrays["weight"] == number + 0.5).all() and arrays["count"].tolist() == [1, 2]
+    assert announcement.samples == {"train": 7}
+    site.link.dismiss(silo, announcement.task, "counted")
+
+
+def test_enrols_trains_evaluates_and_ends_with_the_run(site: Site, start: Start) -> None:
+    config = site.configuration("a")
+    agent = start(config)
+    joined = site.joined()
+    assert joined.silo == "a" and (joined.profile.labels, joined.profile.samples) == ("None", 7)
+    for number in (1, 2):
+        play(site, "a", number)
+    site.link.offer(model_of(9))
+    site.link.assign("a", site.task(model_of(9), 2, TaskKind.EVALUATE))
+    assert site.event(Evaluated).evaluation.confusion.tolist() == [7, 7]
+    site.link.finish("all rounds are committed")
+    assert agent.wait() == 0
+    kinds = [line["kind"] for line in audit_of(config)]
+    assert kinds == ["enrol", "join", "announce", "update", "announce", "update", "evaluation"]
+    key = config.parent / "state" / "silo.key"
+    assert key.stat().st_mode & 0o777 == 0o600
+    assert "PRIVATE" not in "".join(agent.lines) and (config.parent / "token").read_text() not in "".join(agent.lines)
+
+
+def test_a_second_start_needs_no_token_and_goes_on_with_what_was_announced(site: Site, start: Start) -> None:
+    config = site.configuration("a")
+    agent = start(config)
+    site.joined()
+    task = site.assign("a", model_of(1), 1)
+    first = site.event(Announced).announcement
+    agent.signal(signal.SIGKILL)
+    agent.wait()
+    site.event(Left)
+    (config.parent / "token").unlink()
+    agent = start(config)
+    site.joined()
+    announcement, update = site.collect("a")
+    assert announcement.task == task.id and announcement.update == first.update
+    assert (read_arrays(LAYOUT, update)["weight"] == 1.5).all()
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 5
+    assert agent.lines[-1].startswith("ANC-3008 Stopped: ")
+
+
+def test_a_killed_trainer_is_replaced(site: Site, start: Start) -> None:
+    agent = start(site.configuration("a"))
+    site.joined()
+    play(site, "a", 1)
+    trainer = trainer_of(agent)
+    os.kill(trainer, signal.SIGKILL)
+    play(site, "a", 2)
+    assert trainer_of(agent) != trainer
+
+
+def test_a_restarted_server_finds_its_silo_again(site: Site, start: Start) -> None:
+    agent = start(site.configuration("a"))
+    site.joined()
+    play(site, "a", 1)
+    site.stop_link()
+    site.start_link()
+    site.joined()
+    play(site, "a", 2)
+    site.link.finish("done")
+    assert agent.wait() == 0
+
+
+def test_the_policy_refuses_and_says_so(site: Site, start: Start, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("allowedMethods: [FedAnchor]\n")
+    start(site.configuration("a", policy=str(policy)))
+    site.joined()
+    site.assign("a", model_of(1), 1)
+    failed = site.event(TaskFailed)
+    assert failed.code == "ANC-2210" and "FedAvg" in failed.message
+
+
+def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_path: Path) -> None:
+    policy = tmp_path / "policy.yaml"
+    policy.write_text('clipNorm: "0.1"\n')
+    start(site.configuration("a", policy=str(policy)))
+    site.joined()
+    site.assign("a", model_of(0), 1)
+    _, update = site.collect("a")
+    weight = read_arrays(LAYOUT, update)["weight"].astype(np.float64)
+    assert np.sqrt((weight**2).sum()) == pytest.approx(0.1, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("values", "status", "code"),
+    [
+        ({"silo": "c"}, 4, "ANC-2004"),
+        ({"trainer": {"type": "Learner"}}, 2, "ANC-1013"),
+        ({"policy": "/nowhere/policy.yaml"}, 2, "ANC-1001"),
+        ({"state": "/proc/nowhere"}, 6, "ANC-2202"),
+        ({"token": "/nowhere/token"}, 4, "ANC-2201"),
+    ],
+)
+def test_a_mistake_ends_the_agent_with_one_line(
+    site: Site, start: Start, values: dict[str, object], status: int, code: str
+) -> None:
+    agent = start(site.configuration("a", **values))
+    assert agent.wait() == status
+    assert agent.lines[-1].startswith(code)
+    assert not any("Traceback" in line for line in agent.lines)
+
+
+def test_a_silo_that_is_no_member_is_told_so(site: Site, start: Start) -> None:
+    site.members.clear()
+    agent = start(site.configuration("a"))
+    assert agent.wait() == 4
+    assert agent.lines[-1].startswith("ANC-2155 ")
+
+
+def test_images_that_cannot_be_used_end_the_agent_before_it_joins(site: Site, start: Start, tmp_path: Path) -> None:
+    (tmp_path / "data" / "site" / "images").mkdir(parents=True)
+    data = {"format": "ImageFolder", "claimName": "site", "path": "images"}
+    agent = start(
+        site.configuration("a", trainer={"type": "Learner"}, data=data, dataRoot=str(tmp_path / "data"), device="cpu")
+    )
+    assert agent.wait() == 3, agent.lines
+    assert agent.lines[-1].startswith("ANC-12")
+    assert site.link.next_event(0.0) is None
+
+
+def test_two_agents_do_not_share_a_state_folder(site: Site, start: Start) -> None:
+    config = site.configuration("a")
+    start(config)
+    site.event(Joined)
+    second = start(config)
+    assert second.wait() == 6
+    assert second.lines[-1].startswith("ANC-2203 ")

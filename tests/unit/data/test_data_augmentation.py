@@ -1,0 +1,114 @@
+"""Views: normalised, of the same shape, the same for the same generator."""
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageEnhance, ImageOps
+
+from anchorage.data import photometric
+from anchorage.data.augmentation import AUGMENTATIONS
+
+
+def batch(count=12, channels=3, side=32, seed=0):
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randint(256, (count, channels, side, side), dtype=torch.uint8, generator=generator)
+
+
+def generator(seed=1):
+    return torch.Generator().manual_seed(seed)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 33])
+def test_views_keep_their_shape_and_follow_their_generator(name, channels, side):
+    augmentation, images = AUGMENTATIONS[name], batch(channels=channels, side=side)
+    before = images.clone()
+    for view in (augmentation.weak, augmentation.strong):
+        once, again, other = view(images, generator()), view(images, generator()), view(images, generator(2))
+        assert once.shape == images.shape
+        assert once.dtype == torch.float32
+        assert torch.isfinite(once).all()
+        assert torch.equal(once, again)
+        assert not torch.equal(once, other)
+    assert torch.equal(images, before)
+
+
+def test_normalisation_is_the_published_one():
+    white = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
+    values = AUGMENTATIONS["Dermoscopy"].normalise(white)[0, :, 0, 0]
+    assert values.tolist() == pytest.approx([(1 - 0.763) / 0.141, (1 - 0.546) / 0.153, (1 - 0.570) / 0.170])
+    assert AUGMENTATIONS["Digits"].normalise(white[:, :1]).unique().tolist() == [1.0]
+
+
+def test_weak_views_are_shifts_and_flips_of_the_image():
+    ramp = torch.arange(16, dtype=torch.uint8).repeat(64, 1, 16, 1)
+    moved = AUGMENTATIONS["Natural"].weak(ramp, generator())
+    steps = moved.diff(dim=3)
+    slope = AUGMENTATIONS["Natural"].normalise(ramp).diff(dim=3)[0, 0, 0, 0]
+    signs = torch.sign(steps[:, 0, 8, 7])
+    assert torch.allclose(steps.abs(), slope.expand_as(steps), atol=1e-5)
+    assert 15 < (signs < 0).sum() < 49
+    assert moved.unique(dim=0).shape[0] == 2 * 5
+
+
+def test_digits_are_not_mirrored_and_their_background_stays_black():
+    ramp = torch.arange(1, 9, dtype=torch.uint8).repeat(64, 1, 8, 1) * 20
+    moved = AUGMENTATIONS["Digits"].weak(ramp, generator())
+    middle = moved[:, 0, 3, 2:6].diff(dim=1)
+    assert (middle > 0).all()
+    assert (moved[:, 0, 0, :].amax(dim=1) == -1).any()
+
+
+def planes(count=6):
+    return batch(count, side=24, seed=3)
+
+
+def as_pillow(images):
+    return [Image.fromarray(image.permute(1, 2, 0).numpy()) for image in images]
+
+
+def as_values(pictures):
+    return torch.stack([torch.from_numpy(np.array(picture)).permute(2, 0, 1) for picture in pictures]).float() / 255
+
+
+@pytest.mark.parametrize(
+    ("operation", "by_pillow", "tolerance"),
+    [
+        (photometric.equalise, ImageOps.equalize, 0),
+        (photometric.autocontrast, ImageOps.autocontrast, 1.1),
+        (photometric.solarise, lambda picture: ImageOps.solarize(picture, 171), 0),
+        (photometric.posterise, lambda picture: ImageOps.posterize(picture, 7), 0),
+        (photometric.brightness, lambda picture: ImageEnhance.Brightness(picture).enhance(1.3), 1.1),
+        (photometric.colour, lambda picture: ImageEnhance.Color(picture).enhance(1.3), 1.6),
+        (photometric.contrast, lambda picture: ImageEnhance.Contrast(picture).enhance(1.3), 1.6),
+        (photometric.sharpness, lambda picture: ImageEnhance.Sharpness(picture).enhance(1.3), 1.6),
+    ],
+)
+def test_operations_do_what_pillows_do(operation, by_pillow, tolerance):
+    images = planes() // 2 + 40
+    computed = operation(images.float() / 255, torch.ones(len(images), 1, 1, 1))
+    expected = as_values(map(by_pillow, as_pillow(images)))
+    assert (computed - expected).abs().max() * 255 <= tolerance + 1e-3
+
+
+def test_flat_images_survive_every_operation():
+    flat = torch.full((2, 3, 9, 9), 0.5)
+    for operation in photometric.OPERATIONS:
+        assert torch.isfinite(operation(flat, torch.tensor([1.0, -1.0]).view(2, 1, 1, 1))).all()
+
+
+def test_strong_views_differ_more_than_weak_ones():
+    smooth = torch.linspace(0, 255, 32).outer(torch.linspace(0, 1, 32)).to(torch.uint8).expand(200, 3, 32, 32)
+    for name in AUGMENTATIONS:
+        augmentation = AUGMENTATIONS[name]
+        plain = augmentation.normalise(smooth)
+        weak, strong = augmentation.weak(smooth, generator()), augmentation.strong(smooth, generator())
+        assert (strong - plain).abs().mean() > (weak - plain).abs().mean()
+
+
+def test_batches_may_be_of_any_size_down_to_none():
+    for seed in range(20):
+        assert torch.isfinite(AUGMENTATIONS["Natural"].strong(batch(1), generator(seed))).all()
+    assert AUGMENTATIONS["Natural"].strong(batch(0), generator()).shape == (0, 3, 32, 32)
+    assert AUGMENTATIONS["Digits"].strong(batch(0, 1, 8), generator()).shape == (0, 1, 8, 8)

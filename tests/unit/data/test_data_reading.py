@@ -1,0 +1,340 @@
+"""Folders, tables and the digits, good and bad; which images a section means."""
+
+import numpy as np
+import pytest
+from drawn_images import draw, fill, write_table
+
+from anchorage.data import check, describe, read, reading
+from anchorage.errors import AnchorageError
+from anchorage.errors import data as failures
+from anchorage.spec.data import DataSection, Partition
+
+ISIC = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
+
+
+def section(kind="CsvManifest", **fields):
+    if kind == "CsvManifest":
+        fields = {"manifest": "table.csv", **fields}
+    return DataSection(format=kind, claim_name="site", **fields)
+
+
+def images_of(part, root, *, num_classes=2, size=8, channels=3, seed=1):
+    return read(part, root, image_size=size, channels=channels, num_classes=num_classes, seed=seed)
+
+
+def refused(part, root, failure, *words, num_classes=2):
+    with pytest.raises(AnchorageError) as raised:
+        images_of(part, root, num_classes=num_classes)
+    assert raised.value.failure is failure
+    assert "\n" not in raised.value.message
+    for word in words:
+        assert word in raised.value.message
+    return raised.value
+
+
+@pytest.fixture
+def site(tmp_path):
+    folder = tmp_path / "site"
+    folder.mkdir()
+    return folder
+
+
+def test_published_layout_of_isic_2018_works_unchanged(tmp_path, site):
+    names = fill(site / "ISIC2018_Task3_Training_Input", 14, suffix=".jpg")
+    (site / "ISIC2018_Task3_Training_Input" / "ATTRIBUTION.txt").write_text("by")
+    rows = [[name, *(("1.0" if place % 7 == c else "0.0") for c in range(7))] for place, name in enumerate(names)]
+    write_table(site / "ISIC2018_Task3_Training_GroundTruth.csv", ["image", *ISIC], rows)
+    part = section(manifest="ISIC2018_Task3_Training_GroundTruth.csv")
+    images, report = images_of(part, tmp_path, num_classes=7, size=16)
+    assert images.images.shape == (14, 3, 16, 16)
+    assert images.labels.tolist() == [*range(7), *range(7)]
+    assert images.classes == ISIC
+    assert images.ids == tuple(names)
+    assert report.counts == (2,) * 7
+    assert report.sizes == {"24×18": 14}
+    assert report.modes == {"RGB": 14}
+
+
+def test_class_folders_give_labels_and_files_beside_them_none(tmp_path, site):
+    fill(site / "benign", 3)
+    fill(site / "malignant", 2, start=3)
+    fill(site, 1, start=5)
+    fill(site / ".cache", 1, start=6)
+    images, report = images_of(section("ImageFolder"), tmp_path)
+    assert dict(zip(images.ids, images.labels.tolist(), strict=True)) == {
+        "benign/image000.png": 0, "benign/image001.png": 0, "benign/image002.png": 0,
+        "image005.png": -1, "malignant/image003.png": 1, "malignant/image004.png": 1,
+    }  # fmt: skip
+    assert images.classes == ("benign", "malignant")
+    assert (report.counts, report.unlabelled, report.usable) == ((3, 2), 1, 6)
+
+
+def test_a_flat_folder_has_no_labels(tmp_path, site):
+    fill(site / "images", 3)
+    images, _ = images_of(section("ImageFolder", path="images"), tmp_path, num_classes=7, channels=1)
+    assert images.labels.tolist() == [-1, -1, -1]
+    assert images.images.shape == (3, 1, 8, 8)
+    assert len(images.classes) == 7
+
+
+def test_a_site_without_a_class_keeps_the_federations_class_ids(tmp_path, site):
+    fill(site / "nevus", 2)
+    part = section("ImageFolder", classes=("melanoma", "nevus"))
+    assert images_of(part, tmp_path)[0].labels.tolist() == [1, 1]
+    refused(section("ImageFolder"), tmp_path, failures.CLASSES_DIFFER, "1 classes (nevus)", "`classes`")
+    refused(part, tmp_path, failures.CLASSES_DIFFER, "2 classes", "the model has 3", num_classes=3)
+
+
+def test_a_folder_that_is_no_class_is_mislabelled(tmp_path, site):
+    fill(site / "nevus", 2)
+    fill(site / "nevsu", 1, start=2)
+    part = section("ImageFolder", classes=("melanoma", "nevus"))
+    refused(part, tmp_path, failures.BAD_IMAGES, "1 of 3", "nevsu/image002.png", "LabelOutsideClasses")
+
+
+@pytest.mark.parametrize(
+    ("header", "cells", "classes", "expected"),
+    [
+        (["image", "label"], ["0", "1", "", "01"], (), [0, 1, -1, 1]),
+        (["File", "Diagnosis"], ["nv", "mel", "mel", ""], (), [1, 0, 0, -1]),
+        (["image_id", "dx"], ["nv", "nv", "nv", "nv"], ("mel", "nv"), [1, 1, 1, 1]),
+        (["image", "age"], ["50", "61", "", "70"], (), [-1, -1, -1, -1]),
+    ],
+)
+def test_label_columns(tmp_path, site, header, cells, classes, expected):
+    names = fill(site, 4)
+    write_table(site / "table.csv", header, zip(names, cells, strict=True))
+    assert images_of(section(classes=classes), tmp_path)[0].labels.tolist() == expected
+
+
+def test_columns_may_be_named_and_cells_separated_by_semicolons(tmp_path, site):
+    names = fill(site / "pictures", 2)
+    rows = "".join(f"7;{name}.png;b;p{place}\n" for place, name in enumerate(names))
+    (site / "table.csv").write_text("\ufeffage;picture;finding;patient\n" + rows, encoding="utf-8")
+    part = section(image_column="picture", label_column="finding", group_by="patient", classes=("a", "b"))
+    images, report = images_of(part, tmp_path)
+    assert (images.labels.tolist(), images.groups, report.groups) == ([1, 1], ("p0", "p1"), 2)
+    refused(section(label_column="label"), tmp_path, failures.MANIFEST_WRONG, 'no column "label"', "finding")
+
+
+def test_images_are_found_by_path_and_by_name(tmp_path, site):
+    fill(site / "a", 1)
+    fill(site / "b", 2)
+    write_table(site / "table.csv", ["image"], [["a/image000.png"], ["b/image000"], ["image001"], ["image000"]])
+    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, num_classes=2).bad] == [
+        ("image000", "Ambiguous")
+    ]
+
+
+def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
+    names = fill(site, 4, suffix=".jpg")
+    whole = (site / "image001.jpg").read_bytes()
+    (site / "image001.jpg").write_bytes(whole[: len(whole) // 2])
+    (site / "image002.jpg").write_bytes(b"")
+    draw(size=(20, 20), seed=9).save(site / "image009.jpg")
+    rows = [*((name, "0") for name in names), ("image000", "1"), ("gone", "1"), ("image009", "7")]
+    write_table(site / "table.csv", ["image", "label"], rows)
+    error = refused(
+        section(),
+        tmp_path,
+        failures.BAD_IMAGES,
+        "5 of 7 images",
+        "image001 (Damaged",
+        "image002 (Empty",
+        "onBadImage: Skip",
+    )
+    assert (error.code, error.failure.exit_code) == ("ANC-1203", 3)
+    images, report = images_of(section(on_bad_image="Skip"), tmp_path)
+    assert images.ids == ("image000", "image003")
+    assert images.images.shape == (2, 3, 8, 8)
+    assert {(bad.id, bad.reason) for bad in report.bad} == {
+        ("image001", "Damaged"), ("image002", "Empty"), ("image000", "DuplicateId"),
+        ("gone", "Missing"), ("image009", "LabelOutsideClasses"),
+    }  # fmt: skip
+    document = check(section(), tmp_path, num_classes=2).as_document()
+    assert (document["listed"], document["usable"], len(document["bad"])) == (7, 2, 5)
+
+
+def test_one_hot_rows_need_one_class(tmp_path, site):
+    names = fill(site, 4)
+    write_table(
+        site / "table.csv",
+        ["image", "a", "b"],
+        [(names[0], 1, 0), (names[1], 1, 1), (names[2], 0, 0), (names[3], "", "")],
+    )
+    report = check(section(), tmp_path, num_classes=2)
+    assert [(bad.id, bad.reason) for bad in report.bad] == [(names[1], "LabelAmbiguous"), (names[2], "LabelAmbiguous")]
+    assert (report.counts, report.unlabelled) == ((1, 0), 1)
+    refused(section(), tmp_path, failures.CLASSES_DIFFER, "2 classes (a, b)", num_classes=3)
+    chosen = section(classes=("b", "a"), on_bad_image="Skip")
+    assert images_of(chosen, tmp_path)[0].labels.tolist() == [1, -1]
+
+
+def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site):
+    draw(seed=1).save(site / "x.png")
+    for name in ("y", "z"):
+        (site / f"{name}.png").write_bytes((site / "x.png").read_bytes())
+    draw(seed=2).save(site / "w.png")
+    (site / "v.png").write_bytes((site / "w.png").read_bytes())
+    write_table(site / "table.csv", ["image", "label"], [("x", 0), ("y", 0), ("z", 1), ("w", 1), ("v", 1)])
+    report = check(section(), tmp_path, num_classes=2)
+    assert report.duplicates == (("x", "y", "z"), ("w", "v"))
+    assert report.conflicts == (("x", "y", "z"),)
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "is empty"),
+        (b"image,label,label\n", '"label" twice'),
+        (b"image,label\nx,1,2\n", "row 2 has 3 cells"),
+        (b"image\n\xff\xfe\n", "UTF-8"),
+        (b'image,label\n"x,1\n', "no CSV"),
+    ],
+)
+def test_tables_that_cannot_be_understood(tmp_path, site, content, words):
+    (site / "table.csv").write_bytes(content)
+    refused(section(), tmp_path, failures.MANIFEST_WRONG, words)
+
+
+def test_missing_folders_and_empty_ones(tmp_path, site):
+    refused(section("ImageFolder"), tmp_path, failures.NO_IMAGES, str(site))
+    refused(section("ImageFolder", path="x"), tmp_path, failures.DATA_MISSING, str(site / "x"))
+    refused(section(), tmp_path, failures.DATA_MISSING, "table.csv")
+    (site / "table.csv").write_text("image,label\n")
+    refused(section(), tmp_path, failures.NO_IMAGES)
+    (site / "table.csv").write_text("image,label\nx,1\n")
+    refused(section(on_bad_image="Skip"), tmp_path, failures.NO_IMAGES, "none of 1 images")
+
+
+def test_images_beyond_memory_are_refused_before_they_are_decoded(tmp_path, site, monkeypatch):
+    fill(site, 2)
+    monkeypatch.setattr(reading.psutil, "virtual_memory", lambda: type("Memory", (), {"available": 100})())
+    refused(section("ImageFolder"), tmp_path, failures.IMAGES_EXCEED_MEMORY, "imageSize")
+
+
+def digits(use, **fields):
+    return DataSection(format="Digits", use=use, test_percent=20, anchors=60, **fields)
+
+
+def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
+    partition = {"recipe": "PerClient", "parts": 3, "alpha": "0.3"}
+    sections = [digits("Test"), digits("Anchors")]
+    sections += [digits("Part", partition=Partition(**partition, part=part)) for part in range(3)]
+    with_all = [
+        part.model_copy(update={"partition": Partition(**partition)}) if part.partition is None else part
+        for part in sections
+    ]
+    sets = [images_of(part, tmp_path, num_classes=10, channels=1, seed=5)[0] for part in with_all]
+    ids = [name for images in sets for name in images.ids]
+    assert len(ids) == len(set(ids)) == 1797
+    assert np.bincount(sets[1].labels).tolist() == [6] * 10
+    assert sets[1].ids == images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=5)[0].ids
+    assert sets[1].ids != images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=6)[0].ids
+    described = describe(with_all[2], tmp_path, num_classes=10, seed=5)
+    assert [part.name for part in described] == ["test", "anchors", "0", "1", "2"]
+    assert [part.images for part in described] == [len(images) for images in sets]
+    assert described[2].counts == tuple(np.bincount(sets[2].labels, minlength=10))
+    refused(digits("Test"), tmp_path, failures.CLASSES_DIFFER, "10 classes", num_classes=7)
+
+
+def test_labels_of_a_share_are_kept(tmp_path):
+    images, report = images_of(DataSection(format="Digits", labelled_percent=10), tmp_path, num_classes=10, channels=1)
+    assert report.unlabelled == (images.labels < 0).sum()
+    assert 170 <= sum(report.counts) <= 190
+    assert min(report.counts) > 0
+
+
+def test_image_sets_select_and_forget_labels(tmp_path):
+    images, _ = images_of(DataSection(format="Digits"), tmp_path, num_classes=10, channels=1)
+    some = images.select([5, 2])
+    assert (some.ids, some.labels.tolist(), len(some)) == (("digit-0005", "digit-0002"), [5, 2], 2)
+    assert some.without_labels().labels.tolist() == [-1, -1]
+    assert np.array_equal(some.images[1], images.images[2])
+
+
+def published_split(site):
+    names = fill(site, 8)
+    rows = [(names[0], "train", "server"), (names[1], "train", "server"), (names[2], "train", "0"), (names[3], "train", "0"),
+            (names[4], "train", "1"), (names[5], "validation", ""), (names[6], "test", ""), (names[7], "test", "")]  # fmt: skip
+    write_table(site / "split.csv", ["image_id", "part", "silo"], rows)
+    write_table(site / "table.csv", ["image", "label"], [(name, place % 2) for place, name in enumerate(names)])
+    return names
+
+
+def test_a_published_split_is_used_as_it_is(tmp_path, site):
+    names = published_split(site)
+
+    def ids(use, **fields):
+        part = section(use=use, partition=Partition(recipe="File", file="split.csv", **fields))
+        return images_of(part, tmp_path)[0].ids
+
+    assert ids("Anchors") == tuple(names[:2])
+    assert ids("Part", silo="0") == tuple(names[2:4])
+    assert ids("Test") == tuple(names[6:])
+    assert len(ids("All")) == 8
+    part = section(use="Part", partition=Partition(recipe="File", file="split.csv", silo="9"))
+    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, 'no part "9"', "server, 0, 1")
+    parts = describe(part, tmp_path, num_classes=2, seed=0)
+    assert [(each.name, each.images) for each in parts] == [("server", 2), ("0", 2), ("1", 1), ("test", 2)]
+
+
+@pytest.mark.parametrize("lines", ["image001\nimage003\n", "1\n3\n", "image001.png\nfolder/image003.png\n"])
+def test_a_list_names_images_or_rows(tmp_path, site, lines):
+    fill(site, 5)
+    (site / "mine.txt").write_text(lines)
+    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.txt"))
+    assert images_of(part, tmp_path)[0].ids == ("image001.png", "image003.png")
+
+
+def test_a_list_of_other_images_is_refused(tmp_path, site):
+    fill(site, 2)
+    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.txt"))
+    refused(part, tmp_path, failures.DATA_MISSING, "mine.txt")
+    (site / "mine.txt").write_text("image001\nimage007\n")
+    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, "1 images", "image007")
+    (site / "mine.txt").write_text("0\n2\n")
+    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, '"2"')
+    (site / "mine.csv").write_text("image,hospital\nimage001,a\n")
+    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.csv", silo="a"))
+    refused(part, tmp_path, failures.MANIFEST_WRONG, 'no column "silo"')
+
+
+@pytest.mark.parametrize(
+    ("fields", "words"),
+    [
+        ({"format": "ImageFolder"}, "without claimName"),
+        ({"format": "CsvManifest", "claimName": "x"}, "without manifest"),
+        ({"format": "Digits", "use": "Test"}, "without testPercent"),
+        ({"format": "Digits", "use": "Anchors"}, "without anchors"),
+        ({"format": "Digits", "use": "Part"}, "without partition"),
+        ({"format": "Digits", "use": "Part", "partition": {"recipe": "Iid", "parts": 2}}, "partition.part"),
+        ({"format": "Digits", "partition": {"recipe": "Iid", "parts": 2, "part": 2}}, "0 to 1"),
+        ({"format": "Digits", "partition": {"recipe": "Iid"}}, "without parts"),
+        ({"format": "Digits", "partition": {"recipe": "File"}}, "without file"),
+        ({"format": "ImageFolder", "claimName": "x", "path": "a/../../b"}, "stays below"),
+    ],
+)
+def test_sections_that_mean_nothing_are_refused(fields, words):
+    with pytest.raises(ValueError, match=words):
+        DataSection.model_validate(fields)
+
+
+def test_real_training_images_read_in_their_published_split(tmp_path, real_images):
+    """The first images of ISIC 2018 through folder, table and published split at once."""
+    with np.load(real_images / "isic18" / "train_200x150.npz") as archive:
+        offsets, ids, labels = archive["offsets"], archive["image_id"][:40], archive["labels"][:40]
+        content = archive["jpeg_bytes"][: offsets[40]]
+    site = tmp_path / "site"
+    site.mkdir()
+    for row, name in enumerate(ids):
+        (site / f"{name}.jpg").write_bytes(content[offsets[row] : offsets[row + 1]].tobytes())
+    write_table(
+        site / "table.csv",
+        ["image", *ISIC],
+        [(name, *np.eye(7, dtype=int)[label]) for name, label in zip(ids, labels, strict=True)],
+    )
+    images, report = images_of(section(), tmp_path, num_classes=7, size=32)
+    assert images.labels.tolist() == labels.tolist()
+    assert report.sizes == {"200×150": 40}
+    assert not report.bad

@@ -1,0 +1,138 @@
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from silo_fakes import WAIT_SECONDS, FakeLink
+
+from anchorage.errors import AnchorageError
+from anchorage.learning import build_server_learner
+from anchorage.messages import Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.methods import resolve
+from anchorage.rounds.silo import SiloWorker
+from anchorage.spec.data import DataSection, Partition
+from anchorage.spec.method import Local, MethodSpec, Optimiser
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+from anchorage.tensors.model import ModelBytes
+from anchorage_silo import process
+from anchorage_silo.frames import Setup
+from anchorage_silo.mapped import MappedBuffers
+from anchorage_silo.process import TrainerProcess
+
+MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
+METHOD = resolve(MethodSpec(name="FedAvg", local=Local(epochs=2, optimiser=Optimiser(state="Persist"))))
+
+
+@pytest.fixture(scope="module")
+def initial() -> ModelBytes:
+    return build_server_learner(model=MODEL, method=METHOD, seed=5, anchors=None, test=None).initialise()
+
+
+def setup_of(state: Path, initial: ModelBytes, labels: str = "All", section: DataSection | None = None) -> Setup:
+    state.mkdir()
+    layout = initial.layout.to_json()
+    run = RunDescription(
+        federation="derm", seed=5, model=MODEL, method=METHOD, down=layout, up=layout, rounds=3, mode="Synchronous"
+    )
+    section = section or DataSection(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
+    return Setup(
+        silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.model_dump_json(by_alias=True),
+        down=layout, up=layout, data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}',
+    )  # fmt: skip
+
+
+class Silo:
+    """A worker with a real trainer; `disturb` is called with every (round, step)."""
+
+    def __init__(self, setup: Setup, disturb: Callable[["Silo", str], None] = lambda silo, task: None) -> None:
+        self.trainer = TrainerProcess(setup)
+        self.link = FakeLink()
+        self.samples = self.trainer.start()
+        self.link.progress = lambda task, done, total: disturb(self, task)  # type: ignore[method-assign]
+        self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
+
+    def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
+        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest)
+        self.link.models[model.digest] = model
+        self.worker.handle(Assigned(task))
+        self.worker.handle(Permit(task.id))
+        return self.link.announcements[task.id], self.link.updates[task.id]
+
+
+@pytest.fixture
+def silo_of() -> Iterator[Callable[..., Silo]]:
+    silos = []
+
+    def make(*args: object) -> Silo:
+        silos.append(Silo(*args))  # type: ignore[arg-type]
+        return silos[-1]
+
+    yield make
+    for silo in silos:
+        silo.trainer.close()
+
+
+def test_a_killed_trainer_changes_nothing_in_the_result(
+    tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    killed: set[str] = set()
+
+    def kill(silo: Silo, task: str) -> None:
+        if task not in killed and silo.trainer.pid is not None:
+            killed.add(task)
+            os.kill(silo.trainer.pid, signal.SIGKILL)
+
+    calm = silo_of(setup_of(tmp_path / "calm", initial))
+    disturbed = silo_of(setup_of(tmp_path / "disturbed", initial), kill)
+    assert 200 < calm.samples < 240
+    for number in (1, 2):
+        expected, found = calm.round(number, initial), disturbed.round(number, initial)
+        assert expected[0].update == found[0].update
+        assert expected[1] == found[1]
+        assert expected[0].samples["train"] == calm.samples
+    assert killed == {"1.train", "2.train"}
+    assert calm.link.updates["1.train"] != calm.link.updates["2.train"]
+
+
+def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, initial: ModelBytes) -> None:
+    (tmp_path / "flat").mkdir()
+    from PIL import Image
+
+    for number in range(3):
+        Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
+    section = DataSection(format="ImageFolder", claim_name="flat")
+    for labels in ("All", "Partial"):
+        setup = setup_of(tmp_path / labels, initial, labels, section)
+        trainer = TrainerProcess(Setup(**{**vars(setup), "data_root": str(tmp_path)}))
+        with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
+            trainer.start()
+        trainer.close()
+
+
+def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]) -> None:
+    """A task that was stopped in the middle does not touch what the silo carries from round to round."""
+    calm = silo_of(setup_of(tmp_path / "calm", initial))
+    expected = calm.round(2, initial)[0].update
+
+    started = threading.Event()
+    silo = silo_of(setup_of(tmp_path / "stopped", initial), lambda silo, task: started.set())
+    link, model = silo.link, initial
+    link.models[model.digest] = model
+    link.permit_at_once = True
+    worker = SiloWorker(link, silo.trainer, MappedBuffers(tmp_path / "stopped"), threads=True)
+    runner = threading.Thread(target=worker.run)
+    runner.start()
+    link.assign(Task("1.train", TaskKind.TRAIN, 1, model.manifest))
+    assert started.wait(WAIT_SECONDS)
+    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest))
+    link.await_said("push", "2.train")
+    link.close()
+    runner.join(WAIT_SECONDS)
+    worker.stop()
+    worker.join()
+    assert "1.train" not in link.announcements
+    assert link.announcements["2.train"].update == expected

@@ -1,0 +1,204 @@
+"""The sender with a real SQLite store, with one that is down, killed and started again; models loaded back from the registry."""
+
+import json
+import shutil
+import socket
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from mlflow.tracking import MlflowClient
+
+from anchorage.learning.models import build_model
+from anchorage.learning.weights import layout_of
+from anchorage.messages import Report
+from anchorage.methods import resolve
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import write_safetensors
+from anchorage.tracking import Outbox, Sender, TrackedRun
+from anchorage.tracking.figures import confusion, embeddings, principal_plane
+from anchorage.tracking.mlflow_run import KEY_TAG
+from anchorage.tracking.sender import Sending, first_line
+
+NOTHING = ModelBytes(Layout(()), [])
+MODEL = ModelSpec(name="SmallCnn", num_classes=3, image_size=8, channels=1)
+METHOD = resolve(MethodSpec(name="FedAvg"))
+REPORT = Report(
+    {"accuracy": 0.5}, np.eye(3, dtype=np.int64), np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
+)
+
+
+@pytest.fixture(scope="session")
+def empty_store(tmp_path_factory) -> Path:
+    """A store without experiments; making its tables takes seconds."""
+    path: Path = tmp_path_factory.mktemp("store") / "mlflow.db"
+    MlflowClient(f"sqlite:///{path}").search_experiments()
+    return path
+
+
+@pytest.fixture
+def uri(tmp_path, empty_store) -> str:
+    shutil.copyfile(empty_store, tmp_path / "mlflow.db")
+    return f"sqlite:///{tmp_path / 'mlflow.db'}"
+
+
+def start(folder: Path, rounds: int = 3) -> TrackedRun:
+    return TrackedRun(
+        Outbox(folder),
+        federation="derm",
+        experiment="study",
+        registered_model="derm-model",
+        rounds=rounds,
+        parameters={"method": {"name": "FedAvg"}, "long": "x" * 9000},
+        document="kind: Federation\n",
+    )
+
+
+def record_of(number: int) -> RoundRecord:
+    silo = SiloRecord("a", "Counted", 1.0, {"train": 30}, {"loss": 1.0 / (1 + number)})
+    return RoundRecord(number, f"{number:064d}", 1.7e9 + number, {"accuracy": number / 10}, (silo,))
+
+
+def write_models(folder: Path) -> Path:
+    """What the server writes at the end of a run (`final` and `best` are different models)."""
+    folder.mkdir()
+    values = {"federation": "derm", "seed": 5, "model": MODEL.model_dump(mode="json", by_alias=True)}
+    values["method"] = METHOD.model_dump(mode="json", by_alias=True)
+    for role, seed in (("final", 1), ("best", 2)):
+        network = build_model(MODEL, METHOD, seed)
+        arrays = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
+        model = ModelBytes.from_arrays(layout_of(network), arrays)
+        write_safetensors(folder / f"{role}.safetensors", model)
+        values[role] = {
+            "file": f"{role}.safetensors",
+            "round": seed,
+            "digest": model.digest,
+            "time": 0.0,
+            "metrics": {},
+        }
+    (folder / "model.json").write_text(json.dumps(values))
+    return folder
+
+
+def only_run(uri: str) -> mlflow.entities.Run:
+    client = MlflowClient(uri)
+    experiment = client.get_experiment_by_name("study")
+    (run,) = client.search_runs([experiment.experiment_id])
+    return run
+
+
+@pytest.mark.slow
+def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
+    run = start(tmp_path / "outbox")
+    sender = Sender(tmp_path / "outbox", uri)
+    for number in range(4):
+        run.committed(record_of(number), NOTHING, REPORT)
+    run.finish("", write_models(tmp_path / "model"))
+    sent = sender.finish(240)
+    assert sent is not None
+    found = only_run(uri)
+    assert found.info.run_id == sent.run_id
+    assert found.info.status == "FINISHED"
+    assert found.data.params["method.name"] == "FedAvg"
+    assert len(found.data.params["long"]) == 6000
+    client = MlflowClient(uri)
+    history = client.get_metric_history(sent.run_id, "silo/a/loss")
+    assert [(m.step, m.value) for m in history] == [(n, 1.0 / (1 + n)) for n in range(4)]
+    figures = [f.path for f in client.list_artifacts(sent.run_id, "figures")]
+    assert figures == [f"figures/{kind}-round-{n:06d}.png" for kind in ("confusion", "embeddings") for n in range(4)]
+    assert (tmp_path / "mlartifacts").is_dir()
+    assert list((tmp_path / "outbox").glob("*.npy")) == []
+    assert sent.model_version != sent.best_model_version
+    version = client.get_model_version("derm-model", sent.model_version)
+    described = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert version.tags["anchorage.digest"] == described["final"]["digest"]
+    assert (version.tags["anchorage.federation"], version.tags["anchorage.round"]) == ("derm", "1")
+    check_answers(uri)
+
+
+def check_answers(uri: str) -> None:
+    images = np.random.default_rng(0).integers(0, 256, (5, 1, 8, 8)).astype(np.float32)
+    mlflow.set_tracking_uri(uri)
+    answers = [mlflow.pyfunc.load_model(f"models:/derm-model@{role}").predict(images) for role in ("final", "best")]
+    for answer in answers:
+        assert answer.shape == (5, 3)
+        assert answer.dtype == np.float32
+        np.testing.assert_allclose(answer.sum(1), 1, rtol=1e-5)
+    assert not np.allclose(*answers)
+
+
+def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    run.committed(record_of(0), NOTHING, None)
+    Sending(folder, uri).send_all()
+    run.committed(record_of(1), NOTHING, None)
+    Sending(folder, uri).send_all()  # another process
+    (folder / "sender.json").unlink()  # killed before it could write down that it created the run
+    Sending(folder, uri).send_all()
+    found = only_run(uri)
+    assert found.info.status == "RUNNING"
+    assert found.data.metrics["accuracy"] == 0.1
+    assert found.data.tags[KEY_TAG]
+
+
+def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    run.finish("ANC-3001", None)
+    Sending(folder, uri).send_all()
+    found = only_run(uri)
+    assert (found.info.status, found.data.tags["anchorage.code"]) == ("FAILED", "ANC-3001")
+    again = start(folder)
+    again.committed(record_of(1), NOTHING, None)
+    sending = Sending(folder, uri)
+    sending.send_all()
+    assert not sending.ended
+    assert only_run(uri).info.status == "RUNNING"
+
+
+def test_an_event_that_mlflow_refuses_does_not_hold_up_the_rest(tmp_path, uri, caplog):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    broken = RoundRecord(1, "0" * 64, 1.7e9, {"not?allowed": 1.0})
+    run.committed(broken, NOTHING, None)
+    run.committed(record_of(2), NOTHING, None)
+    Sending(folder, uri).send_all()
+    assert only_run(uri).data.metrics["accuracy"] == 0.2
+    assert "ANC-4002" in caplog.text
+
+
+@pytest.mark.slow
+def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
+        run = start(tmp_path / "outbox")
+        sender = Sender(tmp_path / "outbox", f"http://127.0.0.1:{taken.getsockname()[1]}")
+        run.committed(record_of(1), NOTHING, REPORT)
+        run.finish("", None)
+        assert sender.finish(120) is None
+    assert len(list((tmp_path / "outbox").glob("*.npy"))) == 2
+    later = Sender(tmp_path / "outbox", uri)
+    sent = later.finish(120)
+    assert sent is not None
+    assert sent.model_version == ""
+    assert only_run(uri).data.metrics["accuracy"] == 0.1
+
+
+def test_figures_of_nothing_and_of_many_classes():
+    confusion(np.zeros((40, 40), np.int64), "none")
+    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension")
+    points = np.outer(np.arange(5.0), [3.0, 4.0]).astype(np.float32)
+    plane, share = principal_plane(points)
+    np.testing.assert_allclose(np.abs(plane[:, 0]), np.abs(np.arange(5.0) - 2) * 5, atol=1e-9)
+    np.testing.assert_allclose(share, [1, 0], atol=1e-12)
+
+
+def test_no_password_is_logged():
+    error = OSError("cannot reach http://user:secret@host:5000/api\nmore")
+    assert first_line(error) == "cannot reach http://host:5000/api"

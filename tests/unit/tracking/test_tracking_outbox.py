@@ -1,0 +1,154 @@
+"""The outbox and what the server notes in it; no MLflow."""
+
+import json
+import logging
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anchorage.messages import Report
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage.rounds.observer import Observer
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tracking import Outbox, TrackedRun
+from anchorage.tracking import outbox as outbox_module
+from anchorage.tracking.outbox import EVENTS, read_events
+from anchorage.tracking.run import flatten
+
+MODEL = ModelBytes(Layout(()), [])
+REPORT = Report({"accuracy": 0.5}, np.eye(2, dtype=np.int64), np.zeros((3, 6), np.float32))
+
+
+def record_of(number: int) -> RoundRecord:
+    silos = (
+        SiloRecord("a", "Counted", 0.75, {"train": 30}, {"loss": 0.5, "acceptance": 0.9}),
+        SiloRecord("b", "Late", code="ANC-3006"),
+    )
+    return RoundRecord(number, "d" * 64, 1e9 + number, {"accuracy": 0.5}, silos, {"train": 2.0}, 10, 20)
+
+
+def tracked(folder: Path, rounds: int = 20) -> TrackedRun:
+    return TrackedRun(
+        Outbox(folder),
+        federation="derm",
+        experiment="derm",
+        registered_model="derm",
+        rounds=rounds,
+        parameters={"rounds": rounds, "model": {"name": "SmallCnn"}, "none": None, "list": ["x", {"y": True}]},
+        document="kind: Federation\n",
+    )
+
+
+def events(folder: Path) -> list[dict]:
+    return [dict(event) for _, event in read_events(folder, 0)]
+
+
+def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
+    observer: Observer = tracked(tmp_path)
+    observer.committed(record_of(1), MODEL, REPORT)
+    run, noted = events(tmp_path)
+    assert run["parameters"] == {"rounds": "20", "model.name": "SmallCnn", "list.0": "x", "list.1.y": "True"}
+    assert noted["round"] == 1
+    assert noted["arrays"] == {}
+    expected = {
+        "accuracy": 0.5,
+        "silos_counted": 1,
+        "bytes_up": 10,
+        "bytes_down": 20,
+        "seconds/train": 2.0,
+        "silo/a/weight": 0.75,
+        "silo/a/samples_train": 30,
+        "silo/a/loss": 0.5,
+        "silo/a/acceptance": 0.9,
+        "silo/b/weight": 0.0,
+    }
+    assert expected.items() <= noted["metrics"].items()
+    assert noted["metrics"]["system/server_memory_mb"] > 1
+    assert noted["metrics"]["system/server_cpu_percent"] >= 0
+
+
+def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
+    run = tracked(tmp_path, rounds=25)
+    for number in range(26):
+        run.committed(record_of(number), MODEL, REPORT)
+    with_arrays = [e["round"] for e in events(tmp_path) if e["kind"] == "round" and e["arrays"]]
+    assert with_arrays == [*range(0, 26, 2), 25]
+    last = events(tmp_path)[-1]["arrays"]
+    assert np.array_equal(np.load(tmp_path / last["confusion"]), REPORT.confusion)
+
+
+def test_a_restarted_server_keeps_the_key_and_notes_what_it_could_not(tmp_path):
+    first = tracked(tmp_path)
+    first.committed(record_of(0), MODEL, None)
+    first.committed(record_of(1), MODEL, None)
+    with (tmp_path / EVENTS).open("ab") as file:
+        file.write(b'{"kind": "round", "rou')  # killed while writing
+    second = tracked(tmp_path)
+    second.catch_up([record_of(n) for n in range(4)])
+    second.finish("", tmp_path / "model")
+    found = events(tmp_path)
+    assert [e["round"] for e in found if e["kind"] == "round"] == [0, 1, 2, 3]
+    assert len({e["key"] for e in found if e["kind"] == "run"}) == 1
+    assert found[-1] == {"kind": "end", "code": "", "models": str(tmp_path / "model"), "arrays": {}}
+
+
+def test_reading_goes_on_behind_an_offset_and_waits_for_whole_lines(tmp_path):
+    outbox = Outbox(tmp_path)
+    outbox.append("round", {"round": 1})
+    offset = next(read_events(tmp_path, 0))[0]
+    with (tmp_path / EVENTS).open("ab") as file:
+        file.write(b'{"kind": "end"')
+    assert list(read_events(tmp_path, offset)) == []
+    with (tmp_path / EVENTS).open("ab") as file:
+        file.write(b"}\n")
+    assert [e["kind"] for _, e in read_events(tmp_path, offset)] == ["end"]
+
+
+def test_a_full_outbox_drops_and_warns_once(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(outbox_module, "LARGEST_EVENTS", 200)
+    outbox = Outbox(tmp_path)
+    with caplog.at_level(logging.WARNING):
+        for number in range(50):
+            outbox.append("round", {"round": number})
+    assert (tmp_path / EVENTS).stat().st_size <= 200
+    assert [e["round"] for e in events(tmp_path)] == [0, 1, 2, 3]
+    assert sum("ANC-4002" in message for message in caplog.messages) == 1
+
+
+def test_arrays_beyond_the_bound_are_left_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(outbox_module, "LARGEST_ARRAYS", 1500)
+    outbox = Outbox(tmp_path)
+    for _ in range(3):
+        outbox.append("round", {}, {"confusion": np.zeros(100)})
+    assert [len(e["arrays"]) for e in events(tmp_path)] == [1, 0, 0]
+
+
+def test_a_disk_error_never_reaches_the_engine(tmp_path, monkeypatch, caplog):
+    outbox = Outbox(tmp_path)
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "save", full)
+    with caplog.at_level(logging.WARNING):
+        outbox.append("round", {"round": 1}, {"confusion": np.zeros(3)})
+    assert events(tmp_path) == []
+    assert "No space left" in caplog.text
+    outbox.append("round", {"round": 2})
+    assert [e["round"] for e in events(tmp_path)] == [2]
+    outbox.close()
+
+
+def test_flatten_leaves_nothing_nested():
+    values = {"a": {"b": [1, {"c": "d"}], "e": None, "f": {}}, "g": False}
+    assert dict(flatten(values)) == {"a.b.0": "1", "a.b.1.c": "d", "g": "False"}
+    assert json.dumps(dict(flatten(values)))
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_numbers_that_are_not_finite_survive(tmp_path, number):
+    outbox = Outbox(tmp_path)
+    outbox.append("round", {"metrics": {"loss": number}})
+    assert str(events(tmp_path)[0]["metrics"]["loss"]) == str(number)

@@ -1,0 +1,86 @@
+"""Messages keep their values through protobuf; bytes that are none are refused with a code."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as npst
+
+from anchorage.errors import AnchorageError, transfer
+from anchorage.messages import Announcement, Assigned, Dismissed, Evaluation, Finished, Permit, Task, TaskKind
+from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.wire import anchorage_pb2 as pb
+from anchorage.wire import convert
+
+names = st.text(min_size=1, max_size=12)
+manifests = st.integers(0, 5 * CHUNK_BYTES).flatmap(
+    lambda nbytes: st.builds(
+        Manifest,
+        st.text("0123456789abcdef", min_size=64, max_size=64),
+        st.just(nbytes),
+        st.tuples(*[st.binary(min_size=32, max_size=32)] * -(-nbytes // CHUNK_BYTES)),
+    )
+)
+dtypes = st.sampled_from([np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_])
+arrays = npst.arrays(dtypes, npst.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4))
+sides = st.dictionaries(names.filter(lambda name: name != "__metadata__"), arrays, max_size=3)
+counts = st.dictionaries(names, st.integers(0, 2**62), max_size=4)
+metrics = st.dictionaries(names, st.floats(allow_nan=False), max_size=4)
+
+
+def same(found, expected) -> None:
+    assert set(found) == set(expected)
+    for name, array in expected.items():
+        assert found[name].dtype == array.dtype
+        np.testing.assert_array_equal(found[name], array)
+
+
+@given(names, st.sampled_from(TaskKind), st.integers(0, 2**31), manifests, sides)
+def test_tasks_come_back(task_id, kind, number, manifest, side) -> None:
+    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, side)))
+    assert (found.id, found.kind, found.round, found.model) == (task_id, kind, number, manifest)
+    assert found.model.digest == manifest.digest
+    same(found.side, side)
+
+
+@given(names, counts, sides, metrics, st.none() | manifests)
+def test_announcements_come_back(task, samples, side, numbers, update) -> None:
+    sent = Announcement(task, samples, side, numbers, update)
+    found = convert.decode_announcement(convert.encode_announcement(sent))
+    assert (found.task, found.samples, found.metrics, found.update) == (task, samples, numbers, update)
+    same(found.side, side)
+
+
+@given(npst.arrays(np.int64, st.sampled_from([(2,), (3, 3), (7, 7)])))
+def test_evaluations_come_back(confusion) -> None:
+    found = convert.decode_evaluation(convert.encode_evaluation(Evaluation("e", confusion)))
+    np.testing.assert_array_equal(found.confusion, confusion)
+
+
+@pytest.mark.parametrize("order", [Permit("t"), Dismissed("t", "Counted"), Finished("over")])
+def test_orders_come_back(order) -> None:
+    assert convert.order_from_proto(convert.order_to_proto(order)) == order
+
+
+def test_an_assignment_comes_back() -> None:
+    order = Assigned(Task("t", TaskKind.TRAIN, 1, Manifest("ab", 0, ())))
+    assert convert.order_from_proto(convert.order_to_proto(order)) == order
+
+
+@pytest.mark.parametrize(
+    ("decode", "data"),
+    [
+        (convert.decode_task, b"\xff"),
+        (convert.decode_task, pb.Task(id="t", kind="Dance").SerializeToString()),
+        (convert.decode_task, pb.Task(kind="Train", model=pb.Manifest(nbytes=5)).SerializeToString()),
+        (convert.decode_task, pb.Task(kind="Train", side=b"no safetensors").SerializeToString()),
+        (convert.decode_announcement, pb.Announcement(update=pb.Manifest(digests=b"x")).SerializeToString()),
+        (convert.decode_evaluation, pb.Evaluation(shape=[2, 2], confusion=[1]).SerializeToString()),
+        (lambda data: convert.order_from_proto(pb.Order.FromString(data)), b""),
+    ],
+)
+def test_malformed_messages_are_refused(decode, data) -> None:
+    with pytest.raises(AnchorageError) as caught:
+        decode(data)
+    assert caught.value.failure is transfer.MALFORMED_MESSAGE
+    assert "\n" not in caught.value.message

@@ -1,0 +1,44 @@
+"""The queue towards the engine stays bounded and keeps what counts."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from anchorage.messages import Arrived, Joined, Left, Profile, Progressed, StopRequested
+from anchorage.wire.events import EventQueue
+
+PROFILE = Profile("None", 1, "0")
+
+
+def drained(queue: EventQueue) -> list:
+    events = []
+    while (event := queue.pop()) is not None:
+        events.append(event)
+    return events
+
+
+def test_events_keep_their_order_and_progress_its_newest_state() -> None:
+    queue = EventQueue()
+    for event in (Joined("a", PROFILE), Progressed("a", "t", 1, 9), Arrived("b", "t"), Progressed("a", "t", 5, 9)):
+        queue.post(event)
+    assert drained(queue) == [Joined("a", PROFILE), Progressed("a", "t", 5, 9), Arrived("b", "t")]
+
+
+def test_a_stop_is_asked_for_once() -> None:
+    queue = EventQueue()
+    queue.post(StopRequested("SIGINT"))
+    queue.post(StopRequested("SIGTERM"))
+    assert drained(queue) == [StopRequested("SIGTERM")]
+
+
+@given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1))
+def test_presence_stays_short_and_ends_as_it_is(steps: list[tuple[bool, bool]]) -> None:
+    queue, presence = EventQueue(), None
+    for joins, reads in steps:
+        presence = Joined("a", PROFILE) if joins else Left("a", "cut")
+        queue.post(presence)
+        assert len(queue) <= 2
+        if reads:
+            last = queue.pop()
+            assert queue or last == presence
+    left = drained(queue)
+    assert not left or left[-1] == presence
