@@ -18,6 +18,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor has two threads of its own
 
 import numpy as np
+
 from anchorage.aggregation.mean import add_weighted, weighted_mean
 from anchorage.tensors.chunks import CHUNK_BYTES
 from anchorage.tensors.layout import Layout

@@ -16,6 +16,7 @@ from pathlib import Path
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor has two threads of its own
 
 import numpy as np
+
 from anchorage.aggregation import Community
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes

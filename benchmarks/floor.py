@@ -102,25 +102,51 @@ def write_certificates(folder: Path) -> None:
     (folder / "key.pem").write_bytes(key.private_bytes(*form))
 
 
+class _Turns:
+    """Lets every client begin a round at once, and notes when all are through."""
+
+    def __init__(self, clients: int) -> None:
+        self._clients = clients
+        self._changed = threading.Condition()
+        self._waiting = self._through = 0
+
+    def await_start(self) -> None:
+        with self._changed:
+            self._waiting += 1
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._waiting == 0)
+
+    def end(self) -> None:
+        with self._changed:
+            self._through += 1
+            self._changed.notify_all()
+
+    def await_clients(self) -> None:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting == self._clients)
+
+    def play(self) -> float:
+        with self._changed:
+            self._changed.wait_for(lambda: self._waiting == self._clients)
+            self._waiting = self._through = 0
+            start = time.perf_counter()
+            self._changed.notify_all()
+            self._changed.wait_for(lambda: self._through == self._clients)
+            return time.perf_counter() - start
+
+
 def _serve(pipe: Connection, folder: str, silos: int, nbytes: int) -> None:
     chunks = [os.urandom(min(MIB, nbytes - start)) for start in range(0, nbytes, MIB)]
-    turn, waiting, arrived = threading.Condition(), 0, 0
+    turns = _Turns(silos)
 
     def down(request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
-        nonlocal waiting
-        with turn:
-            waiting += 1
-            turn.notify_all()
-            turn.wait_for(lambda: waiting == 0)
+        turns.await_start()
         yield from chunks
 
     def up(request: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        nonlocal arrived
         for _ in request:
             pass
-        with turn:
-            arrived += 1
-            turn.notify_all()
+        turns.end()
         return b""
 
     server = grpc.server(ThreadPoolExecutor(4 * silos))
@@ -130,25 +156,18 @@ def _serve(pipe: Connection, folder: str, silos: int, nbytes: int) -> None:
     credentials = grpc.ssl_server_credentials([(key, certificate)], authority, require_client_auth=True)
     pipe.send(server.add_secure_port("127.0.0.1:0", credentials))
     server.start()
-    with turn:
-        turn.wait_for(lambda: waiting == silos)
+    turns.await_clients()
     pipe.send("ready")
     while pipe.recv():
-        with turn:
-            turn.wait_for(lambda: waiting == silos)
-            waiting = arrived = 0
-            start = time.perf_counter()
-            turn.notify_all()
-            turn.wait_for(lambda: arrived == silos)
-        pipe.send(time.perf_counter() - start)
+        pipe.send(turns.play())
 
 
 def _run_client(port: int, folder: str) -> None:
     key, certificate, authority = (Path(folder, name).read_bytes() for name in ("key.pem", "cert.pem", "ca.pem"))
     credentials = grpc.ssl_channel_credentials(authority, key, certificate)
-    with grpc.secure_channel(f"127.0.0.1:{port}", credentials) as channel:
-        down: Any = channel.unary_stream("/Floor/Down")
-        up: Any = channel.stream_unary("/Floor/Up")
+    channel: Any = grpc.secure_channel(f"127.0.0.1:{port}", credentials)
+    with channel:
+        down, up = channel.unary_stream("/Floor/Down"), channel.stream_unary("/Floor/Up")
         while True:
             up(iter(list(down(b"", wait_for_ready=True))))
 

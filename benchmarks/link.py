@@ -105,7 +105,7 @@ def _serve(pipe: Connection, folder: Path, silos: int, nbytes: int) -> None:
         clock=SystemClock(),
     )
     pipe.send(link.start())
-    names = []
+    names: list[str] = []
     while len(names) < silos:
         if isinstance(event := link.next_event(None), Joined):
             names.append(event.silo)

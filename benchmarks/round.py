@@ -10,6 +10,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+from itertools import pairwise
 from pathlib import Path
 
 import psutil
@@ -23,7 +24,15 @@ SKIPPED = 2
 def play_block(silos: int, copies: int, rounds: int) -> tuple[list[float], int]:
     """Play one block; return the seconds of its counted rounds and the server's peak resident bytes."""
     work = Path(tempfile.mkdtemp(prefix="anchorage-bench-"))
-    command = [str(Path(sys.executable).with_name("fedctl")), "bench", "rounds", "--silos", str(silos), "--copies", str(copies)]
+    command = [
+        str(Path(sys.executable).with_name("fedctl")),
+        "bench",
+        "rounds",
+        "--silos",
+        str(silos),
+        "--copies",
+        str(copies),
+    ]
     command += ["--rounds", str(rounds + SKIPPED), "--work", str(work)]
     times, peak, server = [], 0, None
     try:
@@ -42,7 +51,7 @@ def play_block(silos: int, copies: int, rounds: int) -> tuple[list[float], int]:
             raise SystemExit(f"fedctl bench rounds ended with {process.returncode}")
     finally:
         shutil.rmtree(work)
-    seconds = [after - before for before, after in zip(times, times[1:], strict=False)]
+    seconds = [after - before for before, after in pairwise(times)]
     return seconds[SKIPPED:], peak
 
 

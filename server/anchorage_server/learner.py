@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anchorage.rounds.interfaces import ServerLearner
-from anchorage.spec.data import DataSection
+from anchorage.rounds.study import read_images
 from anchorage.spec.federation import FederationSpec
 from anchorage.spec.method import ResolvedMethod
 from anchorage_server.file_model import FileModel
@@ -22,7 +22,7 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
 
 
 def choose_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path) -> ServerLearner:
-    """Return the learner of a run; torch and the images are only loaded where they are needed.
+    """Return the learner of a run; torch is only loaded where it is needed.
 
     Raises
     ------
@@ -32,27 +32,15 @@ def choose_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path
     initial = data_root / spec.model.initial if spec.model.initial is not None else None
     if initial is not None and not needs_torch(spec, method):
         return FileModel(initial)
-    from anchorage import data, learning
+    from anchorage import learning
 
-    def read(section: DataSection | None) -> data.ImageSet | None:
-        if section is None:
-            return None
-        images, _ = data.read(
-            section,
-            data_root,
-            image_size=spec.model.image_size,
-            channels=spec.model.channels,
-            num_classes=spec.model.num_classes,
-            seed=spec.seed,
-        )
-        return images
-
+    anchors, evaluation = spec.anchor_data, spec.evaluation
     learner = learning.build_server_learner(
         model=spec.model,
         method=method,
         seed=spec.seed,
-        anchors=read(spec.anchor_data),
-        test=read(spec.evaluation.data if spec.evaluation else None),
+        anchors=read_images(anchors, data_root, spec.model, spec.seed) if anchors else None,
+        test=read_images(evaluation.data, data_root, spec.model, spec.seed) if evaluation else None,
         device="auto",
         initial=initial,
     )

@@ -19,7 +19,7 @@ from anchorage.rounds.asynchronous import AsynchronousEngine
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observers
-from anchorage.rounds.settings import RoundSettings
+from anchorage.rounds.study import describe_run, round_settings
 from anchorage.rounds.synchronous import SynchronousEngine
 from anchorage.spec.files import Study
 from anchorage.spec.run import RunDescription
@@ -44,6 +44,8 @@ GOODBYE_SECONDS = 5.0
 """How long silos have to hear that the run is over."""
 INTERNAL = 70
 """Exit status of a failure that is not in the catalogue."""
+INTERNAL_CODE = "internal"
+"""What stands for its code."""
 
 _log = logging.getLogger(__name__)
 
@@ -95,36 +97,6 @@ def serve(config: ServerConfig) -> int:
         stack.callback(server.stop)
         server.listen(credentials, Registrar(authority, Tokens(config.authority / "tokens")))
         return server.play()
-
-
-def describe_run(study: Study, learner: ServerLearner) -> RunDescription:
-    """Return what every silo is told."""
-    spec = study.federation.spec
-    return RunDescription(
-        federation=study.federation.metadata.name,
-        seed=spec.seed,
-        model=spec.model,
-        method=resolve(spec.method),
-        down=learner.down.to_json(),
-        up=learner.up.to_json(),
-        rounds=spec.rounds,
-        mode=spec.protocol.mode,
-    )
-
-
-def round_settings(study: Study) -> RoundSettings:
-    """Return the part of the documents that the engine follows."""
-    spec = study.federation.spec
-    return RoundSettings(
-        rounds=spec.rounds,
-        seed=spec.seed,
-        silos=tuple(silo.metadata.name for silo in study.silos),
-        min_silos=spec.protocol.min_silos,
-        silos_per_round=spec.protocol.silos_per_round,
-        round_deadline_seconds=spec.protocol.round_deadline_seconds,
-        active_deadline_seconds=spec.active_deadline_seconds,
-        evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
-    )
 
 
 class _Server:
@@ -209,7 +181,9 @@ class _Server:
             self._thread.join()
         if not self._succeeded:
             failure = self._thread.failure
-            self._board.tracked(tracking.finish(failure.code if failure else "internal", None))
+            if failure is None:
+                self._board.ended(INTERNAL_CODE, "the engine broke; its traceback is in the server's log")
+            self._board.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
             if failure is not None:
                 raise failure
             return INTERNAL

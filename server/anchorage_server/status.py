@@ -223,11 +223,12 @@ class StatusBoard:
             self._write()
 
     def ended(self, code: str, message: str) -> None:
-        """Note that the run is over."""
+        """Note that the run is over; a `code` that is not in the catalogue stands for a mistake of ours."""
         with self._lock:
             self._ended = self._heard = self._clock.now()
             self._step = ""
-            reason = CATALOGUE[code].reason if code else "AllRoundsCommitted"
+            known = CATALOGUE.get(code)
+            reason = known.reason if known else "InternalError" if code else "AllRoundsCommitted"
             failed: Truth = "True" if code and code != STOPPED.code else "False"
             self._set("Ready", "False", reason, message)
             self._set("Succeeded", "False" if code else "True", reason, message)

@@ -31,8 +31,10 @@ def serve(identities: Identities) -> Iterator[Callable[..., tuple[GrpcSiloLink, 
             "admit": lambda silo: True,
             "clock": SystemClock(),
         }
-        links.append(GrpcSiloLink(**(settings | overrides)))
-        return links[-1], links[-1].start()
+        link = GrpcSiloLink(**(settings | overrides))
+        port = link.start()
+        links.append(link)
+        return link, port
 
     yield start
     for link in links:

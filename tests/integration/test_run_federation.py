@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Callable
@@ -95,10 +94,13 @@ class Command:
     def end(self) -> int:
         """Wait for the end and return the exit status."""
         status = self.process.wait(timeout=PATIENCE_SECONDS)
-        for reader in self._readers:
+        for reader, stream in zip(self._readers, (self.process.stderr, self.process.stdout), strict=True):
             reader.join(timeout=PATIENCE_SECONDS)
-        while (line := self._queue.get(timeout=PATIENCE_SECONDS)) is not None:
-            self.lines.append(line)
+            assert stream is not None
+            stream.close()
+        while not self._queue.empty():
+            line = self._queue.get()
+            self.lines += [line] if line is not None else []
         return status
 
 
@@ -112,9 +114,8 @@ def fedctl() -> Any:
 
     yield start
     for command in started:
-        if command.process.poll() is None:
-            command.process.send_signal(signal.SIGTERM)
-            command.process.wait(timeout=60)
+        command.process.send_signal(signal.SIGTERM)
+        command.end()
 
 
 Start = Callable[..., Command]
@@ -219,24 +220,27 @@ def test_a_killed_process_comes_back_and_the_result_is_the_same(
     assert federation["status"]["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"]
 
 
-def test_a_second_run_in_the_same_folder_is_refused_and_status_is_live(
+def test_while_a_run_lives_its_folder_is_taken_and_its_status_is_live(
     file: Path, tmp_path: Path, fedctl: Start
 ) -> None:
-    first = fedctl("run", "-f", file, "--workdir", tmp_path / "run")
-    status = None
-    try:
-        status = fedctl("run", "-f", file, "--workdir", tmp_path / "run")
-        while status.end() != 2:  # the first may not have taken the folder yet: then this one runs, and the first is refused
-            break
-    finally:
-        first.process.send_signal(signal.SIGTERM)
-        first.end()
-    refused = [c for c in (first, status) if any("ANC-5002 WorkdirBusy" in line for line in c.lines)]
-    assert len(refused) == 1
+    first = fedctl("run", "-f", file, "--workdir", tmp_path / "run", "-o", "json")
+    first.wait_for("silo silo-1 connected")
+    second = fedctl("run", "-f", file, "--workdir", tmp_path / "run")
+    status = document(fedctl("status", "--workdir", tmp_path / "run", "-o", "json"))["status"]
+    assert second.end() == 2 and second.lines[0].startswith("ANC-5002 WorkdirBusy: ")
+    assert {c["type"]: c["status"] for c in status["conditions"]}["Ready"] == "True" and status["connectedSilos"] >= 1
+    first.process.send_signal(signal.SIGTERM)
+    assert first.end() == 143
+    after = document(fedctl("status", "--workdir", tmp_path / "run", "-o", "json"))["status"]
+    assert {c["type"]: c["reason"] for c in after["conditions"]}["Ready"] == "NotRunning"
+    assert after["connectedSilos"] == 0
 
 
 def test_a_silo_whose_data_is_wrong_ends_the_run_with_its_code(file: Path, tmp_path: Path, fedctl: Start) -> None:
-    text = file.read_text().replace("format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 8, part: 1}", "format: ImageFolder, claimName: nowhere")
+    text = file.read_text().replace(
+        "format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 8, part: 1}",
+        "format: ImageFolder, claimName: nowhere",
+    )
     broken = tmp_path / "broken.yaml"
     broken.write_text(text)
     command = fedctl("run", "-f", broken, "--workdir", tmp_path / "run")
@@ -254,17 +258,3 @@ def test_the_benchmark_plays_its_rounds(tmp_path: Path, fedctl: Start) -> None:
     times = [event["t"] for event in events[3:6]]
     assert times == sorted(times) and len({event["pid"] for event in events[:3]}) == 3
     assert events[6]["event"] == "final" and events[6]["error"] < 1e-6 and len(events) == 7
-
-
-def test_no_proxy_of_the_environment_is_asked(
-    undisturbed: tuple[Path, Any, list[str]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from fedctl.observation import ask_status
-
-    from anchorage.errors import AnchorageError
-
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        server.close()
-    with pytest.raises(AnchorageError, match="ConnectionRefusedError"):
-        ask_status(f"http://127.0.0.1:{9}")

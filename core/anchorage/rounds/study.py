@@ -1,8 +1,8 @@
 """From the documents of a study to what the engine and the silos need."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from anchorage.data import ImageSet, read
 from anchorage.methods import resolve
 from anchorage.rounds.interfaces import ServerLearner
 from anchorage.rounds.settings import RoundSettings
@@ -10,6 +10,9 @@ from anchorage.spec.data import DataSection
 from anchorage.spec.files import Study
 from anchorage.spec.model import ModelSpec
 from anchorage.spec.run import RunDescription
+
+if TYPE_CHECKING:  # a server that holds no images need not load what reads them
+    from anchorage.data import ImageSet
 
 
 def describe_run(study: Study, learner: ServerLearner) -> RunDescription:
@@ -42,7 +45,7 @@ def round_settings(study: Study) -> RoundSettings:
     )
 
 
-def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: int) -> ImageSet:
+def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: int) -> "ImageSet":
     """Read a data section at the model's size and number of channels.
 
     Raises
@@ -50,6 +53,8 @@ def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: i
     AnchorageError
         The images cannot be used (12xx).
     """
+    from anchorage.data import read
+
     images, _ = read(
         section,
         data_root,

@@ -28,7 +28,7 @@ MAX_THREADS = 1024
 """Calls served at once: of every silo one stream of orders and a few transfers."""
 
 _M_ARENA_MAX = -8
-_HEAPS = 2
+_HEAPS = 1
 _ACK = pb.Ack().SerializeToString()
 
 
@@ -82,11 +82,11 @@ class GrpcSiloLink(Exchange):
         """
         _share_heaps()
         self._federation = federation_of(self._credentials)
-        self._watchdog = Watchdog(self._idle_timeout)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
         port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
+        self._watchdog = Watchdog(self._idle_timeout)
         self._server.start()
         return port
 

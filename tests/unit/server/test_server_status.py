@@ -126,6 +126,7 @@ def test_waiting_for_a_quorum_and_going_on(board: StatusBoard, clock: FakeClock)
     [
         ("", ("True", "AllRoundsCommitted"), ("False", "AllRoundsCommitted")),
         (QUORUM_LOST.code, ("False", "QuorumLost"), ("True", "QuorumLost")),
+        ("internal", ("False", "InternalError"), ("True", "InternalError")),
         (STOPPED.code, ("False", "Stopped"), ("False", "Stopped")),
     ],
 )
