@@ -36,7 +36,7 @@ layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
 generate: $(VENV)/.dev ## Write gRPC code and error pages
-	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --mypy_out=core core/anchorage/wire/anchorage.proto
+	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/wire/anchorage.proto
 	$(BIN)/python -m anchorage.errors.pages docs/errors
 
 check-generated: generate ## Fail when a generated file is not in step with its source

@@ -3,57 +3,68 @@
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from queue import SimpleQueue
+from types import TracebackType
 
 from anchorage.methods import resolve
 from anchorage.spec.federation import Federation
-from fedctl.processes import Child, Ended, Happening, end_all
+from fedctl.processes import Child, Happening, end_all
 from fedctl.workdir import Workdir, read_json
 
 
-def anchors_alone(
-    run: Workdir, federation: Federation, data_root: Path, say: Callable[[str], None]
-) -> Mapping[str, float] | None:
-    """Train the federation's model on its anchors alone and return its metrics on the test images.
+class Comparison:
+    """Trains the federation's model on its anchors alone: same model, same seed, same epochs at the server.
 
-    What was measured before is read again. A failure is said, and does not spoil the run.
+    What was measured before is read again. A failure is said, and does not spoil the run. A context manager: its end ends the process.
 
     Parameters
     ----------
     run : Workdir
         The run; the metrics are kept in it.
     federation : Federation
-        Same model, same seed, same epochs at the server.
+        Nothing is compared where its server has no anchors or no test images, or does not train.
     data_root : Path
         Folder that claims name folders of.
     say : callable
         Tells people what is done.
-
-    Returns
-    -------
-    mapping of str to float, or None
-        None where the server has no anchors or no test images or does not train, or the training failed.
     """
+
+    def __init__(self, run: Workdir, federation: Federation, data_root: Path, say: Callable[[str], None]) -> None:
+        self._run = run
+        self._say = say
+        self._wanted = _comparable(federation)
+        self._started = False
+        happenings: SimpleQueue[Happening] = SimpleQueue()
+        options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(run.anchors_alone)]
+        self._child = Child(
+            "anchors-alone", ["-m", "fedctl.anchors_alone", *options], run.root, run.log("anchors-alone"), happenings
+        )
+
+    def __enter__(self) -> "Comparison":
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        end_all([self._child], grace_seconds=0.0)
+
+    def start(self) -> None:
+        """Begin the training, unless it was begun or measured before."""
+        if self._wanted and not self._started and not self._run.anchors_alone.exists():
+            self._started = True
+            self._say("training on the anchors alone, for comparison")
+            self._child.start()
+
+    def metrics(self) -> Mapping[str, float] | None:
+        """Wait for the training's end and return the metrics on the test images; None where there is nothing to compare with."""
+        self.start()
+        status = self._child.wait()
+        if status:
+            self._say(f"training on the anchors alone failed: {self._child.failure(status)}")
+        measured: Mapping[str, float] | None = read_json(self._run.anchors_alone) if self._wanted else None
+        return measured
+
+
+def _comparable(federation: Federation) -> bool:
     spec = federation.spec
-    if spec.anchor_data is None or spec.evaluation is None or resolve(spec.method).server_training.type == "None":
-        return None
-    if (known := _measured(run)) is not None:
-        return known
-    say("training on the anchors alone, for comparison")
-    happenings: SimpleQueue[Happening] = SimpleQueue()
-    options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(run.anchors_alone)]
-    child = Child(
-        "anchors-alone", ["-m", "fedctl.anchors_alone", *options], run.root, run.log("anchors-alone"), happenings
-    )
-    try:
-        child.start()
-        ended = happenings.get()
-    finally:
-        end_all([child], grace_seconds=0.0)
-    if isinstance(ended, Ended) and ended.status:
-        say(f"training on the anchors alone failed: {child.failure(ended.status)}")
-    return _measured(run)
-
-
-def _measured(run: Workdir) -> Mapping[str, float] | None:
-    metrics: Mapping[str, float] | None = read_json(run.anchors_alone)
-    return metrics
+    has_images = spec.anchor_data is not None and spec.evaluation is not None
+    return has_images and resolve(spec.method).server_training.type != "None"

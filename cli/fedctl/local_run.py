@@ -16,7 +16,7 @@ from anchorage.methods import validate_study
 from anchorage.spec.federation import Federation
 from anchorage.spec.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.spec.status import FederationStatus
-from fedctl.comparison import anchors_alone
+from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import ask_status, left_status, succeeded
 from fedctl.output import Format, emit
@@ -43,10 +43,13 @@ class RunWatcher:
         What is run.
     view : View
         Where it is shown.
+    comparison : Comparison
+        Begun as soon as the last round is committed, while the server still stores the results.
     """
 
     federation: Federation
     view: View
+    comparison: Comparison
     status: FederationStatus = field(default_factory=FederationStatus)
     begun: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=Pace)
@@ -60,6 +63,8 @@ class RunWatcher:
         if endpoints is not None:
             with suppress(AnchorageError):
                 self.status = ask_status(endpoints["status"])
+            if succeeded(self.status):
+                self.comparison.start()
         self._show(processes)
         return self.status.round if self.status.last_checkpoint else -1
 
@@ -122,10 +127,13 @@ def run_federation(
         begun = monotonic()
         finished = already_finished(run, federation)
         try:
-            with view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view:
+            with (
+                view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
+                Comparison(run, federation, root, view.say) as comparison,
+            ):
                 if not finished:
-                    play(run, federation, silos, root, RunWatcher(federation, view, begun=begun))
-                comparison = anchors_alone(run, federation, root, view.say)
+                    play(run, federation, silos, root, RunWatcher(federation, view, comparison, begun=begun))
+                alone = comparison.metrics()
         except (AnchorageError, InterruptError) as error:
             if not output.for_people:
                 emit(document_with_status(run, federation), output)
@@ -133,7 +141,7 @@ def run_federation(
                 raise InterruptError(error.number, f"{left_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         if output.for_people:
-            print_summary(run, federation, left_status(run), comparison, None if finished else monotonic() - begun)
+            print_summary(run, federation, left_status(run), alone, None if finished else monotonic() - begun)
         else:
             emit(document_with_status(run, federation), output)
 

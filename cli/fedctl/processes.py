@@ -146,6 +146,13 @@ class Child:
         """Wait for the process's end and say whether it came."""
         return self._process is None or self._reaped.wait(max(0.0, seconds))
 
+    def wait(self) -> int:
+        """Wait for the process's end and return its status, 0 where it was never started."""
+        if self._process is None:
+            return 0
+        self._reaped.wait()
+        return self._process.returncode
+
     def failure(self, status: int) -> AnchorageError:
         """Say why the process ended, from the last failure line of its log since it was started."""
         line = self._last_line(_FAILURE_LINE)

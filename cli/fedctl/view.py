@@ -16,6 +16,8 @@ from fedctl.output import amount, duration, plain_table
 
 FIRST_METRICS = ("accuracy", "balanced_accuracy", "macro_auc", "loss")
 
+STORING = "storing the model, and sending the results to MLflow"
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -103,6 +105,7 @@ class LineView:
         self._round = -1
         self._connected: frozenset[str] = frozenset()
         self._waiting = ""
+        self._stored = False
 
     def __enter__(self) -> "LineView":
         return self
@@ -126,6 +129,9 @@ class LineView:
         if status.last_checkpoint is not None and status.round != self._round:
             self._round = status.round
             self.say(_round_line(picture))
+        if _storing(picture) and not self._stored:
+            self._stored = True
+            self.say(STORING)
 
     def say(self, line: str) -> None:
         """Write one line."""
@@ -136,6 +142,11 @@ class LineView:
 def view_for(stream: TextIO, *, terminal: bool) -> View:
     """Return a live picture where `terminal`, else plain lines to `stream`."""
     return LiveView(Console(file=stream)) if terminal else LineView(stream)
+
+
+def _storing(picture: Picture) -> bool:
+    status = picture.status
+    return status.rounds == status.round > 0 and picture.processes.get("server") == "running"
 
 
 def waiting_for(status: FederationStatus) -> str:
@@ -178,7 +189,7 @@ def draw(picture: Picture) -> RenderableType:
     head.add_row(
         f"round {status.round}/{status.rounds or '?'}",
         ProgressBar(total=max(1, status.rounds), completed=status.round, width=32),
-        status.step or picture.processes.get("server", ""),
+        STORING if _storing(picture) else status.step or picture.processes.get("server", ""),
     )
     lines: list[RenderableType] = [head, silo_table(picture)]
     if status.metrics:

@@ -1,42 +1,13 @@
-"""Log lines as JSON, one a line, on standard error, and what the engine tells as such lines."""
+"""What the engine tells, as log lines."""
 
-import json
 import logging
-import sys
 from collections.abc import Sequence
-from datetime import UTC, datetime
 
 from anchorage.messages import Profile, Report
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.tensors.model import ModelBytes
 
 _log = logging.getLogger("anchorage_server.run")
-
-_STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-
-
-class JsonLines(logging.Formatter):
-    """Writes time, level, logger and message, then whatever was given as `extra`."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return one line of JSON."""
-        values = {
-            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
-            "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-        }
-        values |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
-        if record.exc_info:
-            values["traceback"] = self.formatException(record.exc_info)
-        return json.dumps(values, default=str)
-
-
-def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send every logger's lines to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=level, handlers=[handler], force=True)
 
 
 class LogObserver:

@@ -10,8 +10,8 @@ from types import FrameType
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import STOPPED
+from anchorage.logs import log_to_stderr
 from anchorage_server.config import read_config
-from anchorage_server.logs import log_to_stderr
 from anchorage_server.process import serve
 
 

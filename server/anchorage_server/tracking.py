@@ -7,6 +7,7 @@ from pathlib import Path
 from anchorage.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.spec.files import Study, dump_yaml
+from anchorage.spec.mistakes import without_password
 from anchorage.spec.run import RunDescription
 from anchorage.spec.status import TrackingStatus
 from anchorage.tracking import Outbox, Sender, TrackedRun
@@ -73,10 +74,10 @@ class Tracking:
         self.observer.finish(code, models)
         sent = self._sender.finish(LEAVE_SECONDS if code else SEND_SECONDS)
         self._outbox.close()
-        place = TrackingStatus(uri=self._uri, experiment=self._experiment)
+        place = TrackingStatus(uri=without_password(self._uri), experiment=self._experiment)
         if sent is None:
             what = "MLflow did not take everything; the next start on this folder sends the rest"
-            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": self._uri})
+            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": place.uri})
             return place
         found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
         return place.model_copy(update=found)

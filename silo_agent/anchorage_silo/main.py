@@ -9,8 +9,8 @@ from pathlib import Path
 from types import FrameType
 
 from anchorage.errors import AnchorageError, rounds
+from anchorage.logs import log_to_stderr
 from anchorage_silo.config import SiloConfig, read_document
-from anchorage_silo.logs import log_to_stderr
 from anchorage_silo.session import take_part
 
 _log = logging.getLogger(__name__)

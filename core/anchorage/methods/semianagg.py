@@ -43,7 +43,11 @@ SEMIANAGG = Preset(
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
+    down=(
+        SideChannel(
+            "random_anchor", "[32] uint8", "SHA-256 of the anchor model's weights, which the silo compares with its own"
+        ),
+    ),
     up=(
         SideChannel(
             "similarity", "[C] float64", "mean cosine to the anchor model's features per class, NaN where absent"

@@ -31,7 +31,7 @@ def timestamp(seconds: float) -> str:
 class Condition(Document):
     """One thing that is true, false or unknown of a federation, and why."""
 
-    type: Word = Field(description="What it is about: Accepted, Ready, Progressing, Degraded, Complete or Failed.")
+    type: Word = Field(description="What it is about: QuorumMet, Ready, Succeeded or Failed.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     reason: Word = Field(description="One word; a failure's reason is the one of the catalogue.")
     message: Line = Field("", description="One line for people.")

@@ -9,7 +9,6 @@ import fcntl
 import json
 import logging
 import os
-import re
 import select
 import sys
 from collections.abc import Mapping
@@ -22,6 +21,8 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
+from anchorage.logs import log_to_stderr
+from anchorage.spec.mistakes import without_password
 from anchorage.tracking.mlflow_run import MlflowRun
 from anchorage.tracking.outbox import EVENTS, read_events
 from anchorage.tracking.process import RESULT
@@ -177,7 +178,7 @@ def serve(sending: Sending, folder: Path) -> int:
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, without the passwords that a URI may carry."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
-    return re.sub(r"//[^/@\s]*@", "//", line)[:300]
+    return without_password(line)[:300]
 
 
 def wait_for_end_of_input(seconds: float) -> bool:
@@ -186,24 +187,13 @@ def wait_for_end_of_input(seconds: float) -> bool:
     return bool(readable) and not os.read(sys.stdin.fileno(), 4096)
 
 
-class JsonLines(logging.Formatter):
-    """One JSON object per record."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        """Return the line."""
-        values = {"time": self.formatTime(record), "level": record.levelname, "message": record.getMessage()}
-        return json.dumps(values)
-
-
 def main() -> int:
     """Run the process."""
     parser = argparse.ArgumentParser(prog="anchorage.tracking.sender", description="Send an outbox to MLflow.")
     parser.add_argument("--outbox", type=Path, required=True, help="folder of the outbox")
     parser.add_argument("--uri", required=True, help="MLflow tracking URI")
     arguments = parser.parse_args()
-    handler = logging.StreamHandler()
-    handler.setFormatter(JsonLines())
-    logging.basicConfig(level=logging.WARNING, handlers=[handler])
+    log_to_stderr(logging.WARNING)
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # says again, with the address, what `serve` logs
     os.nice(10)  # results may come late, rounds may not
     folder: Path = arguments.outbox

@@ -201,4 +201,4 @@ def test_figures_of_nothing_and_of_many_classes():
 
 def test_no_password_is_logged():
     error = OSError("cannot reach http://user:secret@host:5000/api\nmore")
-    assert first_line(error) == "cannot reach http://host:5000/api"
+    assert first_line(error) == "cannot reach http://…@host:5000/api"

@@ -1,0 +1,83 @@
+"""Tiny federations on scikit-learn's digits, and one of null trainers, as files of documents."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from safetensors.numpy import save_file
+
+from anchorage.methods import validate_study
+from anchorage.spec.files import Study
+
+NAME = "derm"
+DIGITS = {"format": "Digits", "testPercent": 20, "anchors": 20}
+WEIGHTS = {
+    "encoder.weight": np.linspace(-1, 1, 600_000, dtype=np.float32),
+    "encoder.steps": np.array([3, 4]),
+    "classifier.bias": np.zeros(3, np.float32),
+}
+"""What null trainers begin with: three chunks."""
+
+
+def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    return {"kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def write_documents(folder: Path, spec: dict[str, Any], silos: Sequence[dict[str, Any]]) -> Study:
+    """Write a federation and its silos into ``federation.yaml``, and return the study."""
+    documents = [document("Federation", NAME, spec)]
+    documents += [document("Silo", name, {"federation": NAME, **silo}) for name, silo in zip("abcdefgh", silos, strict=False)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
+    return validate_study(folder / "federation.yaml")
+
+
+def null_study(folder: Path, *, silos: int = 2, rounds: int = 2, **spec: Any) -> Study:
+    """A federation whose model comes from a file and is averaged only, so that nothing needs torch."""
+    folder.mkdir(parents=True, exist_ok=True)
+    save_file(WEIGHTS, folder / "initial.safetensors")
+    described = {
+        "rounds": rounds,
+        "model": {"name": "ResNet18", "numClasses": 3, "imageSize": 32, "initial": "initial.safetensors"},
+        "method": {"name": "FedAvg"},
+        "protocol": {"minSilos": silos, "roundDeadlineSeconds": 60},
+        **spec,
+    }
+    return write_documents(folder, described, [{"labels": "All"}] * silos)
+
+
+LOCAL = {"epochs": 1, "batchSize": 16}
+SERVER = {"pretrainEpochs": 2}
+METHODS: dict[str, tuple[dict[str, Any], str]] = {
+    "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
+    "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
+    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "serverTraining": SERVER}, "None None"),
+    "SemiAnAgg": ({"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.15"}}, "All None None"),
+    "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
+}
+"""Methods with the labels of their silos."""
+for weighting in ("SemiAnAgg", "DVW"):
+    METHODS[f"FedAnchor, {weighting}"] = (
+        {**METHODS["FedAnchor"][0], "weighting": {"type": weighting}},
+        "None None None",
+    )
+
+
+def digits_study(folder: Path, method: str, *, rounds: int = 2, slots: dict[str, Any] | None = None, **protocol: Any) -> Study:
+    """A federation of one of `METHODS`, each silo with some 50 images; `slots` override the method's."""
+    described, labels = METHODS[method]
+    silos = labels.split()
+    spec = {
+        "rounds": rounds,
+        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "method": {**described, **(slots or {})},
+        "protocol": {"minSilos": len(silos), "roundDeadlineSeconds": 120, **protocol},
+        "evaluation": {"data": {**DIGITS, "use": "Test"}},
+    }
+    if described["name"] == "FedAnchor":
+        spec["anchorData"] = {**DIGITS, "use": "Anchors"}
+    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i}} for i in range(len(silos))]
+    managed = [{"labels": held, "managed": {"data": part}} for held, part in zip(silos, parts, strict=True)]
+    return write_documents(folder, spec, managed)
