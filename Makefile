@@ -35,13 +35,14 @@ types: $(VENV)/.dev ## mypy strict
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
-generate: $(VENV)/.dev ## Write gRPC code and error pages
+generate: $(VENV)/.dev ## Write gRPC code, error pages and the file's reference
 	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/wire/anchorage.proto
 	$(BIN)/python -m anchorage.errors.pages docs/errors
+	$(BIN)/python -m anchorage.spec.pages docs/federation.md
 
 check-generated: generate ## Fail when a generated file is not in step with its source
-	@git diff --exit-code --stat -- core/anchorage/wire docs/errors
-	@test -z "$$(git ls-files --others --exclude-standard -- core/anchorage/wire docs/errors)"
+	@git diff --exit-code --stat -- core/anchorage/wire docs/errors docs/federation.md
+	@test -z "$$(git ls-files --others --exclude-standard -- core/anchorage/wire docs/errors docs/federation.md)"
 
 check: lint types layers check-generated ## Everything but the tests
 

@@ -1,6 +1,6 @@
 """FedAnchor's pseudo-labels by class prototypes beside the similarity to every anchor: ``make bench-pseudo ARGS="--json FILE"``.
 
-Both are exact (METHODS.md 9.2 number 1); the table counts the images whose label or acceptance differs.
+Both are exact (METHODS.md 9.2 number 1); the table counts the images whose label or acceptance differs. One thread, as in a silo's trainer.
 """
 
 import argparse
@@ -74,6 +74,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
+    torch.set_num_threads(1)
     rows = [measure(given.images, given.anchors, given.width, c, given.repeats) for c in given.classes]
     print(
         f"{'images':>8} {'anchors':>8} {'width':>6} {'classes':>8} {'prototypes':>12} {'naive':>10} {'ratio':>7} {'differ':>7}"

@@ -1,15 +1,12 @@
 """How a command ends when something is wrong: one line, where to read more, and the exit code of the catalogue."""
 
-import signal
 from collections.abc import Callable
 from types import FrameType
 
 import typer
 
 from anchorage.errors import AnchorageError
-from fedctl.processes import InterruptError
-
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+from fedctl.processes import InterruptError, signals_to
 
 
 def ending(command: Callable[[], object]) -> int:
@@ -18,10 +15,9 @@ def ending(command: Callable[[], object]) -> int:
     A failure of the catalogue is told on stderr in one line (one per mistake in documents), with the page that explains it; a signal
     ends the command with 128 and its number.
     """
-    for number in SIGNALS:
-        signal.signal(number, _interrupt)
     try:
-        command()
+        with signals_to(_interrupt):
+            command()
     except AnchorageError as error:
         typer.echo(f"{error}\nsee docs/errors/{error.code}.md", err=True)
         return error.failure.exit_code

@@ -1,5 +1,6 @@
 """``fedctl run``: a real federation on this machine."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -209,6 +210,11 @@ def claim(run: Workdir, study: Study) -> Federation:
     spec = study.federation.spec
     tracking = spec.tracking
     if tracking.uri is None:
+        if re.search(r"[@?#\s]", run.tracking_uri):
+            raise AnchorageError(
+                commands.WORKDIR_UNUSABLE,
+                f"{run.root} has a character (space, @, ? or #) that no MLflow store may have",
+            )
         tracking = tracking.model_copy(update={"uri": run.tracking_uri})
     federation = study.federation.model_copy(
         update={"spec": spec.model_copy(update={"tracking": tracking}), "status": None}

@@ -13,9 +13,12 @@ from fedctl.observation import observe
 from fedctl.output import Format, emit
 from fedctl.workdir import Workdir, read_json
 
+STATE = "method_state/"
+"""Prefix of a method's own arrays in a checkpoint, which no tensor of a model has."""
+
 
 def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
-    """Copy a model of a run and its description; of a run that goes on, the last committed one. A method's own state (names with a slash)
+    """Copy a model of a run and its description; of a run that goes on, the last committed one. A method's own state
     is left out.
 
     Parameters
@@ -61,7 +64,7 @@ def _copy(path: Path, out: Path, digest: str, description: dict[str, Any]) -> No
     if not path.exists():
         raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
     layout, metadata = read_description(path)
-    model = read_safetensors(path, layout.select(name for name in layout.by_name if "/" not in name)).model
+    model = read_safetensors(path, layout.select(name for name in layout.by_name if not name.startswith(STATE))).model
     if model.digest != digest:
         raise AnchorageError(TENSOR_FILE_UNUSABLE, f"{path} has digest {model.digest[:12]}…, expected {digest[:12]}…")
     try:

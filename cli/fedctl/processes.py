@@ -6,11 +6,13 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from time import monotonic
+from types import FrameType
 
 from anchorage.errors import CATALOGUE, AnchorageError, Failure, commands
 
@@ -56,6 +58,17 @@ class InterruptError(Exception):
     def __init__(self, number: int, advice: str = "") -> None:
         super().__init__(f"ended by {signal.Signals(number).name}" + (f"; {advice}" if advice else ""))
         self.number = number
+
+
+@contextmanager
+def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
+    """Give SIGINT, SIGTERM and SIGHUP to a handler until the block ends."""
+    before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, old in before.items():
+            signal.signal(number, old)
 
 
 class Child:

@@ -1,8 +1,7 @@
 """Keeps a federation's processes going: one server, one agent per silo, restarted when they die, ended together."""
 
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -11,7 +10,7 @@ from types import FrameType
 from typing import Any, Protocol
 
 from anchorage.errors import AnchorageError, commands
-from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all
+from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
 
 MOST_RESTARTS = 5
@@ -24,7 +23,6 @@ LEAVE_SECONDS = 20.0
 """How long agents have to end by themselves once the run is over."""
 GRACE_SECONDS = 20.0
 """How long processes have between SIGTERM and SIGKILL."""
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 HOPELESS_EXIT_CODES = (2, 3)
 """Documents and data: what an agent refuses now, it refuses after a restart."""
 
@@ -95,6 +93,7 @@ class Supervisor:
     _given_up: dict[str, AnchorageError] = field(default_factory=dict)
     _endpoints: dict[str, Any] | None = None
     _round: int = -1
+    _signals: list[int] = field(default_factory=list)
 
     def play(self) -> None:
         """Start everything, restart what dies, and return when the server has ended well; nothing is left running.
@@ -107,7 +106,7 @@ class Supervisor:
             A signal came.
         """
         workdir = self.plan.workdir
-        with self._signals():
+        with signals_to(self._received):
             try:
                 workdir.endpoints.unlink(missing_ok=True)
                 self._add("server", "anchorage_server", self.plan.server_config(None), workdir.server)
@@ -209,22 +208,11 @@ class Supervisor:
         for child in self._children.values():
             child.ended_within(deadline - monotonic())
 
-    @contextmanager
-    def _signals(self) -> Iterator[None]:
-        """Turn the first signal into a happening; a second one kills the processes at once."""
-        seen: list[int] = []
-
-        def received(number: int, _frame: FrameType | None) -> None:
-            seen.append(number)
-            if len(seen) == 1:
-                self._happenings.put(Signalled(number))
-                return
-            for child in self._children.values():
-                child.signal(signal.SIGKILL)
-
-        before = {number: signal.signal(number, received) for number in SIGNALS}
-        try:
-            yield
-        finally:
-            for number, handler in before.items():
-                signal.signal(number, handler)
+    def _received(self, number: int, _frame: FrameType | None) -> None:
+        """Note the first signal; a second one kills the processes at once."""
+        self._signals.append(number)
+        if len(self._signals) == 1:
+            self._happenings.put(Signalled(number))
+            return
+        for child in self._children.values():
+            child.signal(signal.SIGKILL)

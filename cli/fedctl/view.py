@@ -188,7 +188,7 @@ def draw(picture: Picture) -> RenderableType:
     head.add_row(Text(picture.federation, style="bold"), picture.method, times)
     head.add_row(
         f"round {status.round}/{status.rounds or '?'}",
-        ProgressBar(total=max(1, status.rounds), completed=status.round, width=32),
+        _bar(max(1, status.rounds), status.round, 32),
         STORING if _storing(picture) else status.step or picture.processes.get("server", ""),
     )
     lines: list[RenderableType] = [head, silo_table(picture)]
@@ -209,10 +209,14 @@ def silo_table(picture: Picture) -> Table:
             seen = silo.state if silo and silo.state != "Waiting" else ""
             table.add_row(name, Text(process or seen or "not connected", style="yellow"), "", "", "", "")
             continue
-        bar = ProgressBar(total=100, completed=silo.progress, width=20)
+        bar = _bar(100, silo.progress, 20)
         note = f"{silo.code} {silo.message}".strip()
         table.add_row(name, silo.state, bar, f"{silo.samples}", _short(silo.weight), Text(note, style="yellow"))
     return table
+
+
+def _bar(total: int, completed: int, width: int) -> ProgressBar:
+    return ProgressBar(total=total, completed=completed, width=width, complete_style="cyan", finished_style="green")
 
 
 @dataclass(slots=True)

@@ -53,14 +53,14 @@ SERVER = {"pretrainEpochs": 2}
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
     "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
-    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "serverTraining": SERVER}, "None None"),
-    "SemiAnAgg": ({"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.15"}}, "All None None"),
+    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER}, "None None"),
+    "SemiAnAgg": ({"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.25"}}, "All None None"),
     "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
 }
 """Methods with the labels of their silos."""
 for weighting in ("SemiAnAgg", "DVW"):
     METHODS[f"FedAnchor, {weighting}"] = (
-        {**METHODS["FedAnchor"][0], "weighting": {"type": weighting}},
+        {**METHODS["FedAnchor"][0], "weighting": {"type": weighting, **({"validationPercent": 20} if weighting == "DVW" else {})}},
         "None None None",
     )
 
@@ -78,6 +78,6 @@ def digits_study(folder: Path, method: str, *, rounds: int = 2, slots: dict[str,
     }
     if described["name"] == "FedAnchor":
         spec["anchorData"] = {**DIGITS, "use": "Anchors"}
-    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i}} for i in range(len(silos))]
+    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}} for i in range(len(silos))]
     managed = [{"labels": held, "managed": {"data": part}} for held, part in zip(silos, parts, strict=True)]
     return write_documents(folder, spec, managed)

@@ -37,36 +37,22 @@ PROCESS_DIED = failure(
     "Read the log file that the message names; running the same command again resumes at the last committed round.",
     70,
 )
-BAD_OVERRIDE = failure(
-    "ANC-5006",
-    "BadOverride",
-    "A --set option does not fit the federation's document.",
-    "Write --set path=value with a path such as spec.rounds or spec.method.pseudoLabels.threshold.",
-    2,
-)
 NO_MODEL_YET = failure(
-    "ANC-5007",
+    "ANC-5006",
     "NoModelYet",
     "The run has not committed a model yet.",
     "Wait for the first committed round; `fedctl status` shows it.",
     2,
 )
 SILO_NOT_LOCAL = failure(
-    "ANC-5008",
+    "ANC-5007",
     "SiloNotLocal",
     "A silo has no images on this machine, so that the local runner cannot start its agent.",
     "Add spec.managed.data to the Silo's document, or leave the document out.",
     2,
 )
-BAD_BENCHMARK = failure(
-    "ANC-5009",
-    "BadBenchmark",
-    "The benchmark cannot begin: its folder is in use or its options do not fit.",
-    "Name a folder that does not exist yet with --work.",
-    2,
-)
 STATUS_UNREACHABLE = failure(
-    "ANC-5010",
+    "ANC-5008",
     "StatusUnreachable",
     "The server's status endpoint does not answer.",
     "See whether the server process lives (its log is in logs/server.log); run the command again.",

@@ -21,7 +21,7 @@ def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: 
 
 @dataclass
 class OpenRound:
-    """A round between dispatch and commit.
+    """A round between dispatch and commit; `traffic` is what the link had received and sent before it.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent`` or, with weight zero, ``Counted`` without an upload.
@@ -29,6 +29,7 @@ class OpenRound:
 
     task: Task
     cohort: tuple[str, ...]
+    traffic: tuple[int, int]
     states: dict[str, str] = field(default_factory=dict)
     announcements: dict[str, Announcement] = field(default_factory=dict)
     updates: dict[str, SpooledUpdate] = field(default_factory=dict)

@@ -41,15 +41,24 @@ class SynchronousEngine(Engine):
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         self._absent: set[str] = set()
+        opened: OpenRound | None = None
         while record.round < self.settings.rounds:
-            record, model = self._play(record.round + 1, model)
+            if opened is None:
+                self.observer.step("select")
+                self._await_quorum()
+                opened = self._dispatch(record.round + 1, model)
+            self.observer.round_started(opened.task.round, opened.cohort)
+            record, model, opened = self._play(opened, model)
         return record
 
-    def _play(self, number: int, model: ModelBytes) -> tuple[RoundRecord, ModelBytes]:
-        """Play one round from selection to commit."""
+    def _play(self, opened: OpenRound, model: ModelBytes) -> tuple[RoundRecord, ModelBytes, OpenRound | None]:
+        """Play a dispatched round to its commit; returns its record, the new model, and the next round if it is dispatched already.
+
+        The next round is dispatched before this one is evaluated and written, so that silos do not wait for either: a server that dies in
+        between forms the same model again from the updates that it kept.
+        """
+        number = opened.task.round
         marks = [("start", self.clock.now())]
-        traffic = self.link.traffic()
-        opened = self._dispatch(number, model)
         self._gather(opened)
         marks.append(("silos", self.clock.now()))
         evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
@@ -59,9 +68,15 @@ class SynchronousEngine(Engine):
         self.observer.step("server training")
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         marks.append(("server", self.clock.now()))
+        for silo in opened.cohort:
+            self.link.dismiss(silo, opened.task.id, opened.states[silo])
+        received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
+        following = None
+        if number < self.settings.rounds and len(self.connected) >= self.settings.min_silos:
+            following = self._dispatch(number + 1, new)
+        marks.append(("dispatch", self.clock.now()))
         report = self._evaluate(new, number)
         marks.append(("evaluate", self.clock.now()))
-        received, sent = self.link.traffic()
         record = self._commit(
             number,
             new,
@@ -69,18 +84,15 @@ class SynchronousEngine(Engine):
             metrics=server_metrics,
             silos=opened.records(weights),
             seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
-            bytes_up=received - traffic[0],
-            bytes_down=sent - traffic[1],
+            bytes_up=received,
+            bytes_down=sent,
         )
-        for silo in opened.cohort:
-            self.link.dismiss(silo, opened.task.id, opened.states[silo])
         self.store.release(number)
-        return record, new
+        return record, new, following
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
-        self.observer.step("select")
-        self._await_quorum()
+        self.observer.step("dispatch")
         self._absent -= self.connected.keys()
         present = [
             s
@@ -90,16 +102,14 @@ class SynchronousEngine(Engine):
         cohort = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
         side = self.learner.side_channel(model, number)
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
-        opened = OpenRound(task, cohort)
+        opened = OpenRound(task, cohort, self.link.traffic())
         for silo, (announcement, update) in self.store.kept(number).items():
             if silo in opened.states and announcement.task == task.id:
                 self._arrive(opened, silo, announcement)
                 opened.updates[silo] = update
-        self.observer.step("dispatch")
         self.link.offer(model)
         for silo in opened.awaited():
             self.link.assign(silo, task)
-        self.observer.round_started(number, cohort)
         return opened
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:

@@ -15,7 +15,7 @@ from anchorage.spec.base import Document
 from anchorage.spec.federation import Federation, Silo
 from anchorage.spec.mistakes import FieldPath, dotted
 
-BEGIN = "<!-- Generated from anchorage.spec by `make generate`; do not edit from here ... -->"
+BEGIN = "<!-- Generated from anchorage.spec by `python -m anchorage.spec.pages`; do not edit from here ... -->"
 END = "<!-- ... to here. -->"
 
 _STATUS = "FederationStatus"
@@ -134,7 +134,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"{options.file} cannot be renewed: {error}\n")
         return 2
     if page != wanted and options.check:
-        sys.stderr.write(f"{options.file} is not what the spec says; run `make generate`\n")
+        sys.stderr.write(
+            f"{options.file} is not what the spec says; run `python -m anchorage.spec.pages {options.file}`\n"
+        )
         return 1
     return 0
 

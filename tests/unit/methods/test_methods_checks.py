@@ -79,7 +79,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         ),
         (
             UNLABELLED,
-            "spec.method.name=FedAvg",
+            "spec.method={name: FedAvg}",
             (
                 "ANC-1117 LabelsMissing: {}: spec.method.name: found FedAvg, whose silos learn from their own "
                 "labels, but every silo has labels: None; label a silo, or choose a method with pseudo-labels"
@@ -87,7 +87,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         ),
         (
             UNLABELLED,
-            "spec.method.name=DVW",
+            "spec.method={name: DVW}",
             (
                 "ANC-1117 LabelsMissing: {}: spec.method.name: found DVW, whose silos learn from their own "
                 "labels, but every silo has labels: None; label a silo, or choose a method with pseudo-labels"
@@ -95,7 +95,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         ),
         (
             UNLABELLED,
-            "spec.method.name=FedAvgSemi",
+            "spec.method={name: FedAvgSemi}",
             (
                 "ANC-1117 LabelsMissing: {}: spec.method.name: found FedAvgSemi with pseudo-labels by "
                 "FlexMatch, but every silo has labels: None and the server trains on none; label a silo, or set "

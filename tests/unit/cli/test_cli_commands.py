@@ -1,0 +1,309 @@
+"""Commands in this process, on documents and on what a run left."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from typer.testing import CliRunner, Result
+
+from anchorage.errors import CATALOGUE, AnchorageError, commands, documents, storage
+from anchorage.methods import PRESETS, validate_study
+from anchorage.spec.status import (
+    CheckpointStatus,
+    Condition,
+    FederationStatus,
+    Metric,
+    SiloStatus,
+    StoredModel,
+    timestamp,
+)
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import read_safetensors, write_safetensors
+from fedctl.failures import ending
+from fedctl.local_run import already_finished, claim, local_silos
+from fedctl.main import app
+from fedctl.observation import left_status
+from fedctl.workdir import Workdir
+
+DOCUMENTS = """
+kind: Federation
+metadata: {name: tiny}
+spec:
+  rounds: 4
+  model: {name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1}
+  method: {name: FedAvg}
+  evaluation: {data: {format: Digits, use: Test, testPercent: 20}}
+---
+kind: Silo
+metadata: {name: a}
+spec:
+  federation: tiny
+  labels: All
+  managed: {data: {format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 2, part: 0}}}
+---
+kind: Silo
+metadata: {name: b}
+spec:
+  federation: tiny
+  labels: All
+  managed: {data: {format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 2, part: 1}}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(DOCUMENTS)
+    return path
+
+
+def fedctl(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(result: Result) -> AnchorageError:
+    assert isinstance(result.exception, AnchorageError), result.output
+    return result.exception
+
+
+@pytest.fixture
+def left(tmp_path: Path, file: Path) -> Workdir:
+    """Give a run that was interrupted after round 2: its documents, journal, checkpoint and status."""
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    layout = Layout.of([("w", "F32", (3,)), ("n", "I64", ())])
+    model = ModelBytes.from_arrays(layout, {"w": np.arange(3, dtype=np.float32), "n": np.array(7)})
+    checkpoint = run.server / "round-000002.safetensors"
+    write_safetensors(checkpoint, model, arrays={"method_state/x": np.ones(2)}, metadata={"round": "2"})
+    status = FederationStatus(
+        conditions=(condition("Ready", "False"), condition("Succeeded", "Unknown"), condition("Failed", "False")),
+        round=2,
+        rounds=4,
+        progress_percentage=50,
+        connected_silos=2,
+        silos=(SiloStatus(name="a", connected=True, samples=718), SiloStatus(name="b", code="ANC-3004", message="NaN")),
+        metrics=(Metric(name="accuracy", value="0.75"),),
+        last_checkpoint=CheckpointStatus(round=2, path=str(checkpoint), digest=model.digest, time=timestamp(1.8e9)),
+        last_updated_time=timestamp(1.8e9),
+    )
+    leave(run, status)
+    run.journal.write_text("".join(json.dumps(record(number)) + "\n" for number in range(3)) + '{"round": 3, "dig')
+    return run
+
+
+def leave(run: Workdir, status: FederationStatus) -> None:
+    run.status.write_text(status.model_dump_json(by_alias=True))
+
+
+def condition(kind: str, status: Any) -> Condition:
+    return Condition(type=kind, status=status, reason="Running", last_transition_time=timestamp(1.8e9))
+
+
+def record(number: int) -> dict[str, Any]:
+    silos = [
+        {"name": "a", "state": "Counted", "weight": 1.0, "samples": {}, "metrics": {}, "code": "", "message": ""},
+        {
+            "name": "b",
+            "state": "Failed",
+            "weight": 0.0,
+            "samples": {},
+            "metrics": {},
+            "code": "ANC-3004",
+            "message": "NaN",
+        },
+    ]
+    return {
+        "schemaVersion": 1,
+        "round": number,
+        "digest": "d",
+        "time": 1.8e9 + number,
+        "metrics": {"accuracy": 0.25 * number, "loss": None},
+        "silos": silos if number else [],
+        "seconds": {"train": 1.5} if number else {},
+        "bytesUp": 44_700_000 * number,
+        "bytesDown": 0,
+        "contributions": {},
+        "checksum": "0",
+    }
+
+
+def test_starting_imports_neither_torch_nor_grpc_nor_mlflow() -> None:
+    code = (
+        "import sys, fedctl.main, fedctl.local_run, fedctl.bench_rounds, fedctl.inspection, fedctl.methods, "
+        "fedctl.model_pull, fedctl.validation; print(sorted({'torch', 'grpc', 'mlflow'} & set(sys.modules)))"
+    )
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_version_and_help() -> None:
+    assert fedctl("version").output.startswith("fedctl ")
+    assert json.loads(fedctl("version", "-o", "json").output).keys() == {"version"}
+    manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    for command in ("run", "validate", "status", "silos", "rounds", "logs", "version"):
+        assert command in fedctl("--help").output and f"`{command}" in manual
+
+
+def test_every_exit_code_of_the_catalogue_is_in_the_manual() -> None:
+    manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
+    listed = {int(code) for code in re.findall(r"^\| (\d+) \|", manual, re.MULTILINE)}
+    assert {failure.exit_code for failure in CATALOGUE.values()} <= listed
+
+
+def test_validate_says_what_is_in_a_good_file(file: Path) -> None:
+    assert "federation tiny, FedAvg on SmallCnn, 4 rounds, 2 silos (a, b)" in fedctl("validate", "-f", file).output
+    assert json.loads(fedctl("validate", "-f", file, "-o", "json").output)["valid"] is True
+
+
+def test_validate_lists_every_mistake_for_programs(file: Path) -> None:
+    result = fedctl("validate", "-f", file, "--set", "spec.rounds=0", "--set", "spec.seeed=1", "-o", "json")
+    codes = {mistake["code"] for mistake in json.loads(result.stdout)["mistakes"]}
+    assert (
+        codes == {documents.OUT_OF_RANGE.code, documents.UNKNOWN_FIELD.code} and refused(result).failure.exit_code == 2
+    )
+
+
+def test_a_failure_is_one_line_and_a_page(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    def command() -> None:
+        app(["validate", "-f", str(tmp_path / "missing.yaml")])
+
+    assert ending(command) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].startswith("ANC-1001 FileUnreadable: ") and lines[1:] == ["see docs/errors/ANC-1001.md"]
+
+
+def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:
+    assert ending(lambda: app(["run", "--nothing"])) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+def test_status_of_a_run_that_was_interrupted_does_not_look_alive(left: Workdir) -> None:
+    federation = json.loads(fedctl("status", "--workdir", left.root, "-o", "json").output)
+    status = federation["status"]
+    ready = next(c for c in status["conditions"] if c["type"] == "Ready")
+    assert (ready["status"], ready["reason"], status["connectedSilos"]) == ("False", "NotRunning", 0)
+    assert federation["spec"]["rounds"] == 4 and not any(silo["connected"] for silo in status["silos"])
+    text = fedctl("status", "--workdir", left.root).output
+    assert "Ready=False" in text and "NotRunning" in text and "2/4" in text and "accuracy 0.75" in text
+
+
+def test_status_as_yaml_is_read_again(left: Workdir) -> None:
+    values = yaml.safe_load(fedctl("status", "--workdir", left.root, "-o", "yaml").output)
+    assert values["status"]["round"] == 2
+
+
+def test_silos_and_rounds(left: Workdir) -> None:
+    assert "ANC-3004 NaN" in fedctl("silos", "--workdir", left.root).output
+    table = fedctl("rounds", "--workdir", left.root, "-o", "wide").output
+    assert "89.4 MB" in table and "1/2" in table and "b: ANC-3004 NaN" in table
+    rounds = json.loads(fedctl("rounds", "--workdir", left.root, "-o", "json").output)
+    assert [r["round"] for r in rounds] == [0, 1, 2] and "checksum" not in rounds[0]
+
+
+def test_runs_are_found_by_name(left: Workdir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert refused(fedctl("status")).failure is commands.NO_RUN_HERE
+    Path(".anchorage").mkdir()
+    left.root.rename(".anchorage/tiny")
+    assert "2/4" in fedctl("status").output and "2/4" in fedctl("status", "tiny").output
+    assert refused(fedctl("status", "other")).failure is commands.NO_RUN_HERE
+
+
+def test_logs_are_written_for_people(left: Workdir) -> None:
+    lines = [{"time": "12:00", "level": "INFO", "logger": "x", "message": "round committed", "round": 1}, "plain"]
+    left.log("server").write_text("old\n" + json.dumps(lines[0]) + "\nANC-3001 QuorumLost: gone\n")
+    left.log("a").write_text("hello\n")
+    both = fedctl("logs", "--workdir", left.root, "--tail", 2).output.splitlines()
+    assert both == ["a: hello", "server: 12:00 INFO round committed round=1", "server: ANC-3001 QuorumLost: gone"]
+    assert fedctl("logs", "--workdir", left.root, "--process", "a").output == "hello\n"
+    assert refused(fedctl("logs", "--workdir", left.root, "--process", "z")).failure is commands.NO_RUN_HERE
+
+
+def test_the_last_committed_model_is_pulled_without_the_methods_state(left: Workdir, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    facts = json.loads(fedctl("model", "pull", "--workdir", left.root, "--out", out, "-o", "json").output)
+    pulled = read_safetensors(out / "model.safetensors").model
+    assert facts["round"] == 2 and pulled.digest == facts["digest"] and set(pulled.arrays()) == {"w", "n"}
+    assert (
+        refused(fedctl("model", "pull", "--workdir", left.root, "--out", out, "--best")).failure
+        is commands.NO_MODEL_YET
+    )
+
+
+def test_a_damaged_model_is_not_pulled(left: Workdir, tmp_path: Path) -> None:
+    path = left.server / "round-000002.safetensors"
+    tensors = read_safetensors(path).model.arrays()
+    tensors["w"] = tensors["w"] + 1
+    layout = Layout.of([("w", "F32", (3,)), ("n", "I64", ())])
+    write_safetensors(path, ModelBytes.from_arrays(layout, tensors))
+    result = fedctl("model", "pull", "--workdir", left.root, "--out", tmp_path / "out")
+    assert refused(result).failure is storage.TENSOR_FILE_UNUSABLE and not (tmp_path / "out").exists()
+
+
+def test_methods_are_listed_and_described() -> None:
+    assert [method["name"] for method in json.loads(fedctl("methods", "list", "-o", "json").output)] == list(PRESETS)
+    text = fedctl("methods", "describe", "FedAnchor").output
+    assert "pseudoLabels.threshold" in text and "prototypes" in text
+    assert refused(fedctl("methods", "describe", "FedSGD")).failure is documents.UNKNOWN_METHOD
+
+
+def test_a_partition_is_drawn_and_checked(file: Path) -> None:
+    pytest.importorskip("sklearn")
+    parts = json.loads(fedctl("data", "partition", "-f", file, "-o", "json").output)
+    assert list(parts) == ["test", "a", "b"] and sum(part["images"] for part in parts.values()) == 1797
+    assert "█" in fedctl("data", "partition", "-f", file).output
+    report = json.loads(fedctl("data", "check", "-f", file, "--silo", "a", "-o", "json").output)
+    assert report["a"]["usable"] == parts["a"]["images"]
+    assert refused(fedctl("data", "check", "-f", file, "--silo", "z")).failure.exit_code == 2
+
+
+def test_a_folder_is_claimed_for_one_federation(file: Path, tmp_path: Path) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    federation = claim(run, validate_study(file, ["spec.rounds=9", "spec.protocol.minSilos=2"]))
+    assert federation.spec.rounds == 9 and federation.spec.tracking.uri == run.tracking_uri
+    with pytest.raises(AnchorageError, match=r"spec\.model\.imageSize") as caught:
+        claim(run, validate_study(file, ["spec.model.imageSize=16"]))
+    assert caught.value.failure is commands.WORKDIR_TAKEN
+
+
+def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:
+    file.write_text(DOCUMENTS[: DOCUMENTS.rindex("  managed")])
+    with pytest.raises(AnchorageError, match="silo b") as caught:
+        local_silos(validate_study(file), tmp_path)
+    assert caught.value.failure is commands.SILO_NOT_LOCAL
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    run = Workdir(tmp_path)
+    assert not run.busy()
+    with run.lock():
+        assert run.busy()
+        with pytest.raises(AnchorageError) as caught, run.lock():
+            pass
+    assert caught.value.failure is commands.WORKDIR_BUSY and not run.busy()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnchorageError) as caught:
+        Workdir(tmp_path / "file" / "run").make()
+    assert caught.value.failure is commands.WORKDIR_UNUSABLE
+
+
+def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(left: Workdir, file: Path) -> None:
+    federation = validate_study(file).federation
+    assert not already_finished(left, federation)
+    done = {"conditions": (condition("Succeeded", "True"),), "round": 4, "model": StoredModel(path="m", digest="d")}
+    leave(left, left_status(left).model_copy(update=done))
+    assert already_finished(left, federation)
+    more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
+    assert not already_finished(left, more)

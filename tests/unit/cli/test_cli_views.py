@@ -1,0 +1,111 @@
+"""What people see, and the benchmark's closed form."""
+
+import io
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from anchorage.spec.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
+from fedctl.bench_rounds import largest_difference
+from fedctl.output import amount, duration
+from fedctl.resnet18 import entries, random_model
+from fedctl.view import LineView, Pace, Picture, draw, view_for
+
+
+def status(round_number: int, **changes: Any) -> FederationStatus:
+    known = FederationStatus(
+        round=round_number,
+        rounds=10,
+        step="train",
+        connected_silos=1,
+        silos=(SiloStatus(name="a", connected=True, state="Training", progress=40, samples=463), SiloStatus(name="b")),
+        metrics=(Metric(name="accuracy", value="0.91234"), Metric(name="odd", value="nan")),
+        last_checkpoint=CheckpointStatus(round=round_number),
+    )
+    return known.model_copy(update=changes)
+
+
+def picture(seen: FederationStatus, **changes: Any) -> Picture:
+    return Picture(
+        "derm", "FedAvg on ResNet18", seen, {"server": "running", "a": "running", "b": "restarting"}, **changes
+    )
+
+
+def test_lines_say_what_changed_once() -> None:
+    stream = io.StringIO()
+    view = LineView(stream)
+    quorum = Condition(
+        type="QuorumMet", status="False", reason="QuorumLost", message="b", last_transition_time=timestamp(0)
+    )
+    view.show(picture(FederationStatus()))
+    for seen in (status(1), status(1), status(2, conditions=(quorum,)), status(2, conditions=(quorum,))):
+        view.show(picture(seen, elapsed_seconds=3.0, remaining_seconds=12.0))
+    view.show(picture(status(10, silos=())))
+    view.show(picture(status(10, silos=())))
+    assert stream.getvalue().splitlines() == [
+        "silo a connected",
+        "round 1/10 committed, accuracy 0.9123, 3.0 s, about 12 s left",
+        "waiting: b",
+        "round 2/10 committed, accuracy 0.9123, 3.0 s, about 12 s left",
+        "silo a disconnected",
+        "round 10/10 committed, accuracy 0.9123, 0.0 s",
+        "storing the model, and sending the results to MLflow",
+    ]
+
+
+def test_the_live_picture_holds_every_silo() -> None:
+    console = Console(file=io.StringIO(), width=120, record=True)
+    console.print(draw(picture(status(3), elapsed_seconds=61, remaining_seconds=4000)))
+    text = console.export_text()
+    for part in ("derm", "round 3/10", "Training", "463", "restarting", "accuracy 0.9123", "1 min 01 s", "1 h 06 min"):
+        assert part in text, part
+
+
+def test_a_live_view_draws_on_its_stream_and_leaves_what_was_said() -> None:
+    stream = io.StringIO()
+    with view_for(stream, terminal=True) as view:
+        view.show(picture(status(3)))
+        view.say("[a] died")
+    assert "[a] died" in stream.getvalue()
+
+
+def test_the_remaining_time_follows_the_rounds_of_this_start() -> None:
+    pace = Pace()
+    assert pace.seen(FederationStatus(), 0.0) is None
+    assert pace.seen(status(4), 10.0) is None  # resumed at round 4
+    assert pace.seen(status(5), 12.0) == 10.0
+    assert pace.seen(status(5), 13.0) == 9.0
+    assert pace.seen(status(5), 99.0) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(0.04, "0.0 s"), (9.94, "9.9 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (7260, "2 h 01 min")]
+)
+def test_durations(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(("nbytes", "text"), [(0, "0 B"), (999, "999 B"), (44_758_972, "44.8 MB"), (5e15, "5000.0 TB")])
+def test_amounts(nbytes: float, text: str) -> None:
+    assert amount(nbytes) == text
+
+
+def test_the_benchmarks_model_is_a_resnet_18() -> None:
+    tensors = list(entries(7))
+    assert len(tensors) == 122 and sum(name.split(".")[-1] in ("weight", "bias") for name, _, _ in tensors) == 62
+    assert sum(int(np.prod(shape)) * np.dtype(dtype).itemsize for _, shape, dtype in tensors) == 44_758_972
+    model = random_model(2, 2, np.random.default_rng(0))
+    assert len(model) == 244 and model["copy1.layer2.0.downsample.0.weight"].shape == (128, 64, 1, 1)
+
+
+def test_the_closed_form() -> None:
+    initial = {"w": np.array([1.0, -2.0], np.float32), "n": np.array(3)}
+    added = 5 * 0.001 * (1 * 1 + 2 * 2 + 3 * 3) / (1 + 2 + 3)
+    final = {"w": initial["w"] + np.float32(added), "n": np.array(3)}
+    assert largest_difference(initial, final, silos=3, rounds=5) < 1e-6
+    assert largest_difference(initial, {**final, "n": np.array(4)}, 3, 5) == 1.0
+    assert largest_difference(initial, {"w": final["w"]}, 3, 5) == float("inf")
+    assert largest_difference(initial, {**final, "w": final["w"].astype(np.float64)}, 3, 5) == float("inf")
+    assert largest_difference({"e": np.empty((0, 2), np.float32)}, {"e": np.empty((0, 2), np.float32)}, 3, 5) == 0.0

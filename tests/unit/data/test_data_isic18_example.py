@@ -1,0 +1,87 @@
+"""examples/isic18: what prepare.py writes is what its two federations read, shown with drawn images."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from drawn_images import draw, write_table
+
+from anchorage.data import read
+from anchorage.spec.files import load_federation
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "isic18"
+SITES = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
+PER_CLASS = 16
+
+
+def pack(folder):
+    """Write drawn images as the real ones are handed out: two images of each lesion, one lesion in eight for the test."""
+    count = 7 * PER_CLASS
+    jpegs = []
+    for row in range(count):
+        buffer = io.BytesIO()
+        draw(size=(20, 15), seed=row).save(buffer, "JPEG")
+        jpegs.append(buffer.getvalue())
+    labels = np.arange(count) // PER_CLASS
+    names = np.array([f"ISIC_{row:07d}" for row in range(count)])
+    test = np.arange(count) % PER_CLASS >= PER_CLASS - 2
+    folder.mkdir(parents=True)
+    np.savez(
+        folder / "train_200x150.npz",
+        jpeg_bytes=np.frombuffer(b"".join(jpegs), dtype=np.uint8),
+        offsets=np.cumsum([0, *map(len, jpegs)]),
+        labels=labels,
+        classes=np.array(["mel", "nv", "bcc", "akiec", "bkl", "df", "vasc"]),
+        image_id=names,
+        lesion_id=np.array([f"lesion{row // 2 if row % PER_CLASS < 4 else row}" for row in range(count)]),
+        site=np.arange(count) % 4,
+        site_names=np.array(SITES),
+        split_lesion_grouped=np.where(test, "test", "train"),
+    )
+    rows = []
+    for row in range(count):
+        silo = "server" if row % PER_CLASS == 0 else str(row % 10)
+        rows.append([names[row], "test", ""] if test[row] else [names[row], "train", silo])
+    write_table(folder / "split_labels_at_server.csv", ["image_id", "part", "silo"], rows)
+
+
+def prepare(*arguments):
+    command = [sys.executable, str(EXAMPLE / "prepare.py"), *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.fixture(scope="module")
+def data_root(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("isic18")
+    pack(folder / "images" / "isic18")
+    done = prepare("--data", folder / "images", "--out", folder / "root", "--limit", 5)
+    assert done.returncode == 0, done.stderr
+    return folder / "root"
+
+
+@pytest.mark.parametrize(("file", "silos"), [("sites.yaml", 4), ("published-split.yaml", 10)])
+def test_both_federations_read_what_was_prepared(data_root, file, silos):
+    study = load_federation(EXAMPLE / file)
+    spec = study.federation.spec
+    assert len(study.silos) == silos
+
+    def images_of(section):
+        return read(section, data_root, image_size=16, channels=3, num_classes=7, seed=spec.seed)[0]
+
+    anchors, test = images_of(spec.anchor_data), images_of(spec.evaluation.data)
+    held = [images_of(silo.spec.managed.data) for silo in study.silos]
+    assert set(np.bincount(anchors.labels, minlength=7)) == ({10} if file == "sites.yaml" else {1})
+    assert np.bincount(test.labels).tolist() == [2] * 7
+    assert all(0 < len(images) <= 5 and set(images.labels) == {-1} for images in held)
+    names = [name.removesuffix(".jpg") for images in (anchors, test, *held) for name in images.ids]
+    assert len(names) == len(set(names))
+
+
+def test_a_folder_that_holds_something_is_left_alone(data_root, tmp_path):
+    again = prepare("--data", data_root.parent / "images", "--out", data_root)
+    assert (again.returncode, "not empty" in again.stderr) == (2, True)
+    without = prepare("--data", tmp_path, "--out", tmp_path / "new")
+    assert (without.returncode, "ANCHORAGE_DATA" in without.stderr) == (2, True)

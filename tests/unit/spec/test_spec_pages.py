@@ -1,0 +1,103 @@
+"""The reference of the federation file is generated from its types."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from anchorage.spec.federation import Federation, Silo
+from anchorage.spec.pages import BEGIN, END, main, renewed, tables
+
+PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
+FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
+
+
+def section(name: str) -> list[str]:
+    """Lines of one mapping's part."""
+    head = f"# {name}\n"
+    (part,) = [part for part in tables().split("\n#") if part.lstrip("#").startswith(head[1:])]
+    return part.splitlines()
+
+
+def test_every_field_of_every_mapping_has_a_row() -> None:
+    text = tables()
+    for kind in (Federation, Silo):
+        schema = kind.model_json_schema()
+        for name, mapping in [(kind.__name__, schema), *schema["$defs"].items()]:
+            lines = section(name)
+            for field, of in mapping["properties"].items():
+                (row,) = [line for line in lines if line.startswith(f"| `{field}` |")]
+                assert row.endswith(f"| {of['description']} |"), row
+    assert text.count("\n### DataSection\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "row"),
+    [
+        ("FederationSpec", "| `rounds` | a whole number, 1 to 1000000 | required |"),
+        ("FederationSpec", "| `model` | [ModelSpec](#modelspec) | required |"),
+        ("FederationSpec", "| `protocol` | [Protocol](#protocol) | its own defaults |"),
+        ("FederationSpec", "| `anchorData` | [DataSection](#datasection) | absent |"),
+        ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
+        ("Mixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
+        ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
+        ("ModelSpec", "| `initial` | text of the form `^[^/\\x00][^\\x00]*$`, 1 to 1024 long | absent |"),
+        ("DataSection", "| `classes` | a list, at most 10000 items; its items: text, 1 to 256 characters | empty |"),
+        ("SiloStatus", "| `connected` | true or false | `false` |"),
+        ("Condition", '| `message` | text, at most 1024 characters | `""` |'),
+        ("FederationStatus", "| `conditions` | a list, at most 16 items; its items: [Condition](#condition) | empty |"),
+        (
+            "Resources",
+            "| `limits` | a mapping, at most 16 fields; its values: an amount such as 500m or 20Gi or a whole number, "
+            "0 to 9007199254740992 | empty |",
+        ),
+    ],
+)
+def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
+    assert any(line.startswith(row) for line in section(name))
+
+
+def test_a_mapping_names_every_place_where_it_stands() -> None:
+    places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
+    assert f"Stands at {places}." in section("DataSection")
+    assert "Stands at `Federation` `status.conditions[]`." in section("Condition")
+
+
+def test_every_link_leads_to_a_heading() -> None:
+    text = tables()
+    heads = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("#")}
+    links = {part.split(")", 1)[0] for part in text.split("](#")[1:]}
+    assert links <= heads
+
+
+def test_only_the_part_between_the_markers_is_written(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(FRAME)
+    assert main([str(page)]) == 0
+    assert page.read_text() == f"before\n\n{BEGIN}\n\n{tables()}\n{END}\n\nafter\n"
+    assert renewed(page.read_text()) == page.read_text()
+    assert main([str(page), "--check"]) == 0
+
+
+def test_drift_is_found_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(FRAME)
+    assert main([str(page), "--check"]) == 1
+    assert "page.md is not what the spec says; run `python -m anchorage.spec.pages" in capsys.readouterr().err
+    assert page.read_text() == FRAME
+
+
+@pytest.mark.parametrize("text", ["no markers", BEGIN, END + BEGIN, f"{BEGIN}{END}{BEGIN}", f"{BEGIN}{END}{END}"])
+def test_a_page_without_its_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(text)
+    assert main([str(page)]) == 2
+    assert "once each" in capsys.readouterr().err
+    assert page.read_text() == text
+    assert main([str(tmp_path / "missing.md")]) == 2
+
+
+def test_the_project_s_page_is_in_step() -> None:
+    command = [sys.executable, "-m", "anchorage.spec.pages", str(PAGE), "--check"]
+    assert subprocess.run(command, check=False).returncode == 0
