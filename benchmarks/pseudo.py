@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=50_000)
     parser.add_argument("--anchors", type=int, default=5_000)
     parser.add_argument("--width", type=int, default=128)
-    parser.add_argument("--classes", type=int, nargs="+", default=[10, 100])
+    parser.add_argument("--classes", type=int, nargs="+", default=[10])
     parser.add_argument("--repeats", type=int, default=15)
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()

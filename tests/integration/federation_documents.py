@@ -53,7 +53,7 @@ SERVER = {"pretrainEpochs": 2}
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
     "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
-    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER}, "None None"),
+    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER}, "None None None"),
     "SemiAnAgg": ({"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.25"}}, "All None None"),
     "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
 }
@@ -65,19 +65,22 @@ for weighting in ("SemiAnAgg", "DVW"):
     )
 
 
-def digits_study(folder: Path, method: str, *, rounds: int = 2, slots: dict[str, Any] | None = None, **protocol: Any) -> Study:
-    """A federation of one of `METHODS`, each silo with some 50 images; `slots` override the method's."""
+def digits_study(
+    folder: Path, method: str, *, silos: int = 3, rounds: int = 2, slots: dict[str, Any] | None = None, **spec: Any
+) -> Study:
+    """A federation of one of `METHODS`, its silos of 245, 133 and 86 images; `slots` override the method's."""
     described, labels = METHODS[method]
-    silos = labels.split()
-    spec = {
+    held = labels.split()[:silos]
+    described_spec = {
         "rounds": rounds,
         "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {**described, **(slots or {})},
-        "protocol": {"minSilos": len(silos), "roundDeadlineSeconds": 120, **protocol},
+        "protocol": {"minSilos": len(held), "roundDeadlineSeconds": 120},
         "evaluation": {"data": {**DIGITS, "use": "Test"}},
+        **spec,
     }
     if described["name"] == "FedAnchor":
-        spec["anchorData"] = {**DIGITS, "use": "Anchors"}
-    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}} for i in range(len(silos))]
-    managed = [{"labels": held, "managed": {"data": part}} for held, part in zip(silos, parts, strict=True)]
-    return write_documents(folder, spec, managed)
+        described_spec["anchorData"] = {**DIGITS, "use": "Anchors"}
+    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}} for i in range(silos)]
+    managed = [{"labels": labels, "managed": {"data": part}} for labels, part in zip(held, parts, strict=True)]
+    return write_documents(folder, described_spec, managed)
