@@ -19,7 +19,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-FULL_BYTES = 4096
+FULL_BYTES = 1
 """Size beyond which no file grows on the full disk."""
 
 
@@ -105,7 +105,14 @@ def prepare_agent(accident: Accident) -> None:
     after(MappedBuffers, "keep", kept)
     after(Gate, "announce", lambda announcement: accident.reach("announced", round_of(announcement)))
     if accident.place == "trained":
-        command = (sys.executable, __file__, "anchorage_silo.trainer", accident.place, str(accident.number), accident.action)
+        command = (
+            sys.executable,
+            __file__,
+            "anchorage_silo.trainer",
+            accident.place,
+            str(accident.number),
+            accident.action,
+        )
         session.TrainerProcess = partial(session.TrainerProcess, command=command)
 
 

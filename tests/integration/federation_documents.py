@@ -28,7 +28,9 @@ def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 def write_documents(folder: Path, spec: dict[str, Any], silos: Sequence[dict[str, Any]]) -> Study:
     """Write a federation and its silos into ``federation.yaml``, and return the study."""
     documents = [document("Federation", NAME, spec)]
-    documents += [document("Silo", name, {"federation": NAME, **silo}) for name, silo in zip("abcdefgh", silos, strict=False)]
+    documents += [
+        document("Silo", name, {"federation": NAME, **silo}) for name, silo in zip("abcdefghi", silos, strict=False)
+    ]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
     return validate_study(folder / "federation.yaml")
@@ -53,14 +55,23 @@ SERVER = {"pretrainEpochs": 2}
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
     "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
-    "FedAnchor": ({"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER}, "None None None"),
-    "SemiAnAgg": ({"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.25"}}, "All None None"),
+    "FedAnchor": (
+        {"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER},
+        "None None None",
+    ),
+    "SemiAnAgg": (
+        {"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.25"}},
+        "All None None",
+    ),
     "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
 }
 """Methods with the labels of their silos."""
 for weighting in ("SemiAnAgg", "DVW"):
     METHODS[f"FedAnchor, {weighting}"] = (
-        {**METHODS["FedAnchor"][0], "weighting": {"type": weighting, **({"validationPercent": 20} if weighting == "DVW" else {})}},
+        {
+            **METHODS["FedAnchor"][0],
+            "weighting": {"type": weighting, **({"validationPercent": 20} if weighting == "DVW" else {})},
+        },
         "None None None",
     )
 
@@ -81,6 +92,9 @@ def digits_study(
     }
     if described["name"] == "FedAnchor":
         described_spec["anchorData"] = {**DIGITS, "use": "Anchors"}
-    parts = [{**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}} for i in range(silos)]
+    parts = [
+        {**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}}
+        for i in range(silos)
+    ]
     managed = [{"labels": labels, "managed": {"data": part}} for labels, part in zip(held, parts, strict=True)]
     return write_documents(folder, described_spec, managed)

@@ -14,10 +14,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.workdir import Workdir
+from federation_in_process import null_step
 
 from anchorage.spec.files import Study
+from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
+from fedctl.workdir import Workdir
 
 WAIT_SECONDS = 120.0
 ACCIDENT = Path(__file__).with_name("federation_accident.py")
@@ -65,11 +66,15 @@ class Process:
         return status
 
     @property
+    def running(self) -> bool:
+        return self._process.poll() is None
+
+    @property
     def last_line(self) -> str:
         return self.lines[-1]
 
     def kill(self) -> None:
-        if self._process.poll() is None:
+        if self.running:
             self._process.kill()
         self.end()
 
@@ -109,15 +114,13 @@ class Site:
         given: dict[str, Any] = {"labels": found.spec.labels, "device": "cpu", **settings}
         if found.spec.managed is not None:
             given["data"] = found.spec.managed.data.model_dump(mode="json", by_alias=True, exclude_unset=True)
-        config = write_silo_config(
-            self.workdir, LocalSilo(silo, given), self.federation, self.root, self.endpoints
-        )
+        config = write_silo_config(self.workdir, LocalSilo(silo, given), self.federation, self.root, self.endpoints)
         return self.start("anchorage_silo", config, accident)
 
     def null_agent(self, silo: str, *accident: str | int) -> Process:
-        """Start an agent that adds half its place in the alphabet to every float, and says that it has a hundred images for it."""
-        place = ord(silo) - ord("a") + 1
-        trainer = {"type": "Null", "step": str(0.5 * place), "samples": 100 * place}
+        """Start an agent with a null trainer."""
+        step, samples = null_step(silo)
+        trainer = {"type": "Null", "step": str(step), "samples": samples}
         return self.agent(silo, *accident, trainer=trainer)
 
     def start(self, module: str, config: Path, accident: tuple[str | int, ...]) -> Process:

@@ -227,7 +227,7 @@ class SynchronousEngine(Engine):
 
     def _warn_of_quorum(self, opened: OpenRound) -> None:
         """Say so while too few silos are there for the round to succeed as things stand."""
-        coming = [silo for silo in opened.awaited() if silo in self.connected or silo in opened.updates]
+        coming = [silo for silo in opened.awaited() if silo in self.connected]
         if opened.answered() + len(coming) < self.settings.min_silos:
             self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
         else:
@@ -242,14 +242,18 @@ class SynchronousEngine(Engine):
             )
 
     def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
-        """Have every whole update scored by every other silo of the cohort (METHODS.md 6.14); the own score came with the announcement."""
+        """Have every whole update scored by every other silo of the cohort (METHODS.md 6.14); the own score came with the announcement.
+
+        A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
+        """
         self.observer.step("evaluate at silos")
         updates = {
-            f"{opened.task.round}.evaluate.{u.manifest.digest[:16]}": (silo, u) for silo, u in opened.updates.items()
+            f"{opened.task.round}.evaluate.{silo}.{u.manifest.digest[:16]}": (silo, u)
+            for silo, u in opened.updates.items()
         }
         found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
         awaited = set()
-        evaluators = [silo for silo in opened.cohort if silo in self.connected]
+        evaluators = [silo for silo in opened.cohort if silo in self.connected or silo in opened.updates]
         for task_id, (owner, update) in updates.items():
             self.link.offer(update)
             for silo in evaluators:
@@ -273,8 +277,8 @@ class SynchronousEngine(Engine):
                     self._take(opened, event, barrier=False)
         for silo, task_id in awaited:
             self.link.dismiss(silo, task_id, "late")
-        for _, update in updates.values():
-            self.link.withdraw(update.manifest.digest)
+        for digest in {update.manifest.digest for _, update in updates.values()}:
+            self.link.withdraw(digest)
         if updates and not any(found.values()) and len(evaluators) > 1:
             raise AnchorageError(
                 EVALUATION_MISSING, f"round {opened.task.round}: none of {', '.join(evaluators)} scored an update"

@@ -26,6 +26,7 @@ from anchorage.pki import Credentials
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.wire import anchorage_pb2 as pb
 from anchorage.wire import convert
+from anchorage.wire.allocator import keep_chunk_memory
 from anchorage.wire.calls import MAX_UP_BYTES
 from anchorage.wire.connection import Connection, Feed, Pause
 from anchorage.wire.desk import unknown_task
@@ -68,6 +69,7 @@ class GrpcServerLink:
         idle_timeout_seconds: float = 60.0,
         longest_pause_seconds: float = 30.0,
     ) -> None:
+        keep_chunk_memory()
         self._server = server
         self._credentials = credentials
         self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)

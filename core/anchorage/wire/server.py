@@ -1,7 +1,5 @@
 """The server's end of the link over gRPC."""
 
-import contextlib
-import ctypes
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
@@ -18,6 +16,7 @@ from anchorage.rounds.interfaces import Clock
 from anchorage.tensors.chunks import Manifest
 from anchorage.wire import anchorage_pb2 as pb
 from anchorage.wire import convert
+from anchorage.wire.allocator import keep_chunk_memory
 from anchorage.wire.calls import MAX_DOWN_BYTES, SERVER_OPTIONS, SERVICE, SESSION, TASK
 from anchorage.wire.exchange import Exchange, Session
 from anchorage.wire.refusals import refusing
@@ -27,8 +26,6 @@ from anchorage.wire.watchdog import Watchdog
 MAX_THREADS = 1024
 """Calls served at once: of every silo one stream of orders and a few transfers."""
 
-_M_ARENA_MAX = -8
-_HEAPS = 1
 _ACK = pb.Ack().SerializeToString()
 
 
@@ -80,7 +77,7 @@ class GrpcSiloLink(Exchange):
         AnchorageError
             The address is taken, or the TLS files cannot be used.
         """
-        _share_heaps()
+        keep_chunk_memory()
         self._federation = federation_of(self._credentials)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
@@ -216,12 +213,6 @@ class GrpcSiloLink(Exchange):
             found = f"silo {silo} is no member of federation {self._federation}, or was revoked"
             raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
         return silo
-
-
-def _share_heaps() -> None:
-    """Let the process's threads allocate from few heaps: each of many would keep megabytes of chunks that have passed through."""
-    with contextlib.suppress(AttributeError):  # another C library than GNU's
-        ctypes.CDLL(None).mallopt(_M_ARENA_MAX, _HEAPS)
 
 
 def _metadata(context: grpc.ServicerContext, key: str) -> str:

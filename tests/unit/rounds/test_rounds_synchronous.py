@@ -170,6 +170,36 @@ def test_every_update_is_scored_by_every_other_silo():
     assert s.link.offered == {}
 
 
+def test_equal_updates_are_scored_each():
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0, scores=(1, 10)),
+        ScriptedSilo("b", adds=1.0, scores=(2, 10)),
+        ScriptedSilo("c", adds=4.0, scores=(3, 10)),
+        weigher=CountWeigher(evaluated=True),
+    )
+    record = s.engine.run()
+    assert {p.name: p.weight for p in record.silos} == pytest.approx({"a": 5 / 12, "b": 4 / 12, "c": 3 / 12})
+
+
+def test_a_restarted_server_waits_for_the_scores_of_silos_that_come_back_late():
+    def silos(late: float = 0.0) -> list[ScriptedSilo]:
+        return [
+            ScriptedSilo("a", adds=1.0, scores=(1, 10)),
+            ScriptedSilo("b", adds=2.0, scores=(2, 10)),
+            ScriptedSilo("c", adds=4.0, scores=(3, 10), joins_at=late),
+        ]
+
+    weigher = CountWeigher(evaluated=True)
+    undisturbed = set_scene(*silos(), weigher=weigher).engine.run()
+    s = set_scene(*silos(), weigher=weigher)
+    s.link.at(2.5, StopRequested("test"))
+    with pytest.raises(AnchorageError, match="Stopped"):
+        s.engine.run()
+    assert set(s.store.kept(1)) == {"a", "b", "c"}
+    again = set_scene(*silos(late=20.0), weigher=weigher, store=s.store)
+    assert again.engine.run().digest == undisturbed.digest
+
+
 def test_an_announcement_said_twice_counts_once():
     s = set_scene(ScriptedSilo("a", adds=1.0, repeats=3), ScriptedSilo("b", adds=3.0), rounds=2)
     s.engine.run()

@@ -1,0 +1,54 @@
+"""What null trainers reach in one process: the engine, the workers and the store in memory, without sockets and files."""
+
+from anchorage.aggregation import build_weigher
+from anchorage.messages import Profile
+from anchorage.methods import resolve
+from anchorage.rounds import ENGINES
+from anchorage.rounds.buffers import MemoryBuffers
+from anchorage.rounds.observer import Observers
+from anchorage.rounds.silo import SiloWorker
+from anchorage.rounds.study import round_settings
+from anchorage.simulation.link import InProcessLink
+from anchorage.simulation.run import WallClock
+from anchorage.simulation.store import MemoryStore
+from anchorage.spec.files import Study
+from anchorage_server.file_model import FileModel
+from anchorage_silo.null import NullLearner
+
+
+def null_step(silo: str) -> tuple[float, int]:
+    """Return what a silo's null trainer adds to every float, and how many images it says that it has."""
+    place = ord(silo) - ord("a") + 1
+    return 0.5 * place, 100 * place
+
+
+def null_digest(study: Study) -> str:
+    """Return the digest of the last model of a synchronous federation of null trainers."""
+    initial = study.federation.spec.model.initial
+    assert initial is not None
+    learner = FileModel(study.file.parent / initial)
+    workers: list[tuple[SiloWorker, object]] = []
+
+    def pump() -> bool:
+        orders = [(worker, link.next_order(0.0)) for worker, link in workers]
+        for worker, order in orders:
+            if order is not None:
+                worker.handle(order)
+        return any(order is not None for _, order in orders)
+
+    link = InProcessLink(WallClock(), "{}", pump)
+    for silo in study.silos:
+        step, samples = null_step(silo.metadata.name)
+        end = link.connect(silo.metadata.name, Profile("All", samples, "test"))
+        workers.append((SiloWorker(end, NullLearner(learner.down, learner.up, step, samples), MemoryBuffers()), end))
+    spec = study.federation.spec
+    engine = ENGINES[spec.protocol.mode](
+        link=link,
+        store=MemoryStore(),
+        clock=WallClock(),
+        learner=learner,
+        weigher=build_weigher(resolve(spec.method).weighting, spec.model.num_classes),
+        settings=round_settings(study),
+        observer=Observers(),
+    )
+    return engine.run().digest

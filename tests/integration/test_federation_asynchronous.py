@@ -1,0 +1,49 @@
+"""Asynchronous federations as processes: every update is a round of its own, and a killed server goes on with the community that it had."""
+
+import math
+from pathlib import Path
+
+import numpy as np
+from federation_documents import WEIGHTS, digits_study, null_study
+from federation_processes import SIGKILLED, Site
+from safetensors.numpy import load_file
+
+ROUNDS = 8
+
+
+def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
+    """Between two commits the sum over the last contributions is rebuilt from the spool, whatever was in memory."""
+    study = null_study(tmp_path, rounds=ROUNDS, protocol={"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 60})
+    site = Site(study)
+    try:
+        for place, number in (("renamed", 3), ("torn", 5)):
+            server = site.server(place, number, "SIGKILL")
+            agents = [site.null_agent("a"), site.null_agent("b")] if number == 3 else agents
+            assert server.end() == SIGKILLED
+        site.finish(site.server(), *agents)
+    finally:
+        site.close()
+    records = site.records()
+    assert [record["round"] for record in records] == list(range(ROUNDS + 1))
+    committing = [part["name"] for record in records[1:] for part in record["silos"]]
+    assert len(committing) == ROUNDS and set(committing) == {"a", "b"}
+    model = load_file(site.workdir.model / "final.safetensors")
+    moved = model["encoder.weight"] - WEIGHTS["encoder.weight"]
+    assert np.ptp(moved) < 1e-4 and 0.5 < moved.mean() < 0.5 * ROUNDS * 2
+    assert model["encoder.steps"].tolist() == [3, 4]
+
+
+def test_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
+    protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 120}
+    site = Site(digits_study(tmp_path, "DVW", silos=2, rounds=4, protocol=protocol))
+    try:
+        site.run()
+    finally:
+        site.close()
+    records = site.records()
+    assert [record["round"] for record in records] == list(range(5))
+    parts = [part for record in records[1:] for part in record["silos"]]
+    assert all(part["state"] == "Counted" and 0 <= part["weight"] <= 1 for part in parts)
+    assert all(math.isfinite(value) for record in records for value in record["metrics"].values())
+    assert records[-1]["metrics"]["accuracy"] > 0.15
+    assert records[-1]["bytesDown"] > 0

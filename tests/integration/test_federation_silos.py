@@ -1,0 +1,101 @@
+"""Silos that send rubbish, never answer or are not there: deadline and quorum decide, and record and status name the silo and the reason."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from federation_documents import null_study
+from federation_in_process import null_digest
+from federation_processes import SIGKILLED, Site, condition
+from federation_silos import OddSilo
+
+KINDS = ("honest", "honest", "nan", "layout", "silent", "count", "liar", "fails")
+"""Silos a to h; silo i is in the documents and never comes."""
+EXPECTED = {
+    "a": ("Counted", "", ""),
+    "b": ("Counted", "", ""),
+    "c": ("Failed", "ANC-3004", "tensor classifier.bias is not finite"),
+    "d": ("Failed", "ANC-3003", "the update has layout "),
+    "e": ("Late", "ANC-3006", "not whole after 3 s"),
+    "f": ("Failed", "ANC-3005", "its weight would be nan"),
+    "g": ("Late", "ANC-3006", "not whole after 3 s"),
+    "h": ("Failed", "ANC-1301", "loss is nan"),
+    "i": ("Absent", "ANC-3007", "not connected at the deadline"),
+}
+
+
+class Played:
+    """A federation of odd silos that has come to its end, however it ended."""
+
+    def __init__(self, folder: Path, **protocol: Any) -> None:
+        study = null_study(folder, silos=len(EXPECTED), protocol={"roundDeadlineSeconds": 3, **protocol})
+        self.site = Site(study)
+        silos: list[OddSilo] = []
+        try:
+            server = self.site.server()
+            for silo, kind in zip(study.silos, KINDS, strict=False):
+                silos.append(OddSilo(self.site, silo.metadata.name, kind))
+            self.status, self.lines = server.end(), server.lines
+        finally:
+            for silo in silos:
+                silo.close()
+            self.site.close()
+        self.refusals = {kind: silo.refusals for kind, silo in zip(KINDS, silos, strict=True)}
+
+
+@pytest.fixture(scope="module")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
+    return Played(tmp_path_factory.mktemp("odd"), minSilos=2)
+
+
+def test_the_round_is_the_honest_silos_mean(played: Played, tmp_path: Path) -> None:
+    assert played.status == 0, played.lines
+    assert not any("Traceback" in line or "traceback" in line for line in played.lines)
+    assert played.site.digest() == null_digest(null_study(tmp_path, silos=2))
+
+
+def test_record_and_status_name_silo_and_reason(played: Played) -> None:
+    first, last = ({part["name"]: part for part in record["silos"]} for record in played.site.records()[1:])
+    silos = {silo["name"]: silo for silo in played.site.left_status()["silos"]}
+    assert first.keys() == silos.keys() == EXPECTED.keys() == last.keys() | {"i"}
+    for name, (state, code, message) in EXPECTED.items():
+        for said in (first[name], last.get(name, first[name]), silos[name]):
+            assert (said["state"], said["code"]) == (state, code), said
+            assert said["message"].startswith(message) and "\n" not in said["message"]
+    assert [first[name]["weight"] for name in EXPECTED] == pytest.approx([1 / 3, 2 / 3, *[0.0] * 7])
+
+
+def test_bytes_that_were_not_announced_are_refused_to_the_silos_face(played: Played) -> None:
+    assert "ANC-2101" in played.refusals["liar"]
+
+
+def test_too_few_usable_updates_end_the_run_with_every_name(tmp_path: Path) -> None:
+    played = Played(tmp_path, minSilos=3)
+    assert played.status == 5, played.lines
+    line = played.lines[-1]
+    assert line.startswith("ANC-3001 QuorumLost: round 1: 2 silos answered, 3 needed")
+    for name, (state, code, message) in EXPECTED.items():
+        assert state == "Counted" or f"{name} {code} {message}" in line
+    assert condition(played.site.left_status(), "Failed")[:2] == ("True", "QuorumLost")
+    assert [record["round"] for record in played.site.records()] == [0]
+
+
+@pytest.mark.parametrize("place", ["kept", "announced"])
+def test_a_silo_that_goes_is_waited_for_and_the_run_resumes_with_it(place: str, tmp_path: Path) -> None:
+    site = Site(null_study(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 2}))
+    try:
+        server = site.server()
+        steady, doomed = site.null_agent("a"), site.null_agent("b", place, 2, "SIGKILL")
+        assert doomed.end() == SIGKILLED
+        server.wait_for("silo disconnected", silo="b")
+        said = server.wait_for("waiting", reason="QuorumLost")
+        assert said["found"].startswith("round 2 needs 2 silos: ") and "b still at work" in said["found"]
+        assert condition(site.status(), "QuorumMet")[:2] == ("False", "QuorumLost")
+        assert server.end() == 5
+        assert server.last_line.startswith("ANC-3001 QuorumLost: round 2: 1 silos answered, 2 needed")
+        assert server.last_line.endswith("b ANC-3007 not connected at the deadline")
+        assert [record["round"] for record in site.records()] == [0, 1]
+        site.finish(site.server(), steady, site.null_agent("b"))
+        assert site.digest() == null_digest(site.study)
+    finally:
+        site.close()
