@@ -7,6 +7,7 @@ received and what was announced.
 from pathlib import Path
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.errors import AnchorageError
@@ -18,10 +19,19 @@ from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, reserve, unusable
 
 
 class MappedBuffers:
-    """Buffers in a folder (`anchorage.rounds.buffers.Buffers`), for one process at a time."""
+    """Buffers in a folder (`anchorage.rounds.buffers.Buffers`), for one process at a time.
 
-    def __init__(self, folder: Path) -> None:
+    Parameters
+    ----------
+    folder : Path
+        The folder.
+    terms : bytes
+        What updates are made under: run, data, policy. What an agent announced under other terms is not announced again.
+    """
+
+    def __init__(self, folder: Path, terms: bytes = b"") -> None:
         self._folder = folder
+        self._terms = blake3(terms).digest()
         self._models = {kind: self._model(name) for kind, name in MODEL_FILES.items()}
         self._update = np.empty(0, np.uint8)
         self._announced = folder / "announced.bin"
@@ -58,7 +68,7 @@ class MappedBuffers:
                 self._announced.unlink(missing_ok=True)
                 return
             fresh = self._announced.with_suffix(".new")
-            fresh.write_bytes(encode_announcement(announcement))
+            fresh.write_bytes(self._terms + encode_announcement(announcement))
             fresh.replace(self._announced)
         except OSError as error:
             raise unusable(self._announced, error) from error
@@ -66,7 +76,10 @@ class MappedBuffers:
     def kept(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the file."""
         try:
-            announcement = decode_announcement(self._announced.read_bytes())
+            content = self._announced.read_bytes()
+            if not content.startswith(self._terms):
+                return None
+            announcement = decode_announcement(content.removeprefix(self._terms))
         except (OSError, AnchorageError):
             return None
         update = announcement.update

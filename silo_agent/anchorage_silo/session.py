@@ -1,6 +1,7 @@
 """One agent's life: enrol, learn what the run is, read the images, join, carry out orders."""
 
 import fcntl
+import json
 import logging
 import os
 from collections.abc import Iterator
@@ -42,7 +43,8 @@ def take_part(config: SiloConfig) -> None:
         credentials = enrolled(config, audit)
         text = patiently(lambda: describe(config.server, credentials))
         run = _read_description(text)
-        with closing(TrainerProcess(_setup(config, policy, text, run))) as trainer:
+        setup = _setup(config, policy, text, run)
+        with closing(TrainerProcess(setup)) as trainer:
             samples = trainer.start()
             policy.check_samples(samples)
             audit.record("join")
@@ -50,7 +52,7 @@ def take_part(config: SiloConfig) -> None:
             link = GrpcServerLink(server=config.server, credentials=credentials, profile=profile)
             gate = Gate(link, policy, audit, run.method.name)
             _log.info("joining federation %s with %d images", config.federation, samples)
-            work(gate, trainer, MappedBuffers(config.state))
+            work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 
 
 def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> None:

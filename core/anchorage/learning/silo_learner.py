@@ -69,7 +69,8 @@ class TorchSiloLearner:
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         self._network = self._build()
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
-        key = blake3(f"{silo}\0{run.model_dump_json()}".encode()).hexdigest()[:16]
+        same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
+        key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         self._state = RoundState(state / f"learner-{key}")
         self._scorer: Network | None = None
         self._scoring = Lock()

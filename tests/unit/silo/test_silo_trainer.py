@@ -306,6 +306,13 @@ class TestMappedBuffers:
         SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 0.5, 7), MappedBuffers(tmp_path)).handle(Assigned(task))
         assert link.announcements[task.id].update == expected(1.0)
 
+    def test_an_update_made_under_other_terms_is_trained_again(self, tmp_path: Path) -> None:
+        link, task = FakeLink(ONE), train_task(ONE)
+        for terms, step in ((b"clipNorm: 9", 99.0), (b"clipNorm: 1", 0.5)):
+            worker = SiloWorker(link, NullLearner(LAYOUT, LAYOUT, step, 7), MappedBuffers(tmp_path, terms=terms))
+            worker.handle(Assigned(task))
+        assert link.announcements[task.id].update == expected(1.0)
+
     @pytest.mark.parametrize("content", [b"", b"\xff\xff\xff"])
     def test_a_torn_announcement_is_forgotten(self, tmp_path: Path, content: bytes) -> None:
         (tmp_path / "announced.bin").write_bytes(content)

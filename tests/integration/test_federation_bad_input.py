@@ -1,0 +1,207 @@
+"""What a user can get wrong, through `fedctl`: one line with its code and its exit status, no traceback, nothing left running."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+import yaml
+from federation_documents import NAME, WEIGHTS, document
+from federation_images import cut_short, draw_images
+from safetensors.numpy import save_file
+
+WAIT_SECONDS = 200.0
+FOLDER = {"format": "ImageFolder", "claimName": "images", "classes": ["cat", "dog"]}
+MODEL = {"name": "SmallCnn", "numClasses": 2, "imageSize": 16}
+
+
+@dataclass(frozen=True)
+class Answer:
+    """How a command ended."""
+
+    status: int
+    stdout: str
+    lines: tuple[str, ...]
+
+
+def fedctl(*arguments: object, folder: Path) -> Answer:
+    """Run a command, without mlflow's slow start, and see that it leaves no traceback and no process."""
+    fake = folder / "no-mlflow" / "mlflow"
+    fake.mkdir(parents=True, exist_ok=True)
+    (fake / "__init__.py").write_text("raise SystemExit(1)")
+    done = subprocess.run(
+        [sys.executable, "-m", "fedctl.main", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=WAIT_SECONDS,
+        env={**os.environ, "PYTHONPATH": str(fake.parent)},
+        check=False,
+    )
+    said = [done.stderr, done.stdout, *(path.read_text() for path in folder.rglob("logs/*.log"))]
+    assert not any("Traceback" in text or "traceback" in text for text in said), said
+    assert not any(str(folder) in " ".join(p.info["cmdline"] or ()) for p in psutil.process_iter(["cmdline"]))
+    return Answer(done.returncode, done.stdout, tuple(done.stderr.splitlines()))
+
+
+def write(folder: Path, spec: Mapping[str, Any], *silos: Mapping[str, Any]) -> Path:
+    documents = [document("Federation", NAME, {"rounds": 1, "model": MODEL, "method": {"name": "FedAvg"}, **spec})]
+    documents += [document("Silo", f"silo-{i}", {"federation": NAME, **silo}) for i, silo in enumerate(silos)]
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
+    return folder / "federation.yaml"
+
+
+def codes(answer: Answer) -> list[str]:
+    return [line.split()[0] for line in answer.lines if line.startswith("ANC-")]
+
+
+WRONG = """
+kind: Federation
+metadata: {name: derm}
+spec:
+  rounds: 0
+  raunds: 5
+  seed: many
+  model: {name: SmallCnn, numClasses: 2, imageSize: 16}
+  method: {name: FedAnchor, pseudoLabels: {threshold: 0.6}}
+---
+kind: Silo
+metadata: {name: a}
+spec: {federation: derm}
+---
+kind: Silo
+metadata: {name: a}
+spec: {federation: skin}
+---
+kind: Hospital
+"""
+
+
+def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "wrong.yaml"
+    file.write_text(WRONG)
+    answer = fedctl("validate", "-f", file, "-o", "json", folder=tmp_path)
+    expected = ["1005", "1007", "1009", "1010", "1011", "1103", "1104"]
+    assert answer.status == 2 and sorted(set(codes(answer))) == [f"ANC-{code}" for code in expected]
+    told = json.loads(answer.stdout)
+    assert not told["valid"] and sorted({m["code"] for m in told["mistakes"]}) == sorted(set(codes(answer)))
+    for line in answer.lines:
+        assert line.startswith(("see docs/errors/", "ANC-")) and (line.startswith("see") or f"{file}:" in line)
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [(None, "ANC-1001"), ("spec: [1\n", "ANC-1002"), ("kind: Federation\napiVersion: v9\n", "ANC-1006")],
+)
+def test_files_that_are_no_federation_start_nothing(text: str | None, code: str, tmp_path: Path) -> None:
+    file = tmp_path / "federation.yaml"
+    if text is not None:
+        file.write_text(text)
+    answer = fedctl("run", "-f", file, "--workdir", tmp_path / "run", folder=tmp_path)
+    assert answer.status == 2 and code in codes(answer)
+    assert not (tmp_path / "run").exists()
+
+
+UNLABELLED: Mapping[str, Any] = {"labels": "None"}
+ANCHORS = {"format": "Digits", "use": "Anchors", "anchors": 1}
+MEANINGLESS: list[tuple[dict[str, Any], list[Mapping[str, Any]], str]] = [
+    ({}, [], "ANC-1105"),
+    ({"protocol": {"minSilos": 2}}, [{"labels": "All"}], "ANC-1106"),
+    ({"method": {"name": "FedAnchor"}}, [UNLABELLED], "ANC-1112"),
+    ({"method": {"name": "FedAnchor"}, "anchorData": ANCHORS}, [UNLABELLED], "ANC-1113"),
+    ({"method": {"name": "SemiAnAgg"}, "protocol": {"mode": "Asynchronous"}}, [{"labels": "All"}], "ANC-1114"),
+]
+
+
+@pytest.mark.parametrize(("spec", "silos", "code"), MEANINGLESS, ids=lambda value: value if isinstance(value, str) else "")
+def test_documents_without_meaning_are_refused(
+    spec: dict[str, Any], silos: list[Mapping[str, Any]], code: str, tmp_path: Path
+) -> None:
+    answer = fedctl("validate", "-f", write(tmp_path, spec, *silos), folder=tmp_path)
+    assert answer.status == 2 and codes(answer) == [code] and answer.stdout == ""
+
+
+def outside_the_classes(folder: Path) -> dict[str, Any]:
+    draw_images(folder / "images", "cat", "wolf")
+    return {}
+
+
+def no_image(folder: Path) -> dict[str, Any]:
+    for name in ("cat", "dog"):
+        (folder / "images" / name).mkdir(parents=True)
+    return {}
+
+
+def a_corrupt_jpeg(folder: Path) -> dict[str, Any]:
+    draw_images(folder / "images", "cat", "dog")
+    cut_short(folder / "images" / "dog" / "rgb.jpg")
+    return {}
+
+
+def a_model_of_a_terabyte(folder: Path) -> dict[str, Any]:
+    header = {"encoder.weight": {"dtype": "F32", "shape": [1 << 38], "data_offsets": [0, 1 << 40]}}
+    text = json.dumps(header).encode().ljust(128)
+    with (folder / "initial.safetensors").open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        file.truncate(8 + len(text) + (1 << 40))
+    return {}
+
+
+def a_class_without_anchors(folder: Path) -> dict[str, Any]:
+    draw_images(folder / "anchors", "cat")
+    model = {**MODEL, "initial": None}
+    return {"model": model, "method": {"name": "FedAnchor"}, "anchorData": {**FOLDER, "claimName": "anchors"}}
+
+
+@pytest.mark.parametrize(
+    ("prepare", "status", "said"),
+    [
+        (outside_the_classes, 3, 'ANC-1203 BadImages: silo silo-0: 8 of 16 images cannot be used: wolf/alpha.png (LabelOutsideClasses'),
+        (no_image, 3, "ANC-1205 NoImages: silo silo-0: "),
+        (a_corrupt_jpeg, 3, "ANC-1203 BadImages: silo silo-0: 1 of 16 images cannot be used: dog/rgb.jpg (Damaged"),
+        (a_model_of_a_terabyte, 6, "ANC-3109 ModelTooLarge: "),
+        (a_class_without_anchors, 8, "ANC-1306 AnchorsMissing: no anchor of class 1"),
+    ],
+)
+def test_data_that_cannot_be_used_ends_the_run_before_round_1(
+    prepare: Callable[[Path], dict[str, Any]], status: int, said: str, tmp_path: Path
+) -> None:
+    save_file(WEIGHTS, tmp_path / "initial.safetensors")
+    spec = {"model": {**MODEL, "initial": "initial.safetensors"}, **prepare(tmp_path)}
+    labels = "None" if "anchorData" in spec else "All"
+    file = write(tmp_path, spec, {"labels": labels, "managed": {"data": FOLDER}})
+    answer = fedctl("run", "-f", file, "--workdir", tmp_path / "run", folder=tmp_path)
+    assert answer.status == status, answer
+    assert [line for line in answer.lines if line.startswith("ANC-")] == [answer.lines[-2]]
+    assert answer.lines[-2].startswith(said) and answer.lines[-1].startswith("see docs/errors/ANC-")
+
+
+def test_images_of_every_size_and_mode_are_trained_on_and_a_corrupt_one_is_skipped(tmp_path: Path) -> None:
+    a_corrupt_jpeg(tmp_path)
+    silo = {"labels": "All", "managed": {"data": {**FOLDER, "onBadImage": "Skip"}}}
+    file = write(tmp_path, {"method": {"name": "FedAvg", "local": {"epochs": 1}}}, silo)
+    answer = fedctl("run", "-f", file, "--workdir", tmp_path / "run", "-o", "json", folder=tmp_path)
+    assert answer.status == 0, answer
+    status = json.loads(answer.stdout)["status"]
+    assert status["round"] == 1 and [part["samples"] for part in status["silos"]] == [15]
+
+
+def test_a_workdir_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, {}, {"labels": "All", "managed": {"data": FOLDER}})
+    (tmp_path / "file").touch()
+    answer = fedctl("run", "-f", file, "--workdir", tmp_path / "file" / "run", folder=tmp_path)
+    assert answer.status == 6 and codes(answer) == ["ANC-5003"], answer
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_workdir_of_somebody_else_is_named(tmp_path: Path) -> None:
+    file = write(tmp_path, {}, {"labels": "All", "managed": {"data": FOLDER}})
+    (tmp_path / "closed").mkdir(mode=0o500)
+    answer = fedctl("run", "-f", file, "--workdir", tmp_path / "closed" / "run", folder=tmp_path)
+    assert answer.status == 6 and codes(answer) == ["ANC-5003"], answer
