@@ -26,7 +26,9 @@ def draw_images(folder: Path, *classes: str) -> None:
             if mode == "I;16":
                 image = Image.fromarray(random.integers(0, 1 << 16, (height, width)).astype(np.uint16))
             else:
-                image = Image.fromarray(random.integers(0, 256, (height, width, 4)).astype(np.uint8), "RGBA").convert(mode)
+                image = Image.fromarray(random.integers(0, 256, (height, width, 4)).astype(np.uint8), "RGBA").convert(
+                    mode
+                )
             image.save(folder / name / file)
 
 

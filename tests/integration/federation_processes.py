@@ -160,7 +160,10 @@ class Site:
         found: dict[str, Any] = json.loads(self.workdir.status.read_text())
         return found
 
-    def close(self) -> None:
+    def __enter__(self) -> "Site":
+        return self
+
+    def __exit__(self, *_: object) -> None:
         for process in self.processes:
             process.kill()
 
@@ -169,13 +172,6 @@ def condition(status: Mapping[str, Any], kind: str) -> tuple[str, str, str]:
     """Return status, reason and message of one condition."""
     (found,) = [c for c in status["conditions"] if c["type"] == kind]
     return found["status"], found["reason"], found.get("message", "")
-
-
-def children(pid: int) -> list[int]:
-    """Return the processes that a process has started."""
-    import psutil
-
-    return [child.pid for child in psutil.Process(pid).children()]
 
 
 SIGKILLED = -signal.SIGKILL

@@ -1,6 +1,5 @@
 """Silos in the test's own process that speak the real protocol with real certificates, and do not all behave."""
 
-import json
 import threading
 
 import numpy as np
@@ -9,32 +8,30 @@ from federation_processes import Site
 
 from anchorage.errors import AnchorageError
 from anchorage.messages import Announcement, Assigned, Finished, Order, Permit, Profile, Task
-from anchorage.pki import Credentials, SigningRequest, Tokens, new_key, silo_uri
+from anchorage.pki import Credentials, SigningRequest, new_key, silo_uri
 from anchorage.tensors.chunks import Manifest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import read_description
 from anchorage.tensors.spool import MemorySpool
 from anchorage.wire import GrpcServerLink
-from anchorage.wire.describe import describe
-from anchorage.wire.enrolment import enrol
 
 
-def enrolled(site: Site, silo: str) -> Credentials:
-    """Enrol a silo over the wire."""
+def credentials_of(site: Site, silo: str) -> Credentials:
+    """Return a silo's own key with a certificate of the federation's authority."""
     folder = site.root / "silos" / silo
     folder.mkdir(parents=True)
     credentials = Credentials(folder / "silo.key", folder / "silo.crt", site.authority.certificate_path)
-    token = Tokens(site.workdir.authority / "tokens").create(silo)
     request = SigningRequest.make(new_key(credentials.key), silo_uri(site.federation, silo))
-    credentials.save_certificate(enrol(site.endpoints["enrolment"], credentials.authority, silo, token, request))
+    credentials.save_certificate(site.authority.issue_silo(request, silo))
     return credentials
 
 
 class OddSilo(threading.Thread):
     """A silo that trains like a null trainer; what it then says depends on its `kind`.
 
-    ``honest``; ``silent`` never answers; ``nan`` sends one NaN; ``layout`` announces another tensor; ``count`` says that it has -1 images; ``liar`` sends other
-    bytes than it announced; ``fails`` says that it cannot.
+    ``honest``; ``silent`` never answers; ``nan`` sends one NaN; ``layout`` announces another tensor; ``count`` says that it has -1 images;
+    ``liar`` sends other bytes than it announced; ``fails`` says that it cannot.
     """
 
     def __init__(self, site: Site, silo: str, kind: str) -> None:
@@ -42,15 +39,14 @@ class OddSilo(threading.Thread):
         self.kind = kind
         self.refusals: list[str] = []
         self._step, self._samples = null_step(silo)
-        credentials = enrolled(site, silo)
-        self._layout = Layout.from_json(json.loads(describe(site.endpoints["silos"], credentials))["up"])
+        self._credentials = credentials_of(site, silo)
+        self._layout, _ = read_description(site.root / "initial.safetensors")
         self._updates: dict[str, ModelBytes] = {}
-        self._link = GrpcServerLink(
-            server=site.endpoints["silos"],
-            credentials=credentials,
-            profile=Profile("All", self._samples, "odd"),
-            longest_pause_seconds=0.2,
-        )
+
+    def connect(self, server: str) -> None:
+        """Join the run at this address."""
+        profile = Profile("All", self._samples, "odd")
+        self._link = GrpcServerLink(server=server, credentials=self._credentials, profile=profile)
         self.start()
 
     def run(self) -> None:
@@ -59,6 +55,7 @@ class OddSilo(threading.Thread):
                 self._follow(order)
             except AnchorageError as error:
                 self.refusals.append(error.code)
+        self._link.close()
 
     def _follow(self, order: Order) -> None:
         match order:
@@ -86,8 +83,9 @@ class OddSilo(threading.Thread):
         self._link.announce(Announcement(task.id, {"train": samples}, {}, {}, update.manifest))
 
     def close(self) -> None:
-        self._link.close()
-        self.join(20)
+        if self.is_alive():
+            self._link.close()
+            self.join(20)
 
 
 class Lie:

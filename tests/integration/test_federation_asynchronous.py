@@ -13,16 +13,13 @@ ROUNDS = 8
 
 def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
     """Between two commits the sum over the last contributions is rebuilt from the spool, whatever was in memory."""
-    study = null_study(tmp_path, rounds=ROUNDS, protocol={"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 60})
-    site = Site(study)
-    try:
-        for place, number in (("renamed", 3), ("torn", 5)):
-            server = site.server(place, number, "SIGKILL")
-            agents = [site.null_agent("a"), site.null_agent("b")] if number == 3 else agents
-            assert server.end() == SIGKILLED
+    protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 60}
+    with Site(null_study(tmp_path, rounds=ROUNDS, protocol=protocol)) as site:
+        first = site.server("renamed", 3, "SIGKILL")
+        agents = [site.null_agent("a"), site.null_agent("b")]
+        assert first.end() == SIGKILLED
+        assert site.server("torn", 5, "SIGKILL").end() == SIGKILLED
         site.finish(site.server(), *agents)
-    finally:
-        site.close()
     records = site.records()
     assert [record["round"] for record in records] == list(range(ROUNDS + 1))
     committing = [part["name"] for record in records[1:] for part in record["silos"]]
@@ -35,11 +32,8 @@ def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
 
 def test_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
     protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 120}
-    site = Site(digits_study(tmp_path, "DVW", silos=2, rounds=4, protocol=protocol))
-    try:
+    with Site(digits_study(tmp_path, "DVW", silos=2, rounds=4, protocol=protocol)) as site:
         site.run()
-    finally:
-        site.close()
     records = site.records()
     assert [record["round"] for record in records] == list(range(5))
     parts = [part for record in records[1:] for part in record["silos"]]

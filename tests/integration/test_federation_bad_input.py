@@ -119,7 +119,9 @@ MEANINGLESS: list[tuple[dict[str, Any], list[Mapping[str, Any]], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("spec", "silos", "code"), MEANINGLESS, ids=lambda value: value if isinstance(value, str) else "")
+@pytest.mark.parametrize(
+    ("spec", "silos", "code"), MEANINGLESS, ids=lambda value: value if isinstance(value, str) else ""
+)
 def test_documents_without_meaning_are_refused(
     spec: dict[str, Any], silos: list[Mapping[str, Any]], code: str, tmp_path: Path
 ) -> None:
@@ -162,7 +164,11 @@ def a_class_without_anchors(folder: Path) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("prepare", "status", "said"),
     [
-        (outside_the_classes, 3, 'ANC-1203 BadImages: silo silo-0: 8 of 16 images cannot be used: wolf/alpha.png (LabelOutsideClasses'),
+        (
+            outside_the_classes,
+            3,
+            "ANC-1203 BadImages: silo silo-0: 8 of 16 images cannot be used: wolf/alpha.png (LabelOutsideClasses",
+        ),
         (no_image, 3, "ANC-1205 NoImages: silo silo-0: "),
         (a_corrupt_jpeg, 3, "ANC-1203 BadImages: silo silo-0: 1 of 16 images cannot be used: dog/rgb.jpg (Damaged"),
         (a_model_of_a_terabyte, 6, "ANC-3109 ModelTooLarge: "),

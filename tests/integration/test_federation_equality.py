@@ -1,7 +1,6 @@
 """The same documents and seed end with the same model, in processes and in one process, undisturbed or not, whoever comes first."""
 
 import math
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,21 +14,6 @@ from anchorage.simulation.run import simulate
 from anchorage.spec.files import Study
 
 pytest.importorskip("sklearn")
-
-Sites = Callable[[Study], Site]
-
-
-@pytest.fixture
-def site_of() -> Iterator[Sites]:
-    sites = []
-
-    def site_of(study: Study) -> Site:
-        sites.append(Site(study))
-        return sites[-1]
-
-    yield site_of
-    for site in sites:
-        site.close()
 
 
 def simulated(study: Study) -> str:
@@ -76,24 +60,23 @@ def test_processes_killed_or_not_reach_the_model_of_one_process(
     of_server: tuple[str | int, ...],
     of_silo: tuple[str | int, ...],
     tmp_path: Path,
-    site_of: Sites,
 ) -> None:
     """What a silo carries from round to round (momentum, FlexMatch's counters) is not carried twice."""
-    site = site_of(digits_study(tmp_path, method, silos=silos))
-    server = site.server(*of_server)
-    first, *others = [silo.metadata.name for silo in site.study.silos]
-    fallible = site.agent(first, *of_silo)
-    agents = [site.agent(silo) for silo in others]
-    if of_server:
-        assert server.end() == SIGKILLED
-        server = site.server()
-    if "announced" in of_silo:
-        assert fallible.end() == SIGKILLED
-        fallible = site.agent(first)
-    site.finish(server, fallible, *agents)
-    assert any("process was lost" in line for line in fallible.lines) == ("trained" in of_silo)
-    assert [part["state"] for part in site.records()[-1]["silos"]] == ["Counted"] * silos
-    assert site.digest() == simulated(site.study)
+    with Site(digits_study(tmp_path, method, silos=silos)) as site:
+        server = site.server(*of_server)
+        first, *others = [silo.metadata.name for silo in site.study.silos]
+        fallible = site.agent(first, *of_silo)
+        agents = [site.agent(silo) for silo in others]
+        if of_server:
+            assert server.end() == SIGKILLED
+            server = site.server()
+        if "announced" in of_silo:
+            assert fallible.end() == SIGKILLED
+            fallible = site.agent(first)
+        site.finish(server, fallible, *agents)
+        assert any("process was lost" in line for line in fallible.lines) == ("trained" in of_silo)
+        assert [part["state"] for part in site.records()[-1]["silos"]] == ["Counted"] * silos
+        assert site.digest() == simulated(site.study)
 
 
 VARIANTS: list[dict[str, Any]] = [

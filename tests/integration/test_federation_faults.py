@@ -1,6 +1,5 @@
 """Servers and agents that are killed, stopped or run out of disk at a given moment of a round: nothing committed is lost, nothing counts twice."""
 
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -10,10 +9,7 @@ from federation_in_process import null_digest
 from federation_processes import SIGKILLED, Site, condition
 from safetensors.numpy import load_file
 
-from anchorage.spec.files import Study
-
 NBYTES = sum(array.nbytes for array in WEIGHTS.values())
-Sites = Callable[[Study], Site]
 
 MOMENTS = [
     ("dispatched", "SIGKILL", 2),
@@ -32,63 +28,50 @@ MOMENTS = [
 """Where the server ends in one round after the other, how, and how many updates the next server still needs for that round."""
 
 
-@pytest.fixture
-def site_of() -> Iterator[Sites]:
-    sites = []
-
-    def site_of(study: Study) -> Site:
-        sites.append(Site(study))
-        return sites[-1]
-
-    yield site_of
-    for site in sites:
-        site.close()
-
-
-def test_a_server_may_end_at_every_moment_of_a_round(tmp_path: Path, site_of: Sites) -> None:
+def test_a_server_may_end_at_every_moment_of_a_round(tmp_path: Path) -> None:
     """The agents live through twelve ends of their server; updates that arrived whole are not sent again."""
-    site = site_of(null_study(tmp_path, rounds=len(MOMENTS) + 1))
-    agents = []
-    for number, (place, action, _) in enumerate(MOMENTS, 1):
-        server = site.server(place, number, action)
-        agents = agents or [site.null_agent("a"), site.null_agent("b")]
-        status = server.end()
-        assert status == (SIGKILLED if action == "SIGKILL" else 5), (place, server.lines)
-        if action == "SIGTERM":
-            assert server.last_line.startswith("ANC-3008 Stopped: received SIGTERM")
-            assert condition(site.left_status(), "Failed")[0] == "False"
-        assert all(agent.running for agent in agents)
-    site.finish(site.server(), *agents)
-    assert site.digest() == null_digest(site.study)
-    records = site.records()
-    assert [record["round"] for record in records] == list(range(len(MOMENTS) + 2))
-    needed = [count for _, _, count in MOMENTS]
-    sent = [record["bytesUp"] / NBYTES for record in records[1:-1]]
-    assert [s for s, n in zip(sent, needed, strict=True) if n is not None] == [n for n in needed if n is not None]
+    with Site(null_study(tmp_path, rounds=len(MOMENTS) + 1)) as site:
+        agents = []
+        for number, (place, action, _) in enumerate(MOMENTS, 1):
+            server = site.server(place, number, action)
+            agents = agents or [site.null_agent("a"), site.null_agent("b")]
+            status = server.end()
+            assert status == (SIGKILLED if action == "SIGKILL" else 5), (place, server.lines)
+            if action == "SIGTERM":
+                assert server.last_line.startswith("ANC-3008 Stopped: received SIGTERM")
+                assert condition(site.left_status(), "Failed")[0] == "False"
+            assert all(agent.running for agent in agents)
+        site.finish(site.server(), *agents)
+        assert site.digest() == null_digest(site.study)
+        records = site.records()
+        assert [record["round"] for record in records] == list(range(len(MOMENTS) + 2))
+        needed = [count for _, _, count in MOMENTS]
+        sent = [record["bytesUp"] / NBYTES for record in records[1:-1]]
+        assert [s for s, n in zip(sent, needed, strict=True) if n is not None] == [n for n in needed if n is not None]
 
 
-def test_agents_and_trainers_may_be_killed_around_an_update(tmp_path: Path, site_of: Sites) -> None:
-    site = site_of(null_study(tmp_path, rounds=3))
-    server = site.server()
-    steady = site.null_agent("b", "trained", 2, "SIGKILL")
-    for place, number in (("kept", 1), ("announced", 3)):
-        assert site.null_agent("a", place, number, "SIGKILL").end() == SIGKILLED
-    site.finish(server, site.null_agent("a"), steady)
-    assert any("the trainer's process was lost in 2.train." in line for line in steady.lines)
-    assert site.digest() == null_digest(site.study)
+def test_agents_and_trainers_may_be_killed_around_an_update(tmp_path: Path) -> None:
+    with Site(null_study(tmp_path, rounds=3)) as site:
+        server = site.server()
+        steady = site.null_agent("b", "trained", 2, "SIGKILL")
+        for place, number in (("kept", 1), ("announced", 3)):
+            assert site.null_agent("a", place, number, "SIGKILL").end() == SIGKILLED
+        site.finish(server, site.null_agent("a"), steady)
+        assert any("the trainer's process was lost in 2.train." in line for line in steady.lines)
+        assert site.digest() == null_digest(site.study)
 
 
 @pytest.mark.parametrize("place", ["dispatched", "commit", "renamed"])
-def test_a_full_disk_ends_the_run_and_takes_nothing(place: str, tmp_path: Path, site_of: Sites) -> None:
-    site = site_of(null_study(tmp_path))
-    number = 1 if place == "dispatched" else 2
-    server = site.server(place, number, "full")
-    agents = [site.null_agent("a"), site.null_agent("b")]
-    assert server.end() == 6, server.lines
-    assert server.last_line.startswith("ANC-3101 DiskFull: cannot "), server.lines
-    assert not any("Traceback" in line for line in server.lines)
-    assert [record["round"] for record in site.records()] == list(range(number))
-    kept = load_file(site.workdir.server / "checkpoints" / f"round-{number - 1:06d}.safetensors")
-    assert np.allclose(kept["encoder.weight"], WEIGHTS["encoder.weight"] + (number - 1) * 5 / 6, atol=1e-6)
-    site.finish(site.server(), *agents)
-    assert site.digest() == null_digest(site.study)
+def test_a_full_disk_ends_the_run_and_takes_nothing(place: str, tmp_path: Path) -> None:
+    with Site(null_study(tmp_path)) as site:
+        number = 1 if place == "dispatched" else 2
+        server = site.server(place, number, "full")
+        agents = [site.null_agent("a"), site.null_agent("b")]
+        assert server.end() == 6, server.lines
+        assert server.last_line.startswith("ANC-3101 DiskFull: cannot "), server.lines
+        assert not any("Traceback" in line for line in server.lines)
+        assert [record["round"] for record in site.records()] == list(range(number))
+        kept = load_file(site.workdir.server / "checkpoints" / f"round-{number - 1:06d}.safetensors")
+        assert np.allclose(kept["encoder.weight"], WEIGHTS["encoder.weight"] + (number - 1) * 5 / 6, atol=1e-6)
+        site.finish(site.server(), *agents)
+        assert site.digest() == null_digest(site.study)

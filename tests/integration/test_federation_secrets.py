@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-import pytest
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
@@ -27,24 +26,23 @@ def forms_of(key: Path) -> list[bytes]:
 
 
 def test_no_key_crosses_the_wire(tmp_path: Path) -> None:
-    site = Site(null_study(tmp_path, silos=1))
     taps: list[Wiretap] = []
-    try:
+    with Site(null_study(tmp_path, silos=1)) as site:
         server = site.server()
         silo, authority = site.workdir.silo("a") / "state", site.authority.certificate_path
         own = inward(site.workdir.server / "identity" / "server.key", site.workdir.server / "identity" / "server.pem")
-        enrolment = Wiretap(site.endpoints["enrolment"], own, lambda: outward(authority))
-        taps.append(enrolment)
-        link = Wiretap(
-            site.endpoints["silos"], own, lambda: outward(authority, silo / "silo.key", silo / "silo.crt")
-        )
-        taps.append(link)
-        site.endpoints |= {"enrolment": enrolment.address, "silos": link.address}
-        site.finish(server, site.null_agent("a"))
-    finally:
-        for tap in taps:
-            tap.close()
-        site.close()
+        try:
+            enrolment = Wiretap(site.endpoints["enrolment"], own, lambda: outward(authority))
+            taps.append(enrolment)
+            link = Wiretap(
+                site.endpoints["silos"], own, lambda: outward(authority, silo / "silo.key", silo / "silo.crt")
+            )
+            taps.append(link)
+            site.endpoints |= {"enrolment": enrolment.address, "silos": link.address}
+            site.finish(server, site.null_agent("a"))
+        finally:
+            for tap in taps:
+                tap.close()
     token = (site.workdir.silo("a") / "token").read_bytes()
     assert token in enrolment.up and b"BEGIN CERTIFICATE REQUEST" in enrolment.up
     assert b"BEGIN CERTIFICATE-" in enrolment.down

@@ -262,6 +262,17 @@ def test_momentum_and_curriculum_persist(tmp_path):
     assert fresh.digest(2) != second
 
 
+def test_what_persists_outlives_an_extended_run(tmp_path):
+    digests = []
+    for rounds in (5, 50):
+        party = Party(_method("SemiAnAgg"), _given("All"), tmp_path / str(rounds), "All")
+        party.digest(1)
+        party.run = party.run.model_copy(update={"rounds": rounds})
+        party.restart()
+        digests.append(party.digest(2))
+    assert digests[0] == digests[1]
+
+
 def test_momentum_that_is_reset_leaves_no_state(tmp_path):
     party = Party(ANCHOR[0], _given("None"), tmp_path)
     party.train(1)

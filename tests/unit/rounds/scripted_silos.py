@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 import numpy as np
+
 from anchorage.messages import (
     Announced,
     Announcement,

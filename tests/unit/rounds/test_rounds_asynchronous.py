@@ -1,9 +1,10 @@
 """The asynchronous engine in fake time."""
 
 import pytest
+from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
+
 from anchorage.errors import AnchorageError
 from anchorage.messages import Left, StopRequested
-from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
 
 
 def test_each_update_is_a_commit_and_fast_silos_commit_more():

@@ -4,10 +4,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, set_scene, value_of
+
 from anchorage.errors import AnchorageError
 from anchorage.messages import StopRequested
 from anchorage.tensors.layout import Layout
-from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, set_scene, value_of
 
 
 def states(scene: Any, round_number: int = 1) -> dict[str, str]:
