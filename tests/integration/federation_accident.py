@@ -7,7 +7,8 @@ Places of ``anchorage_server``: ``dispatched``, ``Uploading`` and ``Arrived`` (t
 (the checkpoint has its name, the journal line is missing), ``torn`` (half of the journal line is on disk), ``committed``.
 Places of ``anchorage_silo``: ``kept`` (the update is whole on disk, the server knows nothing), ``announced``; of its trainer: ``trained``
 (everything is written, the agent knows nothing).
-Actions: ``SIGKILL``, ``SIGTERM``, ``full``. A place is reached once; a process that is started again passes it.
+Actions: a signal's name, ``full``. A place is reached once; a process that is started again passes it.
+The server may also be made impatient: ``pings SECONDS fast`` has it ask silent silos for a sign of life so often.
 """
 
 import os
@@ -69,7 +70,11 @@ def after(owner: type[Any], name: str, then: Callable[..., None]) -> None:
     setattr(owner, name, method)
 
 
+PINGS = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping_timeout_ms")
+
+
 def prepare_server(accident: Accident) -> None:
+    from anchorage.wire.calls import SERVER_OPTIONS
     from anchorage_server import journal
     from anchorage_server.checkpoints import Checkpoints
     from anchorage_server.status import StatusBoard
@@ -85,6 +90,10 @@ def prepare_server(accident: Accident) -> None:
             accident.reach("torn", entry.record.round)
         append(self, entry)
 
+    if accident.place == "pings":
+        for at, (name, _) in enumerate(SERVER_OPTIONS):
+            if name in PINGS:
+                SERVER_OPTIONS[at] = (name, 1000 * accident.number)
     append, journal.Journal.append = journal.Journal.append, tear
     after(StatusBoard, "round_started", started)
     after(StatusBoard, "silo_changed", lambda silo, state, *_: accident.reach(state, accident.round))

@@ -1,5 +1,6 @@
 """Servers and agents that are killed, stopped or run out of disk at a given moment of a round: nothing committed is lost, nothing counts twice."""
 
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -31,6 +32,7 @@ MOMENTS = [
 def test_a_server_may_end_at_every_moment_of_a_round(tmp_path: Path) -> None:
     """The agents live through twelve ends of their server; updates that arrived whole are not sent again."""
     with Site(null_study(tmp_path, rounds=len(MOMENTS) + 1)) as site:
+        assert site.server("torn", 0, "SIGKILL").end() == SIGKILLED
         agents = []
         for number, (place, action, _) in enumerate(MOMENTS, 1):
             server = site.server(place, number, action)
@@ -59,6 +61,16 @@ def test_agents_and_trainers_may_be_killed_around_an_update(tmp_path: Path) -> N
         site.finish(server, site.null_agent("a"), steady)
         assert any("the trainer's process was lost in 2.train." in line for line in steady.lines)
         assert site.digest() == null_digest(site.study)
+
+
+def test_a_finished_run_goes_on_when_it_is_given_more_rounds(tmp_path: Path) -> None:
+    with Site(null_study(tmp_path)) as site:
+        site.finish(site.server(), site.null_agent("a"), site.null_agent("b"))
+        longer = null_study(tmp_path / "longer", rounds=4)
+        shutil.copy(longer.file, site.workdir.federation)
+        site.finish(site.server(), site.null_agent("a"), site.null_agent("b"))
+        assert site.digest() == null_digest(longer)
+        assert condition(site.left_status(), "Succeeded")[:2] == ("True", "AllRoundsCommitted")
 
 
 @pytest.mark.parametrize("place", ["dispatched", "commit", "renamed"])

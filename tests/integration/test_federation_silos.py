@@ -1,5 +1,7 @@
 """Silos that send rubbish, never answer or are not there: deadline and quorum decide, and record and status name the silo and the reason."""
 
+import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +45,11 @@ class Played:
         self.refusals = {silo.kind: silo.refusals for silo in silos}
 
 
-@pytest.fixture(scope="module")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Played:
-    return Played(tmp_path_factory.mktemp("odd"), minSilos=2)
-
-
-def test_the_round_is_the_honest_silos_mean(played: Played, tmp_path: Path) -> None:
+def test_silos_that_do_not_count_are_named_and_the_others_mean_is_the_model(tmp_path: Path) -> None:
+    played = Played(tmp_path / "odd", minSilos=2)
     assert played.status == 0, played.lines
     assert not any("Traceback" in line or "traceback" in line for line in played.lines)
-    assert played.site.digest() == null_digest(null_study(tmp_path, silos=2))
-
-
-def test_record_and_status_name_silo_and_reason(played: Played) -> None:
+    assert played.site.digest() == null_digest(null_study(tmp_path / "honest", silos=2))
     first, last = ({part["name"]: part for part in record["silos"]} for record in played.site.records()[1:])
     silos = {silo["name"]: silo for silo in played.site.left_status()["silos"]}
     assert first.keys() == silos.keys() == EXPECTED.keys() == last.keys() | {"i"}
@@ -63,9 +58,6 @@ def test_record_and_status_name_silo_and_reason(played: Played) -> None:
             assert (said["state"], said["code"]) == (state, code), said
             assert said["message"].startswith(message) and "\n" not in said["message"]
     assert [first[name]["weight"] for name in EXPECTED] == pytest.approx([1 / 3, 2 / 3, *[0.0] * 7])
-
-
-def test_bytes_that_were_not_announced_are_refused_to_the_silos_face(played: Played) -> None:
     assert "ANC-2101" in played.refusals["liar"]
 
 
@@ -94,4 +86,17 @@ def test_a_silo_that_goes_is_waited_for_and_the_run_resumes_with_it(tmp_path: Pa
         assert server.last_line.endswith("b ANC-3007 not connected at the deadline")
         assert [record["round"] for record in site.records()] == [0, 1]
         site.finish(site.server(), steady, site.null_agent("b"))
+        assert site.digest() == null_digest(site.study)
+
+
+def test_a_silo_that_hangs_is_noticed_and_taken_back(tmp_path: Path) -> None:
+    with Site(null_study(tmp_path)) as site:
+        server = site.server("pings", 1, "fast")
+        steady, hanging = site.null_agent("a"), site.null_agent("b", "announced", 2, "SIGSTOP")
+        server.wait_for("round committed", round=1)
+        began = time.monotonic()
+        server.wait_for("silo disconnected", silo="b")
+        assert time.monotonic() - began < 30
+        hanging.signal(signal.SIGCONT)
+        site.finish(server, steady, hanging)
         assert site.digest() == null_digest(site.study)

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from anchorage.aggregation import Community, find_nonfinite
 from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE
+from anchorage.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE
 from anchorage.messages import (
     Announced,
     Announcement,
@@ -48,6 +48,7 @@ class AsynchronousEngine(Engine):
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         self._open: dict[str, OpenUpdate] = {}
         self._stalled: set[str] = set()
+        self._silent: set[str] = set()
         self._offered: dict[str, int] = {}
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
@@ -66,12 +67,9 @@ class AsynchronousEngine(Engine):
             before = self._record.round
             event = self._next(quiet_until)
             if event is None:
-                raise AnchorageError(
-                    DEADLINE_EXCEEDED,
-                    f"no silo committed within {self.settings.round_deadline_seconds:g} s (spec.protocol.roundDeadlineSeconds): "
-                    + ", ".join(f"{silo} holds {o.task.id}" for silo, o in self._open.items()),
-                )
-            self._take(event)
+                self._give_up_scores()
+            else:
+                self._take(event)
             if self._record.round > before:
                 quiet_until = self._patience()
         return self._record
@@ -87,24 +85,56 @@ class AsynchronousEngine(Engine):
         self._release_model(silo)
         self._open[silo] = OpenUpdate(task)
         self._stalled.discard(silo)
-        if self._offered.get(self._model.digest, 0) == 0:
-            self.link.offer(self._model)
-        self._offered[self._model.digest] = self._offered.get(self._model.digest, 0) + 1
+        self._offer(self._model)
         self.link.assign(silo, task)
         self.observer.round_started(number, [silo])
 
     def _release_model(self, silo: str) -> None:
         """Withdraw the model of a silo's task where no other silo works on it."""
         opened = self._open.pop(silo, None)
-        if opened is None:
-            return
-        digest = opened.task.model.digest
+        if opened is not None:
+            self._withdraw(opened.task.model.digest)
+
+    def _offer(self, model: ModelBytes | SpooledUpdate) -> None:
+        """Let silos fetch a model or an update, which may have the same bytes, until it is withdrawn as often as it was offered."""
+        digest = model.manifest.digest
+        count = self._offered.get(digest, 0)
+        if count == 0 or isinstance(model, ModelBytes):
+            self.link.offer(model)
+        self._offered[digest] = count + 1
+
+    def _withdraw(self, digest: str) -> None:
         self._offered[digest] -= 1
         if self._offered[digest] == 0:
             del self._offered[digest]
             self.link.withdraw(digest)
 
+    def _give_up_scores(self) -> None:
+        """Commit what waits for scores without those that have not come; their silos are not asked again until they say something.
+
+        Raises
+        ------
+        AnchorageError
+            DeadlineExceeded where no update waits.
+        """
+        patience = f"{self.settings.round_deadline_seconds:g} s"
+        late = {evaluator for opened in self._open.values() for evaluator in opened.evaluators}
+        if not late:
+            raise AnchorageError(
+                DEADLINE_EXCEEDED,
+                f"no silo committed within {patience} (spec.protocol.roundDeadlineSeconds): "
+                + ", ".join(f"{silo} holds {opened.task.id}" for silo, opened in self._open.items()),
+            )
+        self._silent |= late
+        for evaluator in self._in_order(late):
+            self.observer.silo_changed(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}")
+            for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
+                self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
+                self._scored(owner, evaluator, None)
+
     def _take(self, event: Event) -> None:
+        if isinstance(event, Joined | Announced | Evaluated):
+            self._silent.discard(event.silo)
         match event:
             case Joined(silo, profile):
                 if silo not in self._open and profile.samples > 0:
@@ -154,14 +184,14 @@ class AsynchronousEngine(Engine):
             self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {tensor} is not finite")
             return
         self.store.keep(silo, opened.task.round, opened.announcement)
-        opened.evaluators = self.connected.keys() - {silo} if self.weigher.evaluated else set()
+        opened.evaluators = self.connected.keys() - {silo} - self._silent if self.weigher.evaluated else set()
         if not opened.evaluators:
             self._commit_update(silo)
             return
         digest = opened.update.manifest.digest
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
         self.observer.silo_changed(silo, "Evaluating")
-        self.link.offer(opened.update)
+        self._offer(opened.update)
         for evaluator in sorted(opened.evaluators):
             self.link.assign(
                 evaluator, Task(opened.evaluation_task, TaskKind.EVALUATE, opened.task.round, opened.update.manifest)
@@ -174,7 +204,7 @@ class AsynchronousEngine(Engine):
         if evaluation is not None:
             opened.evaluations.append(evaluation)
         if not opened.evaluators and opened.update is not None:
-            self.link.withdraw(opened.update.manifest.digest)
+            self._withdraw(opened.update.manifest.digest)
             self._commit_update(owner)
 
     def _failed(self, silo: str, task: str, code: str, message: str) -> None:
@@ -196,6 +226,8 @@ class AsynchronousEngine(Engine):
         """Weigh one update, put it into the community in the place of the silo's last one, and commit the new model."""
         opened = self._open[silo]
         assert opened.update is not None and opened.announcement is not None
+        if self._record.round >= self.settings.rounds:
+            return
         weight = self.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
         if not 0 <= weight < float("inf"):
             self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")

@@ -35,6 +35,7 @@ PING_SECONDS = 10
 _PINGS = [
     ("grpc.keepalive_time_ms", PING_SECONDS * 1000),
     ("grpc.keepalive_timeout_ms", PING_SECONDS * 1000),
+    ("grpc.http2.ping_timeout_ms", PING_SECONDS * 1000),  # else a minute, whatever the line above says
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 ]

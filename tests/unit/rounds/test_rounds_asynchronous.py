@@ -70,6 +70,35 @@ def test_an_evaluator_that_leaves_is_not_waited_for():
     assert s.clock.now() == 5.0
 
 
+def test_a_silent_evaluator_costs_one_deadline():
+    s = set_scene(
+        ScriptedSilo("a"),
+        ScriptedSilo("b", train_seconds=1.5),
+        ScriptedSilo("c", answers=False),
+        mode="Asynchronous",
+        rounds=6,
+        weigher=CountWeigher(evaluated=True),
+    )
+    s.engine.run()
+    assert s.store.latest().record.round == 6
+    assert ("c", "Late") in s.seen.changes
+    assert 100.0 < s.clock.now() < 200.0
+
+
+def test_no_more_is_committed_than_asked_for():
+    s = set_scene(
+        ScriptedSilo("a"),
+        ScriptedSilo("b"),
+        ScriptedSilo("c", answers=False),
+        mode="Asynchronous",
+        rounds=1,
+        weigher=CountWeigher(evaluated=True),
+    )
+    s.link.at(50.0, Left("c", "test"))
+    assert s.engine.run().round == 1
+    assert s.store.latest().record.round == 1
+
+
 def test_a_failing_silo_rests_until_the_community_moves():
     s = set_scene(
         ScriptedSilo("a", train_seconds=3.0),
