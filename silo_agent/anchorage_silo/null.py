@@ -3,11 +3,10 @@
 from collections.abc import Callable
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.messages import Announcement, Evaluation, Task
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digest
 from anchorage.tensors.layout import Layout
 from anchorage_silo.segments import Segments
 
@@ -48,7 +47,7 @@ class NullLearner:
             else:
                 new[:] = old
             if end % CHUNK_BYTES == 0 or end == update.nbytes:
-                digests.append(blake3(flat[len(digests) * CHUNK_BYTES : end]).digest())
+                digests.append(chunk_digest(flat[len(digests) * CHUNK_BYTES : end]))
         manifest = Manifest(self._up.digest, update.nbytes, tuple(digests))
         return Announcement(task.id, {"train": self._samples}, {}, {}, manifest)
 

@@ -3,11 +3,10 @@
 import math
 
 import numpy as np
-from blake3 import blake3
 
 from anchorage.aggregation.mean import add_weighted
 from anchorage.aggregation.regions import assemble, float_regions, for_each_chunk
-from anchorage.tensors.chunks import ChunkSource
+from anchorage.tensors.chunks import ChunkSource, chunk_digest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 
@@ -82,7 +81,7 @@ class Community:
             regions = self._regions[index]
             encoded = [region.encode(sums / total) for region, sums in zip(regions, self._sums[index], strict=True)]
             data = assemble(regions, encoded, self._templates[index])
-            return data, blake3(data).digest()
+            return data, chunk_digest(data)
 
         chunks = for_each_chunk(encode, len(self._regions))
         return ModelBytes(self.layout, (data for data, _ in chunks), (digest for _, digest in chunks))

@@ -8,11 +8,10 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.aggregation.regions import Region, assemble, float_regions, for_each_chunk
-from anchorage.tensors.chunks import CHUNK_BYTES, ChunkSource
+from anchorage.tensors.chunks import CHUNK_BYTES, ChunkSource, chunk_digest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 
@@ -140,4 +139,4 @@ def _average_chunk(
         finite = all(math.isfinite(total.sum()) or bool(np.isfinite(total).all()) for total in sums)
         encoded = [region.encode(total) for region, total in zip(regions, sums, strict=True)]
     data = assemble(regions, encoded, template)
-    return data, blake3(data).digest(), finite
+    return data, chunk_digest(data), finite

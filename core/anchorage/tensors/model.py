@@ -4,10 +4,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
-from blake3 import blake3
 from numpy.typing import NDArray
 
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digest
 from anchorage.tensors.layout import Layout
 
 _NUMPY = {
@@ -45,7 +44,7 @@ class ModelBytes:
     chunks : iterable of bytes
         `CHUNK_BYTES` each, the last one shorter, together ``layout.nbytes``.
     digests : iterable of bytes, optional
-        BLAKE3 of each chunk, where they are known already.
+        `chunk_digest` of each chunk, where they are known already.
     """
 
     def __init__(self, layout: Layout, chunks: Iterable[bytes], digests: Iterable[bytes] | None = None) -> None:
@@ -53,7 +52,7 @@ class ModelBytes:
         self.chunks = tuple(chunks)
         if sum(len(c) for c in self.chunks) != layout.nbytes:
             raise ValueError(f"the layout has {layout.nbytes} bytes, the chunks {sum(len(c) for c in self.chunks)}")
-        known = tuple(digests) if digests is not None else tuple(blake3(c).digest() for c in self.chunks)
+        known = tuple(digests) if digests is not None else tuple(chunk_digest(c) for c in self.chunks)
         self.manifest = Manifest(layout.digest, layout.nbytes, known)
 
     @property

@@ -7,12 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from blake3 import blake3
-
 from anchorage.errors import AnchorageError
 from anchorage.errors.storage import DISK_FULL, STORAGE_FAILED
 from anchorage.errors.transfer import CHUNK_MISMATCH, UNKNOWN_TASK
-from anchorage.tensors.chunks import Manifest
+from anchorage.tensors.chunks import Manifest, chunk_digest
 
 
 class MemorySpool:
@@ -91,7 +89,7 @@ class SpoolFile:
             The file cannot be read.
         """
         spool = cls(path, manifest)
-        spool._missing = {i for i, digest in enumerate(manifest.digests) if blake3(spool.chunk(i)).digest() != digest}
+        spool._missing = {i for i, digest in enumerate(manifest.digests) if chunk_digest(spool.chunk(i)) != digest}
         return spool
 
     def missing(self) -> tuple[int, ...]:
@@ -167,7 +165,7 @@ def check_chunk(manifest: Manifest, index: int, data: bytes) -> None:
     if not 0 <= index < len(manifest.digests):
         raise AnchorageError(CHUNK_MISMATCH, f"chunk {index} of a model of {len(manifest.digests)} chunks")
     start, stop = manifest.span(index)
-    if len(data) != stop - start or blake3(data).digest() != manifest.digests[index]:
+    if len(data) != stop - start or chunk_digest(data) != manifest.digests[index]:
         message = (
             f"chunk {index} of {manifest.digest[:16]}: {len(data)} bytes that are not the announced {stop - start}"
         )

@@ -15,7 +15,7 @@ from anchorage.messages import SideChannel, TaskKind
 from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
 from anchorage.wire import anchorage_pb2 as pb
 
-DIGEST_BYTES = 32
+DIGEST_BYTES = 16
 
 M = TypeVar("M", bound=Message)
 T = TypeVar("T")

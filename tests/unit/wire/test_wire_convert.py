@@ -18,7 +18,7 @@ manifests = st.integers(0, 5 * CHUNK_BYTES).flatmap(
         Manifest,
         st.text("0123456789abcdef", min_size=64, max_size=64),
         st.just(nbytes),
-        st.tuples(*[st.binary(min_size=32, max_size=32)] * -(-nbytes // CHUNK_BYTES)),
+        st.tuples(*[st.binary(min_size=16, max_size=16)] * -(-nbytes // CHUNK_BYTES)),
     )
 )
 dtypes = st.sampled_from([np.float64, np.float32, np.float16, np.int64, np.int32, np.uint8, np.bool_])
