@@ -24,6 +24,7 @@ from anchorage.tensors.chunks import CHUNK_BYTES
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 from anchorage.tensors.spool import SpoolFile
+from anchorage.wire.allocator import keep_chunk_memory
 
 RESNET18_PARAMETERS = 11_190_000
 THREADS = 2
@@ -97,6 +98,7 @@ def spooled(path: Path, model: ModelBytes) -> SpoolFile:
 
 def main() -> None:
     """Run the benchmark."""
+    keep_chunk_memory()  # as the server does
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--silos", type=int, nargs="+", default=[2, 4, 8, 16], help="numbers of updates")
     parser.add_argument("--parameters", type=int, default=RESNET18_PARAMETERS, help="float32 numbers of the model")
