@@ -14,7 +14,8 @@ from anchorage.errors.learning import LEARNER_STATE_UNWRITABLE
 
 
 class RoundState:
-    """Arrays by name in one file per round, of which the newest two stay.
+    """Arrays by name in one file per round, of which the newest three stay: silos work on a round before the
+    server has written the one before it, and may have to do that one again.
 
     A task that is done again (its trainer was killed) starts from the state before its round and so ends in the same bytes.
 
@@ -53,7 +54,7 @@ class RoundState:
         return self._read(path) if path else {}
 
     def keep(self, round_number: int, arrays: Mapping[str, NDArray[Any]]) -> None:
-        """Replace what was kept in this round, and forget all but the newest round before it.
+        """Replace what was kept in this round, and forget all but the two newest rounds before it.
 
         Raises
         ------
@@ -67,8 +68,8 @@ class RoundState:
             save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, partial)
             partial.replace(target)
             files = self._files()
-            earlier = max((n for n in files if n < round_number), default=None)
-            for number in set(files) - {round_number, earlier}:
+            earlier = sorted(n for n in files if n < round_number)[-2:]
+            for number in set(files) - {round_number, *earlier}:
                 files[number].unlink()
         except (OSError, SafetensorError) as error:
             raise _unwritable(target, error) from error

@@ -54,15 +54,16 @@ def test_a_round_starts_from_the_round_before(tmp_path):
     assert state.before(9)["a/b"].tolist() == [4, 4, 4]
     assert state.of(4)["a/b"].tolist() == [4, 4, 4]
     assert state.of(3) == {}
-    assert len(list((tmp_path / "run").iterdir())) == 2
+    assert len(list((tmp_path / "run").iterdir())) == 3
 
 
 def test_a_repeated_round_forgets_what_came_after_it(tmp_path):
     state = RoundState(tmp_path)
-    for number in (1, 2, 3, 2):
+    for number in (1, 2, 3, 4, 3):
         state.keep(number, _array(10 * number))
-    assert state.before(9)["a/b"][0] == 20
-    assert state.before(2) == {}, "only the newest two rounds stayed"
+    assert state.before(9)["a/b"][0] == 30
+    assert state.before(3)["a/b"][0] == 20
+    assert state.before(2) == {}, "only the newest three rounds stayed"
 
 
 def test_damaged_or_unwritable_state_is_reported(tmp_path):
