@@ -64,6 +64,8 @@ class AsynchronousEngine(Engine):
                 self._await_quorum()
                 for silo in self.connected.keys() - self._open.keys():
                     self._assign(silo)
+            for early in self._take_early():
+                self._take(early)
             before = self._record.round
             event = self._next(quiet_until)
             if event is None:

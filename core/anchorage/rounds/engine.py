@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
-from anchorage.messages import Announcement, Event, Joined, Left, Profile, Progressed, Report, StopRequested
+from anchorage.messages import Announced, Announcement, Event, Joined, Left, Profile, Progressed, Report, StopRequested
 from anchorage.rounds.interfaces import Clock, RoundRecord, RoundStore, ServerLearner, SiloLink, Weigher
 from anchorage.rounds.observer import Observer
 from anchorage.rounds.settings import RoundSettings
@@ -60,6 +60,7 @@ class Engine(ABC):
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
         self._waiting = False
+        self._early: dict[str, Announced] = {}
         limit = settings.active_deadline_seconds
         self._ends_at = None if limit is None else clock.now() + limit
 
@@ -165,13 +166,21 @@ class Engine(ABC):
             self._say_waiting(
                 f"{len(self.connected)} of {self.settings.min_silos} silos connected, missing: {self._missing()}"
             )
-            if self._next(deadline) is None and len(self.connected) < self.settings.min_silos:
+            event = self._next(deadline)
+            if isinstance(event, Announced):  # said again by a silo that an earlier server had given the task
+                self._early[event.silo] = event
+            if event is None and len(self.connected) < self.settings.min_silos:
                 raise AnchorageError(
                     QUORUM_LOST,
                     f"{len(self.connected)} silos connected, {self.settings.min_silos} needed (spec.protocol.minSilos), after "
                     f"{self.settings.round_deadline_seconds:g} s; missing: {self._missing()}",
                 )
         self._say_going_on()
+
+    def _take_early(self) -> list[Announced]:
+        """Return what silos announced before there was a quorum, and forget it."""
+        early, self._early = list(self._early.values()), {}
+        return early
 
     def _missing(self) -> str:
         return ", ".join(silo for silo in self.silos if silo not in self.connected) or "none"

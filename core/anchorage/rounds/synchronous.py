@@ -130,6 +130,8 @@ class SynchronousEngine(Engine):
         self.observer.step("train")
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         barrier = self.weigher.barrier
+        for early in self._take_early():
+            self._take(opened, early, barrier)
         while opened.awaited():
             if barrier and not opened.unannounced():
                 barrier = False

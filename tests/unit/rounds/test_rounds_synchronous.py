@@ -4,10 +4,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, set_scene, value_of
+from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.errors import AnchorageError
-from anchorage.messages import StopRequested
+from anchorage.messages import Announced, Announcement, StopRequested
 from anchorage.tensors.layout import Layout
 
 
@@ -264,3 +264,13 @@ def test_evaluation_is_due_every_so_many_rounds_and_at_the_end():
     s.engine.run()
     assert [r is not None for r in s.seen.reports] == [True, False, False, True, False, True]
     assert np.isclose(s.store.history()[5].metrics["accuracy"], 5.0)
+
+
+def test_what_is_announced_again_before_the_quorum_is_not_lost():
+    s = set_scene(ScriptedSilo("a", answers=False), ScriptedSilo("b", joins_at=5.0, adds=3.0), min_silos=2)
+    task, update = f"1.train.{model_of(0.0).digest[:16]}", model_of(1.0, 7)
+    s.link.updates["a", task] = update
+    s.link.at(1.0, Announced("a", Announcement(task, {"train": 100}, {}, {}, update.manifest)))
+    s.engine.run()
+    assert states(s) == {"a": "Counted", "b": "Counted"}
+    assert value_of(s.seen.models[-1]) == 2.0
