@@ -160,21 +160,12 @@ def read_images(setup: Setup) -> "ImageSet":
     AnchorageError
         They cannot be read, there are none, or they lack the labels that the silo is said to have.
     """
-    from anchorage.data import read
+    from anchorage.rounds.study import read_images as read_section
     from anchorage.spec.data import DataSection
     from anchorage.spec.run import RunDescription
 
     run = RunDescription.model_validate_json(setup.run)
-    section = DataSection.model_validate_json(setup.data)
-    model = run.model
-    images, _ = read(
-        section,
-        Path(setup.data_root),
-        image_size=model.image_size,
-        channels=model.channels,
-        num_classes=model.num_classes,
-        seed=run.seed,
-    )
+    images = read_section(DataSection.model_validate_json(setup.data), Path(setup.data_root), run.model, run.seed)
     if setup.labels == "None":
         return images.without_labels()
     unlabelled = int((images.labels < 0).sum())
