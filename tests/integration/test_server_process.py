@@ -15,7 +15,8 @@ import pytest
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from anchorage.messages import Announcement, Assigned, Finished, Permit, Profile
+from anchorage.errors import AnchorageError, transfer
+from anchorage.messages import Announcement, Assigned, Finished, Permit, Profile, Task
 from anchorage.pki import Authority, Credentials, SigningRequest, Tokens, new_key, silo_uri
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
@@ -126,18 +127,28 @@ class AddingSilo(threading.Thread):
         while (order := self.link.next_order(None)) is not None:
             match order:
                 case Assigned(task):
-                    sink = MemorySpool(task.model)
-                    self.link.fetch(task.model, sink)
-                    model = ModelBytes(self.layout, (sink.chunk(i) for i in range(len(task.model.digests))))
-                    updates[task.id] = update = ModelBytes.from_arrays(
-                        self.layout, {name: array + self.step for name, array in model.arrays().items()}
-                    )
-                    self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
+                    if task.id not in updates and (model := self.fetched(task)) is not None:
+                        updates[task.id] = ModelBytes.from_arrays(
+                            self.layout, {name: array + self.step for name, array in model.arrays().items()}
+                        )
+                    if (update := updates.get(task.id)) is not None:
+                        self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
                 case Permit(task):
                     self.link.push(task, updates[task])
                 case Finished():
                     break
         self.link.close()
+
+    def fetched(self, task: Task) -> ModelBytes | None:
+        """Fetch a task's model; None where the task was replaced meanwhile, as by a server that came back."""
+        sink = MemorySpool(task.model)
+        try:
+            self.link.fetch(task.model, sink)
+        except AnchorageError as error:
+            if error.failure is not transfer.MODEL_NOT_OFFERED:
+                raise
+            return None
+        return ModelBytes(self.layout, (sink.chunk(i) for i in range(len(task.model.digests))))
 
 
 @pytest.fixture
