@@ -30,7 +30,7 @@ lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.dev ## mypy strict
-	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_silo -p fedctl
+	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_operator -p anchorage_silo -p fedctl
 
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports

@@ -1,0 +1,1 @@
+"""The operator: turns Federation and Silo resources into pods, certificates and status."""
