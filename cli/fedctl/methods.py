@@ -10,6 +10,7 @@ from rich.text import Text
 from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
+from anchorage.methods.effective import effective_slots, leaves
 from fedctl.output import Format, emit, people, plain_table
 
 
@@ -49,7 +50,8 @@ def _document(preset: Preset) -> dict[str, Any]:
         "setting": preset.setting,
         "labels": list(preset.labels),
         "protocols": list(preset.protocols),
-        "slots": preset.slots.model_dump(mode="json", by_alias=True, exclude={"name"}),
+        "advice": preset.advice,
+        "slots": effective_slots(preset.slots),
         "sideChannels": {"down": _channels(preset.down), "up": _channels(preset.up)},
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "source": preset.source,
@@ -71,10 +73,11 @@ def _description(preset: Preset) -> RenderableType:
     facts.add_row("source", preset.source)
     facts.add_row("published", preset.results or "no results")
     slots = plain_table("slot (spec.method.…)", "default")
-    for slot, values in preset.slots.model_dump(mode="json", by_alias=True, exclude={"name"}).items():
-        for field, value in _leaves(values, slot):
-            slots.add_row(field, str(value))
-    lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary), facts, Text(), slots]
+    for field, value in leaves(effective_slots(preset.slots)):
+        slots.add_row(field, str(value))
+    lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary)]
+    lines += [Text(), Text(preset.advice), Text()] if preset.advice else []
+    lines += [facts, Text(), slots]
     for way, channels in (("to the silos", preset.down), ("to the server", preset.up)):
         if channels:
             table = plain_table(f"beside the model, {way}", "shape", "meaning")
@@ -82,9 +85,3 @@ def _description(preset: Preset) -> RenderableType:
                 table.add_row(channel.name, Text(channel.shape), channel.meaning)
             lines += [Text(), table]
     return Group(*lines)
-
-
-def _leaves(values: Any, path: str) -> list[tuple[str, Any]]:
-    if not isinstance(values, dict):
-        return [(path, values)]
-    return [leaf for key, value in values.items() for leaf in _leaves(value, f"{path}.{key}")]

@@ -66,6 +66,19 @@ METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
 }
 """Methods with the labels of their silos."""
+for name in ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2"):
+    METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
+for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA"):
+    METHODS[name] = ({"name": name, "local": LOCAL, "pseudoLabels": {"threshold": "0.2"}}, "All None None")
+METHODS["CBAFed"] = ({"name": "CBAFed", "local": LOCAL, "pseudoLabels": {"threshold": "0.3"}}, "All None None")
+METHODS["CBAFedLowerBound"] = ({"name": "CBAFedLowerBound", "local": LOCAL}, "All All All")
+SERVED = {"local": LOCAL, "serverTraining": {**SERVER, "epochs": 1}}
+for name, slots in {
+    "FedAvgFixMatchAlternate": {"pseudoLabels": {"threshold": "0.2"}},
+    "SemiFL": {"pseudoLabels": {"threshold": "0.2"}},
+    "Supervised": {},
+}.items():
+    METHODS[name] = ({"name": name, **SERVED, **slots}, "All All All" if name == "Supervised" else "None None None")
 for weighting in ("SemiAnAgg", "DVW"):
     METHODS[f"FedAnchor, {weighting}"] = (
         {
@@ -90,7 +103,7 @@ def digits_study(
         "evaluation": {"data": {**DIGITS, "use": "Test"}},
         **spec,
     }
-    if described["name"] == "FedAnchor":
+    if "serverTraining" in described:
         described_spec["anchorData"] = {**DIGITS, "use": "Anchors"}
     parts = [
         {**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}}

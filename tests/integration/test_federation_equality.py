@@ -83,7 +83,7 @@ VARIANTS: list[dict[str, Any]] = [
     {"mixup": {"at": "None"}},
     {"mixup": {"at": "Server"}},
     {"mixup": {"at": "Both"}},
-    {"serverTraining": {"pretrainEpochs": 2, "contrastive": "Off"}},
+    {"serverTraining": {"pretrainEpochs": 2, "contrastive": "Disabled"}},
     {"pseudoLabels": {"threshold": "0.95", "views": 3}},
     {"pseudoLabels": {"threshold": "0.95", "anchors": "Raw"}},
 ]

@@ -55,14 +55,14 @@ class Count(_Weigher):
     Parameters
     ----------
     of : str
-        Key of `Announcement.samples`.
+        Keys of `Announcement.samples`; more than one are added.
     """
 
-    def __init__(self, of: str) -> None:
+    def __init__(self, *of: str) -> None:
         self._of = of
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
-        return {silo: float(a.samples.get(self._of, 0)) for silo, a in active.items()}
+        return {silo: float(sum(a.samples.get(of, 0) for of in self._of)) for silo, a in active.items()}
 
 
 class FedAvgSemi(_Weigher):
@@ -155,6 +155,8 @@ def build_weigher(weighting: Weighting, num_classes: int) -> _Weigher:
             return Count("train")
         case "SelectedCount":
             return Count("selected")
+        case "UsedCount":
+            return Count("labelled", "selected")
         case "FedAvgSemi":
             return FedAvgSemi(share)
         case "SemiAnAgg":

@@ -1,6 +1,6 @@
 """The losses of a silo's round, one generator per local objective; each yields a step's loss (METHODS.md 6.1, 6.5, 6.8, 6.9)."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -92,13 +92,27 @@ class SupervisedLoss:
 
 
 def supervised_losses(
-    network: Network, data: Labelled, loss: SupervisedLoss, batching: Batching, draws: Draws, *, both_views: bool
+    network: Network,
+    data: Labelled,
+    loss: SupervisedLoss,
+    batching: Batching,
+    draws: Draws,
+    *,
+    both_views: bool,
+    contrast: Callable[[Tensor, Tensor], Tensor] | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the loss on weak views (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg)."""
+    """Yield the loss on weak views (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg).
+
+    `contrast`, if given, is told the weak views and their representations, and returns what is added (MOON).
+    """
     augmentation = draws.torch("augmentation")
     for positions in batching.positions(len(data.indices), draws.numpy("batches")):
         indices, labels = data.batch(positions)
-        value = loss(network(data.views.weak(indices, augmentation)), labels)
+        images = data.views.weak(indices, augmentation)
+        z = network.represent(images)
+        value = loss(network.classifier(z), labels)
+        if contrast is not None:
+            value = value + contrast(images, z)
         if both_views:
             value = (value + loss(network(data.views.strong(indices, augmentation)), labels)) / 2
         yield value

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import islice, zip_longest
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import numpy as np
@@ -12,6 +12,9 @@ from torch import Tensor
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import RANDOM_ANCHOR_DIFFERS, SIDE_CHANNEL_MISSING
+from anchorage.learning.class_adaptive import AdaptiveLosses
+from anchorage.learning.consistency import ConsistencyLosses
+from anchorage.learning.contrast_models import ModelContrast, kept_models, previous_models
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.local_training import (
@@ -28,6 +31,7 @@ from anchorage.learning.models import Network
 from anchorage.learning.pseudo_labels import accept, anchor_scores, class_prototypes, ensemble_scores, unit_rows
 from anchorage.learning.similarity import SimilaritySums, build_random_anchor, fingerprint
 from anchorage.learning.views import Views
+from anchorage.learning.weights import load_arrays
 from anchorage.messages import SideChannel
 from anchorage.spec.run import RunDescription
 
@@ -53,6 +57,8 @@ class Work:
         SemiAnAgg's mean cosine per class, float64 [C], known after training.
     kept : callable
         Arrays to keep for the next round.
+    counts : ndarray of int64, shape [C], or None
+        ClassAdaptive: labelled and accepted images per class.
     """
 
     losses: Iterator[Tensor]
@@ -61,6 +67,7 @@ class Work:
     selected: Callable[[], int]
     similarity: Callable[[], NDArray[np.float64]]
     kept: Callable[[], Mapping[str, NDArray[Any]]] = dict
+    counts: NDArray[np.int64] | None = None
 
 
 class LocalImages:
@@ -139,9 +146,13 @@ class RoundWork:
     def prepare(self) -> Work:
         """Return the method's work for these images."""
         kind = self.run.method.pseudo_labels.type
-        if kind == "AnchorSimilarity":
-            return self._by_anchors()
-        return self._by_flexmatch() if kind == "FlexMatch" and len(self.images.unlabelled) else self._supervised()
+        if kind in ("AnchorSimilarity", "ReceivedModel"):
+            return self._by_fixed_labels()
+        if kind == "None" or not len(self.images.unlabelled):
+            return self._supervised()
+        if kind == "ClassAdaptive":
+            return self._by_class_thresholds()
+        return self._by_flexmatch() if kind == "FlexMatch" else self._by_consistency()
 
     def label(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's pseudo-labels of some images, int64 [b], and whether they are accepted, bool [b]."""
@@ -149,7 +160,11 @@ class RoundWork:
         threshold = float(pseudo.threshold)
         if pseudo.type == "AnchorSimilarity":
             return accept(self._anchor_scores(indices), threshold)
-        probabilities = views.mapped(indices, lambda i: self.network(views.plain(i)).softmax(1))
+        if pseudo.type == "ReceivedModel":  # SemiFL labels weak views, in eval mode (METHODS.md 6.7)
+            augmentation = self.draws.torch("pseudo-labels")
+            probabilities = views.mapped(indices, lambda i: self.network(views.weak(i, augmentation)).softmax(1))
+        else:
+            probabilities = views.mapped(indices, lambda i: self.network(views.plain(i)).softmax(1))
         confidence, labels = probabilities.max(1)
         return labels, confidence.double() >= threshold
 
@@ -170,19 +185,15 @@ class RoundWork:
 
     def _prototypes(self) -> tuple[Tensor, Tensor]:
         raw = self.run.method.pseudo_labels.anchors == "Raw"
-        names = ("anchors", "anchor_labels") if raw else ("prototypes",)
-        if missing := [n for n in names if n not in self.side]:
-            raise AnchorageError(
-                SIDE_CHANNEL_MISSING, f"the task of round {self.draws.round} came without {missing[0]}"
-            )
-        arrays = [torch.from_numpy(np.array(self.side[n])).to(self.images.views.device) for n in names]
         if raw:
-            return class_prototypes(arrays[0], arrays[1], self.run.model.num_classes)
-        present = ~arrays[0].isnan().any(1)
-        return arrays[0].nan_to_num(), present
+            side = self._side("anchors", "anchor_labels")
+            return class_prototypes(side["anchors"], side["anchor_labels"], self.run.model.num_classes)
+        prototypes = self._side("prototypes")["prototypes"]
+        return prototypes.nan_to_num(), ~prototypes.isnan().any(1)
 
     def _batching(self, smallest: int = 1) -> Batching:
-        return Batching.of(self.run.method.local, max(smallest, self.network.smallest_batch(self.run.model.image_size)))
+        local = self.run.method.local.of(labelled=len(self.images.labelled) > 0)
+        return Batching.of(local, max(smallest, self.network.smallest_batch(self.run.model.image_size)))
 
     def _no_similarity(self) -> NDArray[np.float64]:
         return np.full(self.run.model.num_classes, np.nan)
@@ -192,19 +203,41 @@ class RoundWork:
         data = Labelled(self.images.views, indices, self.images.labels[indices])
         return data, SupervisedLoss(self.run.method.supervised, data, self.run.model.num_classes)
 
-    def _supervised_losses(self, batching: Batching) -> Iterator[Tensor]:
+    def _supervised_losses(
+        self, batching: Batching, contrast: Callable[[Tensor, Tensor], Tensor] | None = None
+    ) -> Iterator[Tensor]:
         data, loss = self._labelled()
         both_views = self.run.method.pseudo_labels.type == "FlexMatch"
-        return supervised_losses(self.network, data, loss, batching, self.draws, both_views=both_views)
+        return supervised_losses(
+            self.network, data, loss, batching, self.draws, both_views=both_views, contrast=contrast
+        )
 
     def _supervised(self) -> Work:
         batching, count = self._batching(), len(self.images.labelled)
         steps = batching.steps(count)
-        losses = self._supervised_losses(batching) if steps else iter(())
         samples = {"train": count, "labelled": count, "unlabelled": len(self.images.unlabelled)}
-        return Work(losses, steps, samples, lambda: 0, self._no_similarity)
+        if not steps:
+            return Work(iter(()), 0, samples, lambda: 0, self._no_similarity)
+        if self.run.method.regulariser.type in ("Moon", "FeatureDistance"):
+            losses, kept = self._contrasted(batching)
+        else:
+            losses, kept = self._supervised_losses(batching), dict
+        return Work(losses, steps, samples, lambda: 0, self._no_similarity, kept)
 
-    def _by_anchors(self) -> Work:
+    def _contrasted(self, batching: Batching) -> tuple[Iterator[Tensor], Callable[[], Mapping[str, NDArray[Any]]]]:
+        """Return MOON's losses, and what it keeps: the silo's last models."""
+        regulariser = self.run.method.regulariser
+        if regulariser.type == "FeatureDistance":
+            return self._supervised_losses(batching, ModelContrast(regulariser, self.copy_received(), ())), dict
+        earlier = previous_models(self.kept, regulariser.previous_models)
+        previous = [self.copy_received() for _ in earlier]
+        for network, arrays in zip(previous, earlier, strict=True):
+            load_arrays(network, arrays)
+        contrast = ModelContrast(regulariser, self.copy_received(), previous)
+        recent = earlier[: regulariser.previous_models - 1]
+        return self._supervised_losses(batching, contrast), lambda: kept_models(self.network, recent)
+
+    def _by_fixed_labels(self) -> Work:
         images, method = self.images, self.run.method
         labels, accepted = self.label(images.train)
         similarity = self._anchor_similarity(labels, accepted) if method.weighting.type == "SemiAnAgg" else None
@@ -242,20 +275,63 @@ class RoundWork:
         data = Unlabelled(images.views, images.unlabelled, self.copy_received(), curriculum, features)
         flexmatch = FlexMatchLosses(self.network, data, classes)
         batching = self._batching()
-        steps = max(batching.steps(len(images.unlabelled)), batching.steps(len(images.labelled)))
-        losses = flexmatch.losses(batching, self.draws)
-        if batching.steps(len(images.labelled)):
-            losses = self._together(self._cycled(steps), losses)
-        labelled, unlabelled = len(images.labelled), len(images.unlabelled)
+        losses, steps = self._beside_labelled(flexmatch.losses(batching, self.draws), batching)
         persist = pseudo.flex_state == "Persist"
         return Work(
             losses,
             steps,
-            {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled},
+            self._counts(),
             lambda: flexmatch.selected,
             lambda: flexmatch.sums.means() if wanted else self._no_similarity(),
             lambda: {LATEST: curriculum.latest.cpu().numpy()} if persist else {},
         )
+
+    def _by_consistency(self) -> Work:
+        images, batching = self.images, self._batching()
+        consistency = ConsistencyLosses(self.network, images.views, images.unlabelled, self.run.method.pseudo_labels)
+        losses, steps = self._beside_labelled(consistency.losses(batching, self.draws), batching)
+        return Work(losses, steps, self._counts(), lambda: consistency.selected, self._no_similarity)
+
+    def _by_class_thresholds(self) -> Work:
+        images, batching, side = self.images, self._batching(smallest=2), self._side("thresholds", "rare")
+        adaptive = AdaptiveLosses(
+            self.network, images.views, images.unlabelled, side["thresholds"], side["rare"].bool(), self.draws
+        )
+        known, used = images.labels[images.labelled], adaptive.used
+        steps = batching.steps(len(known))
+        losses = chain(self._supervised_losses(batching) if steps else (), adaptive.losses(batching))
+        counts = np.bincount(np.concatenate([known, used]), minlength=self.run.model.num_classes)
+        return Work(
+            losses,
+            steps + adaptive.steps(batching),
+            self._counts(),
+            lambda: len(used),
+            self._no_similarity,
+            counts=counts,
+        )
+
+    def _side(self, *names: str) -> Mapping[str, Tensor]:
+        """Return arrays of the task's side channel as tensors beside the images.
+
+        Raises
+        ------
+        AnchorageError
+            One is missing.
+        """
+        if missing := [n for n in names if n not in self.side]:
+            found = f"the task of round {self.draws.round} came without {missing[0]}"
+            raise AnchorageError(SIDE_CHANNEL_MISSING, found)
+        return {n: torch.from_numpy(np.array(self.side[n])).to(self.images.views.device) for n in names}
+
+    def _counts(self) -> Mapping[str, int]:
+        labelled, unlabelled = len(self.images.labelled), len(self.images.unlabelled)
+        return {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled}
+
+    def _beside_labelled(self, losses: Iterator[Tensor], batching: Batching) -> tuple[Iterator[Tensor], int]:
+        """Add the supervised loss to each step of the unlabelled images' losses; the shorter of the two starts again or is done."""
+        labelled = batching.steps(len(self.images.labelled))
+        steps = max(batching.steps(len(self.images.unlabelled)), labelled)
+        return (self._together(self._cycled(steps), losses) if labelled else losses), steps
 
     def _latest(self) -> NDArray[np.int64]:
         count = len(self.images.unlabelled)

@@ -17,6 +17,9 @@ ANCHOR_WIDTH = 128
 ANCHOR_HEAD = "anchor_head."
 """Prefix of the tensors that no client loss reaches: they travel down, not up."""
 
+PROJECTION_WIDTH = 256
+"""Width of MOON's projection head (METHODS.md 6.3)."""
+
 ModelName = Literal["SmallCnn", "ResNet18", "ResNet18ImageNet", "WideResNet28x2"]
 
 
@@ -156,7 +159,7 @@ Encoder = SmallCnn | ResNet18 | WideResNet28
 
 
 class Network(nn.Module):
-    """An encoder with a classifier and, for FedAnchor, an anchor head (METHODS.md 6.8).
+    """An encoder with a classifier and, for FedAnchor, an anchor head (METHODS.md 6.8), for MOON a projection head (6.3).
 
     Parameters
     ----------
@@ -166,18 +169,31 @@ class Network(nn.Module):
         Classes C.
     anchor_head : bool
         Whether there is a linear map to `ANCHOR_WIDTH`, with bias.
+    projection : bool
+        Whether two linear maps to `PROJECTION_WIDTH` stand between encoder and classifier.
     """
 
-    def __init__(self, encoder: Encoder, num_classes: int, anchor_head: bool) -> None:
+    def __init__(self, encoder: Encoder, num_classes: int, anchor_head: bool, projection: bool = False) -> None:
         super().__init__()
         self.encoder = encoder
-        self.classifier = nn.Linear(encoder.width, num_classes)
+        width = encoder.width
+        self.projection = (
+            nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
+            if projection
+            else nn.Identity()
+        )
+        self.classifier = nn.Linear(PROJECTION_WIDTH if projection else width, num_classes)
         self.anchor_head = nn.Linear(encoder.width, ANCHOR_WIDTH) if anchor_head else None
 
     def forward(self, x: Tensor) -> Tensor:
         """Return logits [n, C]."""
-        logits: Tensor = self.classifier(self.encoder(x))
+        logits: Tensor = self.classifier(self.represent(x))
         return logits
+
+    def represent(self, x: Tensor) -> Tensor:
+        """Return what the classifier sees [n, d]: the encoder's output, behind the projection head where there is one."""
+        z: Tensor = self.projection(self.encoder(x))
+        return z
 
     def anchor(self, x: Tensor) -> Tensor:
         """Return the anchor head's output [n, 128], not normalised."""
@@ -218,7 +234,7 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
             if tensor.ndim == 4:
                 fan_out = tensor.shape[0] * tensor.shape[2] * tensor.shape[3]
                 tensor.copy_(torch.from_numpy(draw.standard_normal(tensor.shape) * math.sqrt(2 / fan_out)))
-            elif name.startswith(("classifier.", ANCHOR_HEAD)):
+            elif name.startswith(("classifier.", "projection.", ANCHOR_HEAD)):
                 bound = 1 / math.sqrt(state[name.replace("bias", "weight")].shape[1])
                 tensor.copy_(torch.from_numpy(draw.uniform(-bound, bound, tensor.shape)))
 
@@ -226,9 +242,10 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
 def build_model(model: ModelSpec, method: ResolvedMethod, seed: int) -> Network:
     """Return a method's network on the CPU with the weights of the run's seed.
 
-    It has an anchor head exactly where the method needs one; the other tensors do not depend on that.
+    It has an anchor head and a projection head exactly where the method needs one; the encoder does not depend on that.
     """
-    needed = method.pseudo_labels.type == "AnchorSimilarity" or method.server_training.contrastive == "On"
-    network = Network(build_encoder(model.name, model.channels), model.num_classes, needed)
+    needed = method.pseudo_labels.type == "AnchorSimilarity" or method.server_training.contrastive == "Enabled"
+    projection = method.regulariser.type in ("Moon", "FeatureDistance")
+    network = Network(build_encoder(model.name, model.channels), model.num_classes, needed, projection)
     draw_weights(network, seed, "init")
     return network

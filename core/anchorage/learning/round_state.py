@@ -65,7 +65,7 @@ class RoundState:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             partial = target.with_suffix(".partial")
-            save_file({name: np.ascontiguousarray(a) for name, a in arrays.items()}, partial)
+            save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, partial)
             partial.replace(target)
             files = self._files()
             earlier = sorted(n for n in files if n < round_number)[-2:]

@@ -203,7 +203,7 @@ class TorchServerLearner:
             clip = float(server.optimiser.clip_norm)
             loss, _ = take_steps(self._network, sgd, self._classification(draws), clip_norm=clip)
             metrics = {"server_loss": loss}
-            if server.contrastive == "On":
+            if server.contrastive == "Enabled":
                 contrast, _ = take_steps(self._network, sgd, self._contrastive(draws), clip_norm=clip)
                 metrics["contrastive_loss"] = contrast
             return self._bytes(), metrics
@@ -246,7 +246,7 @@ class TorchServerLearner:
             return self._report(self._scorer, self._test, round_number)
 
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
-        features = test.views.mapped(test.indices, lambda i: network.encoder(test.views.plain(i)))
+        features = test.views.mapped(test.indices, lambda i: network.represent(test.views.plain(i)))
         with torch.no_grad():
             probabilities = network.classifier(features).double().softmax(1).cpu().numpy()
         if not np.isfinite(probabilities).all():

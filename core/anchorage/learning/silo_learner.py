@@ -69,6 +69,7 @@ class TorchSiloLearner:
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         self._network = self._build()
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
+        self._local = run.method.local.of(labelled=len(self._images.labelled) > 0)
         same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         self._state = RoundState(state / f"learner-{key}")
@@ -141,13 +142,13 @@ class TorchSiloLearner:
     def _optimiser(self, kept: Mapping[str, NDArray[Any]]) -> torch.optim.SGD:
         method = self._run.method
         semi = method.pseudo_labels.type == "FlexMatch"
-        sgd = build_optimiser(self._network, method.local.optimiser, decay_classifier=not semi)
+        sgd = build_optimiser(self._network, self._local.optimiser, decay_classifier=not semi)
         if method.local.optimiser.state == "Persist":
             restore_momentum(self._network, sgd, kept)
         return sgd
 
     def _take_steps(self, work: Work, sgd: torch.optim.SGD, progress: Callable[[int, int], None]) -> tuple[float, int]:
-        regulariser, clip = self._run.method.regulariser, float(self._run.method.local.optimiser.clip_norm)
+        regulariser, clip = self._run.method.regulariser, float(self._local.optimiser.clip_norm)
         losses = work.losses
         if regulariser.type == "Proximal":
             losses = self._with_pull(losses, float(regulariser.mu))
@@ -171,9 +172,12 @@ class TorchSiloLearner:
 
     def _side(self, work: Work, round_number: int) -> SideChannel:
         weighting = self._run.method.weighting.type
+        side: dict[str, NDArray[Any]] = {} if work.counts is None else {"counts": work.counts}
         if weighting == "SemiAnAgg":
-            return {"similarity": work.similarity()}
-        return {"validation": self._score(self._network, round_number)} if weighting == "DVW" else {}
+            side["similarity"] = work.similarity()
+        elif weighting == "DVW":
+            side["validation"] = self._score(self._network, round_number)
+        return side
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]

@@ -4,6 +4,6 @@ from anchorage.methods.checks import check
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve
-from anchorage.methods.validation import validate_study
+from anchorage.methods.validation import validate_documents, validate_study
 
-__all__ = ["PRESETS", "Preset", "SideChannel", "check", "resolve", "slots", "validate_study"]
+__all__ = ["PRESETS", "Preset", "SideChannel", "check", "resolve", "slots", "validate_documents", "validate_study"]

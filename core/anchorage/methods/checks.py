@@ -29,6 +29,18 @@ from anchorage.spec.mistakes import Mistake
 _METHOD = ("spec", "method")
 _TYPE = "type"
 
+BARRIERS = ("FedAvgSemi", "SemiAnAgg")
+"""Weightings that normalise over the announcements of all silos of a round."""
+
+BY_SELECTION = ("SelectedCount", "UsedCount", *BARRIERS)
+"""Weightings by accepted pseudo-labels."""
+
+LABELS_FIXED = ("AnchorSimilarity", "ReceivedModel")
+"""Pseudo-labels that are made once per round."""
+
+BY_REPRESENTATION = ("Moon", "FeatureDistance")
+"""Regularisers that compare representations of labelled images."""
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -72,7 +84,7 @@ def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
 def protocol_fits(plan: Plan) -> Iterator[Mistake]:
     """Barriers and server training need rounds; a preset may refuse a mode."""
     mode, kind, refused = ("spec", "protocol", "mode"), plan.method.weighting.type, False
-    if plan.asynchronous and kind in ("SemiAnAgg", "FedAvgSemi"):
+    if plan.asynchronous and kind in BARRIERS:
         refused = True
         yield Mistake(
             BARRIER_ASYNCHRONOUS,
@@ -88,8 +100,14 @@ def protocol_fits(plan: Plan) -> Iterator[Mistake]:
             "found Asynchronous, but the server trains on its anchors after each round's aggregation; set Synchronous, "
             "or serverTraining.type: None",
         )
+    if plan.asynchronous and plan.method.server_step.type != "Replace":
+        refused = True
+        found = (
+            f"found Asynchronous, but the server step {plan.method.server_step.type} takes the mean of a whole round"
+        )
+        yield Mistake(PROTOCOL_REFUSED, mode, f"{found}; set Synchronous, or serverStep.type: Replace")
     allowed = PRESETS[plan.method.name].protocols
-    overridden = plan.spec.method.model_fields_set & {"weighting", "server_training"}
+    overridden = plan.spec.method.model_fields_set & {"weighting", "server_training", "server_step"}
     if plan.spec.protocol.mode not in allowed and not refused and not overridden:
         message = f"found {plan.spec.protocol.mode}, but {plan.method.name} allows {', '.join(allowed)}"
         yield Mistake(PROTOCOL_REFUSED, mode, message)
@@ -136,31 +154,42 @@ def labels_somewhere(plan: Plan) -> Iterator[Mistake]:
 
 
 def mixup_has_its_sets(plan: Plan) -> Iterator[Mistake]:
-    """The fix/mix pair needs labels that are fixed for a round: AnchorSimilarity's at silos, the anchors' at the server."""
+    """The fix/mix pair needs labels that are fixed for a round: AnchorSimilarity's or the received model's at silos, the anchors' at the server."""
     at, path = plan.method.mixup.at, (*_METHOD, "mixup", "at")
     kind = plan.method.pseudo_labels.type
     if at in ("Server", "Both") and not plan.server_learns:
         message = f"found {at}, but the server trains on nothing; set serverTraining.type: Anchors, or mixup elsewhere"
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
-    if at in ("Client", "Both") and kind != "AnchorSimilarity":
+    if at in ("Client", "Both") and kind not in LABELS_FIXED:
         message = (
             f"found {at}, but silos mix images whose labels are fixed for the round, and pseudoLabels.type {kind} "
-            "fixes none; set AnchorSimilarity, or no mixup at the silos"
+            "fixes none; set AnchorSimilarity or ReceivedModel, or no mixup at the silos"
         )
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
 
 
+def representations_are_of_labelled_images(plan: Plan) -> Iterator[Mistake]:
+    """MOON's term stands beside the loss on labelled images; the other local objectives have none of its representations."""
+    kind = plan.method.regulariser.type
+    if kind in BY_REPRESENTATION and plan.method.pseudo_labels.type != "None":
+        message = (
+            f"found {kind}, which compares representations of labelled images, but silos learn pseudo-labels by "
+            f"{plan.method.pseudo_labels.type}; set regulariser.type: Proximal or None"
+        )
+        yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "regulariser", _TYPE), message)
+
+
 def contrast_has_anchors(plan: Plan) -> Iterator[Mistake]:
     """The label contrastive loss is a part of server training."""
-    if plan.method.server_training.contrastive == "On" and not plan.server_learns:
-        message = "found On, but the server trains on nothing; set serverTraining.type: Anchors, or Off"
+    if plan.method.server_training.contrastive == "Enabled" and not plan.server_learns:
+        message = "found Enabled, but the server trains on nothing; set serverTraining.type: Anchors, or Disabled"
         yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "serverTraining", "contrastive"), message)
 
 
 def weighting_has_its_counts(plan: Plan) -> Iterator[Mistake]:
     """A weighting by accepted pseudo-labels needs some; DVW needs other silos that score."""
     kind, path = plan.method.weighting.type, (*_METHOD, "weighting", _TYPE)
-    if kind in ("SelectedCount", "FedAvgSemi", "SemiAnAgg") and plan.method.pseudo_labels.type == "None":
+    if kind in BY_SELECTION and plan.method.pseudo_labels.type == "None":
         message = (
             f"found {kind}, which weighs silos by accepted pseudo-labels, but there are none; set pseudoLabels.type"
         )
@@ -191,6 +220,7 @@ RULES: tuple[Callable[[Plan], Iterator[Mistake]], ...] = (
     anchors_suffice,
     labels_somewhere,
     mixup_has_its_sets,
+    representations_are_of_labelled_images,
     contrast_has_anchors,
     weighting_has_its_counts,
     labels_are_used,

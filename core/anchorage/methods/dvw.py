@@ -27,4 +27,11 @@ DVW = Preset(
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; METHODS.md 6.14",
     results="METHODS.md 8.8",
+    advice=(
+        "For labelled hospitals of very different quality: what counts is not how many images a silo has but how "
+        "well its model does on everybody's validation images. Every silo's model is sent to every other silo to "
+        "be scored, which costs as many further transfers as there are silos and shows each hospital the others' "
+        "models: agree on that first. With the default metric the score is pooled accuracy, which separates silos "
+        "only a little."
+    ),
 )

@@ -1,7 +1,7 @@
 """FedAnchor: labels at the server only (METHODS.md 6.8).
 
 Its published variants are overrides of two slots: ``mixup.at`` (None, Client, Server, Both) and
-``serverTraining.contrastive`` (On, Off); the pseudo-label ensemble is ``pseudoLabels.views`` above 1. Another weighting
+``serverTraining.contrastive`` (Enabled, Disabled); the pseudo-label ensemble is ``pseudoLabels.views`` above 1. Another weighting
 stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
 with DVW silos without labels score models against their validation split's accepted pseudo-labels of that round.
 """
@@ -15,7 +15,7 @@ FEDANCHOR = Preset(
         pseudo_labels=PseudoLabels(type="AnchorSimilarity", threshold="0.6", anchors="Prototypes"),
         mixup=Mixup(at="Client", alpha="0.75", weight="1"),
         server_training=ServerTraining(
-            type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", contrastive="On", temperature="0.5"
+            type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", contrastive="Enabled", temperature="0.5"
         ),
         weighting=Weighting(type="SampleCount"),
         local=Local(
@@ -38,4 +38,12 @@ FEDANCHOR = Preset(
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; METHODS.md 6.8",
     results="METHODS.md 8.1 to 8.3",
+    advice=(
+        "For labels at the server alone. Silos compare their images with the server's labelled anchors in a space "
+        "that the server trains for just that, and train on those that are close to one class. Every class needs "
+        "anchors; their quality bounds everything, so choose them with care and by hand. The threshold decides "
+        "how much is believed: watch `acceptance` in MLflow, and raise `pseudoLabels.threshold` where nearly "
+        "everything is accepted. With `anchors: Prototypes` only class means leave the server, and labels are the "
+        "same as with every embedding."
+    ),
 )

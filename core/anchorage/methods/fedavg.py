@@ -15,6 +15,12 @@ FEDAVG = Preset(
     reveals_to_silos="nothing beyond the community model",
     source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; METHODS.md 6.1 and 6.14",
     results="METHODS.md 8.8",
+    advice=(
+        "The place to start when every hospital has labels. It assumes that a label means the same everywhere; "
+        "the more the hospitals' patients differ, the more the average of their models lags behind one trained on "
+        "all images. A round costs one model down and one up per silo. With `protocol.mode: Asynchronous` no silo "
+        "waits for another, at the price of a model that is made of updates of different age."
+    ),
 )
 
 FEDPROX = Preset(
@@ -31,4 +37,10 @@ FEDPROX = Preset(
     reveals_to_silos="nothing beyond the community model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; METHODS.md 6.2",
     results="METHODS.md 8.5",
+    advice=(
+        "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.mu` "
+        "holds each silo near the model it received. Too large a value keeps silos from learning anything; tune "
+        "it in powers of ten from 0.001 to 1. It costs one more copy of the model in memory at the silo, and "
+        "nothing on the wire."
+    ),
 )

@@ -9,6 +9,7 @@ from anchorage.spec.method import (
     PseudoLabels,
     Regulariser,
     ResolvedMethod,
+    ServerStep,
     ServerTraining,
     Supervised,
     Weighting,
@@ -61,6 +62,8 @@ class Preset:
         Paper, with equations or algorithms, and the section of METHODS.md.
     results : str
         Where the published numbers stand (METHODS.md section 8), empty where there are none.
+    advice : str
+        Plain words: what it assumes, when to use it, what it costs.
     """
 
     slots: ResolvedMethod
@@ -74,6 +77,7 @@ class Preset:
     reveals_to_silos: str
     source: str
     results: str
+    advice: str = ""
 
     @property
     def name(self) -> str:
@@ -90,6 +94,7 @@ def slots(
     regulariser: Regulariser | None = None,
     server_training: ServerTraining | None = None,
     weighting: Weighting | None = None,
+    server_step: ServerStep | None = None,
     local: Local | None = None,
 ) -> ResolvedMethod:
     """Fill the slots that a method leaves open with plain FedAvg's choices."""
@@ -101,5 +106,6 @@ def slots(
         regulariser=regulariser or Regulariser(),
         server_training=server_training or ServerTraining(),
         weighting=weighting or Weighting(),
+        server_step=server_step or ServerStep(),
         local=local or Local(),
     )

@@ -6,14 +6,41 @@ from importlib.metadata import EntryPoint, entry_points
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.documents import PRESET_BROKEN
+from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
+from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA
 from anchorage.methods.dvw import DVW
 from anchorage.methods.fedanchor import FEDANCHOR
 from anchorage.methods.fedavg import FEDAVG, FEDPROX
+from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
+from anchorage.methods.moon import MOON, MOON_L2
 from anchorage.methods.preset import Preset
 from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG
+from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SUPERVISED
 
 ENTRY_POINTS = "anchorage.methods"
-BUILT_IN = (FEDAVG, FEDPROX, FEDANCHOR, FEDAVG_SEMI, SEMIANAGG, DVW)
+BUILT_IN = (
+    FEDAVG,
+    FEDPROX,
+    FEDAVGM,
+    FEDADAGRAD,
+    FEDADAM,
+    FEDYOGI,
+    MOON,
+    MOON_L2,
+    SUPERVISED,
+    FEDAVG_FIXMATCH,
+    FEDPROX_FIXMATCH,
+    FEDAVG_UDA,
+    FEDPROX_UDA,
+    FIXMATCH_ALTERNATE,
+    SEMIFL,
+    FEDANCHOR,
+    FEDAVG_SEMI,
+    SEMIANAGG,
+    CBAFED_LOWER_BOUND,
+    CBAFED,
+    DVW,
+)
 
 
 class Presets(Mapping[str, Preset]):

@@ -9,12 +9,18 @@ from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods.registry import PRESETS
 from anchorage.spec.base import Document
-from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod
+from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod, ServerStep
 
 D = TypeVar("D", bound=BaseModel)
 
 _STARTS: Mapping[tuple[str, str], Document] = {
     ("pseudo_labels", "FlexMatch"): PseudoLabels(type="FlexMatch", threshold="0.95"),
+    ("pseudo_labels", "FixMatch"): PseudoLabels(type="FixMatch", threshold="0.95"),
+    ("pseudo_labels", "ReceivedModel"): PseudoLabels(type="ReceivedModel", threshold="0.95"),
+    ("pseudo_labels", "UDA"): PseudoLabels(type="UDA", threshold="0.8"),
+    ("pseudo_labels", "ClassAdaptive"): PseudoLabels(type="ClassAdaptive", threshold="0.84"),
+    ("server_step", "Momentum"): ServerStep(type="Momentum", learning_rate="1"),
+    ("server_step", "Adagrad"): ServerStep(type="Adagrad", momentum="0"),
 }
 """What a slot starts from when a user changes its type, where that is not the slot's plain defaults."""
 

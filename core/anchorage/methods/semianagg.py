@@ -1,14 +1,15 @@
 """FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (METHODS.md 6.9)."""
 
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, PseudoLabels, Supervised, Weighting
+from anchorage.spec.method import Local, Optimiser, PseudoLabels, Supervised, UnlabelledWork, Weighting
 
 _SUPERVISED = Supervised(type="BalancedSoftmax")
 _FLEXMATCH = PseudoLabels(type="FlexMatch", threshold="0.95", flex_state="Persist")
 _LOCAL = Local(
     epochs=1,
     batch_size=64,
-    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
+    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", state="Persist"),
+    unlabelled=UnlabelledWork(learning_rate="0.02", clip_norm="5"),
 )
 
 FEDAVG_SEMI = Preset(
@@ -29,6 +30,11 @@ FEDAVG_SEMI = Preset(
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg paper, baseline FedAvg-Semi; METHODS.md 6.9",
     results="METHODS.md 8.4",
+    advice=(
+        "For a federation in which some hospitals have labels and most have none, or all have a few. Labelled and "
+        "unlabelled silos get half of the average each, however many there are, so a few labelled images are not "
+        "drowned. The baseline to hold SemiAnAgg against."
+    ),
 )
 
 SEMIANAGG = Preset(
@@ -57,4 +63,10 @@ SEMIANAGG = Preset(
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); METHODS.md 6.9",
     results="METHODS.md 8.4",
+    advice=(
+        "As FedAvgSemi, but among the unlabelled silos those count more whose images have moved away from what an "
+        "untrained model sees, class by class: silos with rare classes are heard. It needs a barrier in each "
+        "round (every announcement before any upload), so it cannot be asynchronous. All silos must compute the "
+        "very same random model; its digest is checked."
+    ),
 )

@@ -1,15 +1,18 @@
-"""A file of documents, checked by every rule there is."""
+"""A federation and its silos, checked by every rule there is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from anchorage.methods.checks import check
+from anchorage.spec.federation import Federation, Silo
 from anchorage.spec.files import Study, read_federation
 from anchorage.spec.mistakes import DocumentError
+from anchorage.spec.objects import named, read_objects
 
 
 def validate_study(path: Path, overrides: Sequence[str] = ()) -> Study:
-    """Read a federation and its silos, and check documents and method.
+    """Read a federation and its silos from a file, and check documents and method.
 
     Parameters
     ----------
@@ -30,3 +33,31 @@ def validate_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     if reading.study is None or mistakes:
         raise DocumentError(mistakes)
     return reading.study
+
+
+def validate_documents(
+    federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any]] = ()
+) -> tuple[Federation, tuple[Silo, ...]]:
+    """Check the Kubernetes objects of a federation and its silos, documents and method.
+
+    How many silos there are is not held against the quorum: silos come and go, and the condition QuorumMet tells.
+
+    Parameters
+    ----------
+    federation : mapping
+        The object; of its metadata only name and namespace are looked at, its status is not.
+    silos : sequence of mapping
+        Its silos, likewise.
+
+    Raises
+    ------
+    DocumentError
+        With every mistake; those of a silo name it, and `Mistake.silo` is its index.
+    """
+    reading = read_objects(federation, silos)
+    mistakes, members = list(reading.mistakes), [silo for silo in reading.silos if silo is not None]
+    if reading.federation is not None and len(members) == len(silos):
+        mistakes += [named(mistake, silos) for mistake in check(reading.federation, members)]
+    if mistakes or reading.federation is None:
+        raise DocumentError(mistakes)
+    return reading.federation, tuple(members)

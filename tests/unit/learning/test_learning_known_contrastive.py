@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
+from anchorage.learning.contrast_models import feature_distance, model_contrast
 from anchorage.learning.contrastive import balanced_batches, class_terms, has_pairs, label_contrastive
 
 pytestmark = pytest.mark.known_answers
@@ -155,3 +156,33 @@ def test_many_anchors_make_class_balanced_batches():
 def test_a_batch_needs_a_pair_of_each_kind(labels, usable):
     assert has_pairs(np.array(labels)) is usable
     assert bool(list(balanced_batches(np.array(labels), np.random.default_rng(0)))) is usable
+
+
+def test_i1_moon(known):
+    case = known.inputs("I1_moon")
+    tensor = lambda name: torch.tensor(case[name], dtype=torch.float64)
+    z, received, previous = tensor("z").requires_grad_(), tensor("z_glob"), tensor("z_prev")
+    loss = model_contrast(z, received, [previous], case["tau"])
+    each = [
+        float(model_contrast(z.detach()[i : i + 1], received[i : i + 1], [previous[i : i + 1]], case["tau"]))
+        for i in (0, 1)
+    ]
+    same = model_contrast(z, received, [received], case["tau"])
+    gradient, none = torch.autograd.grad(loss, z)[0], torch.autograd.grad(same, z)[0]
+    z = z.detach()
+    known.check(
+        "I1_moon",
+        {
+            "sim_glob": torch.cosine_similarity(z, received),
+            "sim_prev": torch.cosine_similarity(z, previous),
+            "loss_per_sample": each,
+            "loss_mean": loss.item(),
+            "mu_times_loss": case["mu"] * loss.item(),
+            "grad_z": gradient,
+            "prev_equals_global_loss": same.item(),
+            "prev_equals_global_grad_norm": float(none.norm()),
+            "two_previous_models": float(model_contrast(z, received, [previous, tensor("z_prev_second")], case["tau"])),
+            "l2_variant_mean_of_norms": float(feature_distance(z, received)),
+            "l2_variant_norm_of_batch": float((z - received).norm()),
+        },
+    )

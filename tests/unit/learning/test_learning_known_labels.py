@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from anchorage.learning.consistency import consistency_loss, consistency_targets
 from anchorage.learning.flexmatch import Curriculum, class_thresholds
 from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
 from anchorage.learning.models import Network
@@ -284,3 +285,24 @@ def test_classes_without_anchors_are_never_chosen():
     scores = anchor_scores(_double([[-1.0, 0.0]]), prototypes, present)
     assert scores.tolist() == [[-math.inf, -1.0]]
     assert accept(scores, -2.0) == (torch.tensor([1]), torch.tensor([True]))
+
+
+def test_l2_fixmatch_and_uda(known):
+    case = known.inputs("L2_fixmatch_uda")
+    weak, strong = _double(case["logits_weak"]), _double(case["logits_strong"])
+    hard, confident = consistency_targets(weak, case["tau_fixmatch"], None)
+    soft, certain = consistency_targets(weak, case["tau_uda"], case["T_uda"])
+    fixmatch = consistency_loss(strong, hard, confident)
+    uda = consistency_loss(strong, soft, certain)
+    entropy = -(soft * soft.log()).sum(1)[certain].sum() / len(weak)
+    known.check(
+        "L2_fixmatch_uda",
+        {
+            "max_prob_weak": weak.softmax(1).max(1).values,
+            "mask_fixmatch": confident.double(),
+            "loss_fixmatch": fixmatch,
+            "loss_fixmatch_divided_by_selected": fixmatch * len(weak) / confident.sum(),
+            "loss_uda_ce": uda,
+            "loss_uda_kl": uda - entropy,
+        },
+    )

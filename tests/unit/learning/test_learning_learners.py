@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from anchorage.aggregation import build_memory
 from anchorage.data import ImageSet
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner, build_silo_learner, train_on_anchors_alone
@@ -83,7 +84,9 @@ class Party:
         )
 
     def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
-        sent = self.server.side_channel(self.model, round_number) if side is None else side
+        memory = build_memory(self.method, CLASSES)
+        remembered = memory.side_channel() if memory is not None else {}
+        sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
 
     def train(self, round_number: int = 1, side: SideChannel | None = None) -> Announcement:
@@ -108,8 +111,29 @@ class Party:
         return update.digest
 
 
-SUPERVISED = [_method("FedAvg"), _method("FedProx"), _method("DVW")]
-SEMI = [_method("FedAvgSemi"), _method("SemiAnAgg")]
+SUPERVISED = [
+    _method(name)
+    for name in (
+        "FedAvg",
+        "FedProx",
+        "DVW",
+        "FedAvgM",
+        "FedAdagrad",
+        "FedAdam",
+        "FedYogi",
+        "CBAFedLowerBound",
+        "MOON",
+        "MOONL2",
+        "Supervised",
+    )
+]
+CONSISTENT = [
+    _method(name, pseudoLabels={"threshold": "0"})
+    for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA")
+]
+ADAPTIVE = [_method("CBAFed", pseudoLabels={"threshold": "0.2"})]
+SEMI = [_method("FedAvgSemi"), _method("SemiAnAgg"), *CONSISTENT, *ADAPTIVE]
+SERVED = [_method(name, pseudoLabels={"threshold": "0"}) for name in ("SemiFL", "FedAvgFixMatchAlternate")]
 ANCHOR = [
     _method("FedAnchor", pseudoLabels=pseudo, mixup=mixup, **other)
     for pseudo, mixup, other in [
@@ -117,12 +141,16 @@ ANCHOR = [
         ({"threshold": "0"}, {"at": "None"}, {}),
         ({"threshold": "0"}, {"at": "Both", "redraw": "Epoch"}, {}),
         ({"threshold": "0", "views": 3}, {"at": "Server"}, {}),
-        ({"threshold": "0", "anchors": "Raw"}, {}, {"serverTraining": {"contrastive": "Off"}}),
+        ({"threshold": "0", "anchors": "Raw"}, {}, {"serverTraining": {"contrastive": "Disabled"}}),
         ({"threshold": "0"}, {}, {"weighting": {"type": "SemiAnAgg"}}),
         ({"threshold": "0"}, {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
     ]
 ]
-EVERY = [(m, "All") for m in SUPERVISED + SEMI] + [(m, "None") for m in SEMI + ANCHOR] + [(m, "Partial") for m in SEMI]
+EVERY = (
+    [(m, "All") for m in SUPERVISED + SEMI]
+    + [(m, "None") for m in SEMI + SERVED + ANCHOR]
+    + [(m, "Partial") for m in SEMI]
+)
 
 
 def _given(labels: str) -> ImageSet:

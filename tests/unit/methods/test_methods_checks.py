@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.methods import check, validate_study
+from anchorage.methods import PRESETS, check, validate_study
 from anchorage.spec.files import load_federation
 from anchorage.spec.mistakes import DocumentError
 
@@ -24,7 +24,7 @@ ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
         (UNLABELLED, ["spec.method.mixup.at=None"]),
         (UNLABELLED, ["spec.method.mixup.at=Server"]),
         (UNLABELLED, ["spec.method.mixup.at=Both", "spec.method.mixup.alpha=1"]),
-        (UNLABELLED, ["spec.method.serverTraining.contrastive=Off"]),
+        (UNLABELLED, ["spec.method.serverTraining.contrastive=Disabled"]),
         (UNLABELLED, ["spec.method.pseudoLabels={views: 4, anchors: Raw}"]),
         (UNLABELLED, ["spec.method={name: FedAvgSemi, serverTraining: {type: Anchors}}"]),
         (LABELLED, []),
@@ -48,8 +48,8 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             UNLABELLED,
             "spec.method.name=FedMagic",
             (
-                "ANC-1110 UnknownMethod: {}: spec.method.name: found 'FedMagic', allowed are DVW, FedAnchor, "
-                "FedAvg, FedAvgSemi, FedProx, SemiAnAgg"
+                "ANC-1110 UnknownMethod: {}: spec.method.name: found 'FedMagic', allowed are "
+                + ", ".join(sorted(PRESETS))
             ),
         ),
         (
@@ -107,7 +107,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             "spec.method.regulariser.mu=0.1",
             (
                 "ANC-1116 MeaninglessOverride: {}: spec.method.regulariser.mu: found a value that nothing "
-                "reads: regulariser.type is None, and only Proximal reads mu; remove it"
+                "reads: regulariser.type is None, and only Proximal and Moon and FeatureDistance read mu; remove it"
             ),
         ),
         (
@@ -141,7 +141,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             (
                 "ANC-1116 MeaninglessOverride: {}: spec.method.mixup.at: found Client, but silos mix images "
                 "whose labels are fixed for the round, and pseudoLabels.type FlexMatch fixes none; set "
-                "AnchorSimilarity, or no mixup at the silos"
+                "AnchorSimilarity or ReceivedModel, or no mixup at the silos"
             ),
         ),
         (
@@ -154,10 +154,10 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         ),
         (
             LABELLED,
-            "spec.method.serverTraining.contrastive=On",
+            "spec.method.serverTraining.contrastive=Enabled",
             (
-                "ANC-1116 MeaninglessOverride: {}: spec.method.serverTraining.contrastive: found On, but the "
-                "server trains on nothing; set serverTraining.type: Anchors, or Off"
+                "ANC-1116 MeaninglessOverride: {}: spec.method.serverTraining.contrastive: found Enabled, but the "
+                "server trains on nothing; set serverTraining.type: Anchors, or Disabled"
             ),
         ),
         (

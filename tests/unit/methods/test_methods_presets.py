@@ -27,7 +27,11 @@ NO_PRESET = "text"
 
 
 def test_the_built_in_presets() -> None:
-    assert list(PRESETS) == ["FedAvg", "FedProx", "FedAnchor", "FedAvgSemi", "SemiAnAgg", "DVW"]
+    assert list(PRESETS) == [
+        *("FedAvg", "FedProx", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2", "Supervised"),
+        *("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA", "FedAvgFixMatchAlternate"),
+        *("SemiFL", "FedAnchor", "FedAvgSemi", "SemiAnAgg", "CBAFedLowerBound", "CBAFed", "DVW"),
+    ]
     for name, preset in PRESETS.items():
         assert preset.name == name
         assert preset.summary.endswith(".")
@@ -50,7 +54,7 @@ def test_the_built_in_presets() -> None:
                 "mixup.at": "Client",
                 "mixup.alpha": "0.75",
                 "server_training.type": "Anchors",
-                "server_training.contrastive": "On",
+                "server_training.contrastive": "Enabled",
                 "server_training.pretrain_epochs": 5,
                 "server_training.pretrain_learning_rate": "0.05",
                 "server_training.temperature": "0.5",
@@ -70,7 +74,9 @@ def test_the_built_in_presets() -> None:
                 "weighting.order": "Paper",
                 "weighting.labelled_share": "0.5",
                 "local.batch_size": 64,
-                "local.optimiser.clip_norm": "5",
+                "local.optimiser.clip_norm": "0",
+                "local.unlabelled.clip_norm": "5",
+                "local.unlabelled.learning_rate": "0.02",
                 "local.optimiser.state": "Persist",
             },
         ),
@@ -110,8 +116,8 @@ def test_an_override_wins_field_by_field_over_preset_and_defaults() -> None:
 
 
 def test_a_user_can_set_a_preset_s_choice_back_to_the_slot_s_default() -> None:
-    method = resolve(MethodSpec(name="FedAnchor", server_training=ServerTraining(contrastive="Off")))
-    assert method.server_training.contrastive == "Off"
+    method = resolve(MethodSpec(name="FedAnchor", server_training=ServerTraining(contrastive="Disabled")))
+    assert method.server_training.contrastive == "Disabled"
     assert method.server_training.type == "Anchors"
 
 
@@ -134,7 +140,7 @@ def test_a_resolved_method_travels_as_json() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are DVW, FedAnchor"):
+    with pytest.raises(AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are CBAFed, "):
         resolve(MethodSpec(name="FedMagic"))
 
 

@@ -1,0 +1,64 @@
+"""CBAFed and its lower bound (METHODS.md 6.11)."""
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import Local, Optimiser, PseudoLabels, ServerStep, UnlabelledWork, Weighting
+
+_LOCAL = Local(
+    epochs=11,
+    batch_size=64,
+    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
+    unlabelled=UnlabelledWork(epochs=1, learning_rate="0.02"),
+)
+
+CBAFED = Preset(
+    slots=slots(
+        "CBAFed",
+        pseudo_labels=PseudoLabels(type="ClassAdaptive", threshold="0.84", ceiling="0.95", rare_below="0.03"),
+        weighting=Weighting(type="UsedCount"),
+        server_step=ServerStep(type="Residual", every=5, record_share="0.5"),
+        local=_LOCAL,
+    ),
+    summary="Pseudo-labels above thresholds that follow how often the federation used each class, rare classes by second guess.",
+    setting="labels at some silos, or partially at all",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(
+        SideChannel("thresholds", "[C] float64", "what the most likely class must exceed"),
+        SideChannel("rare", "[C] uint8", "1 for a class that few images were used of"),
+    ),
+    up=(SideChannel("counts", "[C] int64", "labelled and accepted images per class"),),
+    reveals_to_server="the class histogram of the silo's labelled and accepted images",
+    reveals_to_silos="the federation's class shares, by way of the thresholds",
+    source="Li et al. 2023 (CBAFed), as read in its public code; METHODS.md 6.11",
+    results="METHODS.md 8.4",
+    advice=(
+        "For some labelled and many unlabelled silos with classes of very different frequency. A class that the "
+        "federation has used often must be predicted with more confidence, and a rare class is believed as a "
+        "second guess. The server learns each silo's class histogram of used images; choose SemiAnAgg where that "
+        "must not be known. The published schedule trains the labelled silos alone first; begin from such a model "
+        "with `model.initial`."
+    ),
+)
+
+CBAFED_LOWER_BOUND = Preset(
+    slots=slots(
+        "CBAFedLowerBound",
+        weighting=Weighting(type="SampleCount"),
+        server_step=ServerStep(type="Residual", every=5, record_share="0.8"),
+        local=_LOCAL.model_copy(update={"epochs": 1, "unlabelled": UnlabelledWork()}),
+    ),
+    summary="FedAvg of the labelled silos with CBAFed's residual connection: its first stage alone.",
+    setting="labels at some silos; the others do not take part",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the number of training images",
+    reveals_to_silos="nothing beyond the community model",
+    source="Li et al. 2023 (CBAFed), stage 1; METHODS.md 6.11",
+    results="METHODS.md 8.4",
+    advice=(
+        "CBAFed's first stage: only labelled silos take part, and every fifth round the model is mixed with its "
+        "own record. Use it as CBAFed's lower bound, and as the model that CBAFed starts from."
+    ),
+)

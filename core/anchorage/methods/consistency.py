@@ -1,0 +1,44 @@
+"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (METHODS.md 6.5)."""
+
+from anchorage.methods.preset import Preset, slots
+from anchorage.spec.method import PseudoLabels, Regulariser, Weighting
+
+_FIXMATCH = PseudoLabels(type="FixMatch", threshold="0.95")
+_UDA = PseudoLabels(type="UDA", threshold="0.8", temperature="0.4")
+_PULL = Regulariser(type="Proximal", mu="0.01")
+
+_ADVICE = (
+    "The simplest way to use unlabelled images: a silo's model labels a weakly changed image, and must say the same of a "
+    "strongly changed one. It feeds on its own confidence, so it needs labels at most silos (or server training on "
+    "anchors) to be right from the start; the published runs with labels at the server alone collapse. A baseline, and "
+    "a fair one where every silo has a few labels. Each unlabelled image costs one more pass per step."
+)
+
+
+def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Regulariser | None = None) -> Preset:
+    return Preset(
+        slots=slots(name, pseudo_labels=pseudo_labels, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        summary=summary,
+        setting="labels partially at every silo, or at the server (serverTraining.type: Anchors)",
+        labels=("None", "All", "Partial"),
+        protocols=("Synchronous",),
+        down=(),
+        up=(),
+        reveals_to_server="the number of training images",
+        reveals_to_silos="nothing beyond the community model",
+        source=f"FedMatch slides, baseline {name}; METHODS.md 6.5",
+        results="METHODS.md 8.7",
+        advice=_ADVICE,
+    )
+
+
+FEDAVG_FIXMATCH = _consistency(
+    "FedAvgFixMatch", _FIXMATCH, "FedAvg whose silos also learn their own confident predictions (FixMatch)."
+)
+FEDPROX_FIXMATCH = _consistency(
+    "FedProxFixMatch", _FIXMATCH, "FedAvgFixMatch with a pull towards the received model.", _PULL
+)
+FEDAVG_UDA = _consistency(
+    "FedAvgUDA", _UDA, "FedAvg whose silos also learn their own sharpened confident predictions (UDA)."
+)
+FEDPROX_UDA = _consistency("FedProxUDA", _UDA, "FedAvgUDA with a pull towards the received model.", _PULL)

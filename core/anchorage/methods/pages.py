@@ -1,0 +1,92 @@
+"""Writes one page per method, and an index: ``python -m anchorage.methods.pages DIR``."""
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import yaml
+
+from anchorage.methods.effective import effective_slots, leaves
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.methods.registry import BUILT_IN
+
+INDEX = "README.md"
+
+
+def pages() -> Mapping[str, str]:
+    """Return every page by its file name; of the methods of this package alone, whatever else is installed."""
+    return {INDEX: _index(BUILT_IN)} | {f"{preset.name}.md": _page(preset) for preset in BUILT_IN}
+
+
+def write(folder: Path) -> None:
+    """Write every page into a folder and remove pages of methods that are no more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    wanted = pages()
+    for path in folder.glob("*.md"):
+        if path.name not in wanted:
+            path.unlink()
+    for name, text in wanted.items():
+        (folder / name).write_text(text, encoding="utf-8")
+
+
+def _index(presets: Sequence[Preset]) -> str:
+    rows = [
+        f"| [{preset.name}]({preset.name}.md) | {preset.setting} | {', '.join(preset.protocols)} | {preset.summary} |"
+        for preset in presets
+    ]
+    table = "\n".join(["| method | labels | protocols | what it does |", "| --- | --- | --- | --- |", *rows])
+    return (
+        "# Methods\n\n"
+        "Written by `make generate` from the methods' declarations. `fedctl methods describe NAME` prints the same; the file's fields are in\n"
+        "[the reference](../federation.md), and [a guide](../writing-a-method.md) shows how a package adds a method of its own.\n\n"
+        f"{table}\n"
+    )
+
+
+def _page(preset: Preset) -> str:
+    plain = dict(leaves(effective_slots(slots(preset.name))))
+    fields = [(path, value) for path, value in leaves(effective_slots(preset.slots)) if plain.get(path) != value]
+    rows = [f"| `{path}` | {value} |" for path, value in fields]
+    table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
+    snippet = yaml.safe_dump({"method": {"name": preset.name}}, sort_keys=False).strip()
+    return (
+        "\n\n".join(
+            [
+                f"# {preset.name}",
+                preset.summary,
+                *([preset.advice] if preset.advice else []),
+                f"- Labels: {preset.setting}; a silo's `spec.labels` may be {', '.join(preset.labels)}.\n"
+                f"- Protocols: {', '.join(preset.protocols)}.\n"
+                f"- The server learns: {preset.reveals_to_server}.\n"
+                f"- Other silos learn: {preset.reveals_to_silos}.\n"
+                f"- Source: {preset.source}.\n"
+                f"- Published results: {preset.results or 'none'}.",
+                "## What differs from plain FedAvg",
+                table if rows else "Nothing: it is plain FedAvg.",
+                *_channels("What travels down beside the model", preset.down),
+                *_channels("What travels up beside the model", preset.up),
+                "## In a federation's file",
+                f"```yaml\n{snippet}\n```",
+            ]
+        )
+        + "\n"
+    )
+
+
+def _channels(title: str, channels: Sequence[SideChannel]) -> list[str]:
+    rows = [f"| `{channel.name}` | {channel.shape} | {channel.meaning} |" for channel in channels]
+    table = "\n".join(["| name | shape | meaning |", "| --- | --- | --- |", *rows])
+    return [f"## {title}", table] if rows else []
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write the pages."""
+    parser = argparse.ArgumentParser(description="Write one page per method.")
+    parser.add_argument("folder", type=Path)
+    write(parser.parse_args(arguments).folder)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

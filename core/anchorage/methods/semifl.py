@@ -1,0 +1,86 @@
+"""SemiFL and the other baselines of FedAnchor with labels at the server (METHODS.md 6.7).
+
+"SemiFL + no mixup" of the paper is ``mixup.at: None``.
+"""
+
+from anchorage.methods.preset import Preset, slots
+from anchorage.spec.method import Local, Mixup, Optimiser, PseudoLabels, ServerStep, ServerTraining, Weighting
+
+_OPTIMISER = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+_CLIPPED = _OPTIMISER.model_copy(update={"clip_norm": "1"})
+_ALTERNATE = ServerTraining(
+    type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", optimiser=_OPTIMISER, contrastive="Disabled"
+)
+_LOCAL = Local(epochs=5, batch_size=10, optimiser=_OPTIMISER)
+
+SEMIFL = Preset(
+    slots=slots(
+        "SemiFL",
+        pseudo_labels=PseudoLabels(type="ReceivedModel", threshold="0.95"),
+        mixup=Mixup(at="Client", alpha="0.75", weight="1"),
+        server_training=_ALTERNATE.model_copy(update={"epochs": 5, "optimiser": _CLIPPED}),
+        weighting=Weighting(type="Uniform"),
+        server_step=ServerStep(type="Momentum", learning_rate="1", momentum="0.5"),
+        local=_LOCAL.model_copy(update={"optimiser": _CLIPPED}),
+    ),
+    summary="Silos label their images once per round with the received model; the server trains on its labelled images.",
+    setting="labels at the server only",
+    labels=("None",),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="whether any image was labelled with confidence",
+    reveals_to_silos="nothing beyond the community model",
+    source="Diao et al. 2022 (SemiFL), as read in its public code; METHODS.md 6.7",
+    results="METHODS.md 8.1 and 8.2",
+    advice=(
+        "For labels at the server alone, when the first model already labels many images with confidence: silos "
+        "train only on images that the received model is at least 95 % sure of, so a weak start means silent "
+        "silos (state Inactive) until server training has lifted it. Set `mixup.at: None` for the paper's variant "
+        "without mixup. The published code forgets batch normalisation's running values during training and "
+        "counts them again at the server; here they are averaged like everything else."
+    ),
+)
+
+FIXMATCH_ALTERNATE = Preset(
+    slots=slots(
+        "FedAvgFixMatchAlternate",
+        pseudo_labels=PseudoLabels(type="FixMatch", threshold="0.95"),
+        server_training=_ALTERNATE,
+        weighting=Weighting(type="SampleCount"),
+        local=_LOCAL,
+    ),
+    summary="FixMatch at the silos, cross entropy on the anchors at the server after each round.",
+    setting="labels at the server only (anchors)",
+    labels=("None",),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the number of images",
+    reveals_to_silos="nothing beyond the community model",
+    source="FedAnchor, baseline FedAvg+FixMatch; METHODS.md 6.7",
+    results="METHODS.md 8.1",
+    advice=(
+        "The plain baseline of labels at the server: silos learn their own confident predictions, batch by batch, "
+        "and the server's anchors pull the model back after each round. Compare FedAnchor and SemiFL with it "
+        "before believing in either."
+    ),
+)
+
+SUPERVISED = Preset(
+    slots=slots("Supervised", server_training=_ALTERNATE, weighting=Weighting(type="SampleCount"), local=_LOCAL),
+    summary="The upper bound of labels at the server: every silo has labels too, and the server trains on its anchors.",
+    setting="labels at every silo and at the server",
+    labels=("All",),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the number of training images",
+    reveals_to_silos="nothing beyond the community model",
+    source="FedAnchor (preprint), baseline Supervised; METHODS.md 6.7",
+    results="METHODS.md 8.1",
+    advice=(
+        "What labels at every silo would buy: the upper bound to hold FedAnchor and SemiFL against, with the same "
+        "model, server training and schedule. Useful where a study has labels that it pretends not to have."
+    ),
+)

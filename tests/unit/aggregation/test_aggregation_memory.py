@@ -1,0 +1,63 @@
+"""What the server remembers of announcements: CBAFed's thresholds against the known answer D1."""
+
+import numpy as np
+import pytest
+
+from anchorage.aggregation.memory import ClassThresholds, build_memory
+from anchorage.messages import Announcement
+from anchorage.methods import PRESETS
+from anchorage.spec.method import PseudoLabels
+
+
+def announced(counts: list[int]) -> Announcement:
+    return Announcement("task", {}, {"counts": np.array(counts)}, {}, None)
+
+
+@pytest.mark.known_answers
+def test_d1_thresholds(known):
+    case = known.inputs("D1_cbafed_thresholds")
+    slot = PseudoLabels(
+        type="ClassAdaptive",
+        threshold=str(case["T_base"]),
+        ceiling=str(case["cap"]),
+        rare_below=str(case["T_lower"]),
+    )
+    memory = ClassThresholds(slot, len(case["counts"]))
+    halves = np.array(case["counts"], int) // 2
+    memory.conclude(
+        {"a": announced(halves.tolist()), "b": announced((np.array(case["counts"], int) - halves).tolist())}
+    )
+    side = memory.side_channel()
+    share = np.array(case["counts"]) / sum(case["counts"]) * len(case["counts"]) / 10
+    known.check(
+        "D1_cbafed_thresholds",
+        {
+            "share": share,
+            "std_ddof1": share.std(ddof=1),
+            "thresholds": side["thresholds"],
+            "thresholds_if_std_ddof0": np.minimum(share + case["T_base"] - share.std(), case["cap"]),
+            "minority_classes": np.flatnonzero(side["rare"]),
+        },
+    )
+
+
+def test_before_any_count_every_class_has_the_same_threshold() -> None:
+    memory = build_memory(PRESETS["CBAFed"].slots, 4)
+    assert memory is not None
+    assert memory.side_channel()["thresholds"].tolist() == pytest.approx([0.94] * 4)
+    assert memory.side_channel()["rare"].tolist() == [0] * 4
+
+
+def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
+    memory = build_memory(PRESETS["CBAFed"].slots, 3)
+    other = build_memory(PRESETS["CBAFed"].slots, 3)
+    assert memory is not None
+    assert other is not None
+    memory.conclude({"a": announced([5, 1, 0]), "b": announced([1, 2]), "c": announced([-1, 0, 0])})
+    assert memory.state()["counts"].tolist() == [5, 1, 0]
+    other.restore(memory.state())
+    np.testing.assert_array_equal(other.side_channel()["thresholds"], memory.side_channel()["thresholds"])
+
+
+def test_most_methods_remember_nothing() -> None:
+    assert build_memory(PRESETS["FedAnchor"].slots, 3) is None
