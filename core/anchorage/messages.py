@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.errors import AnchorageError
 from anchorage.tensors.chunks import Manifest
 
 SideChannel = Mapping[str, NDArray[Any]]
@@ -167,13 +168,29 @@ class TaskFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """From now on these silos, in this order, and no others take part; what any other sent and was not counted is void."""
+
+    silos: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The server's own end of the link cannot go on, such as for want of disk space; `error` is of the catalogue."""
+
+    error: AnchorageError
+
+
+@dataclass(frozen=True, slots=True)
 class StopRequested:
     """Someone asked for a clean end (a signal, a suspended federation)."""
 
     reason: str
 
 
-Event = Joined | Left | Progressed | Announced | Arrived | Evaluated | TaskFailed | StopRequested
+Event = (
+    Joined | Left | Progressed | Announced | Arrived | Evaluated | TaskFailed | MembersChanged | Broken | StopRequested
+)
 
 
 @dataclass(frozen=True, slots=True)

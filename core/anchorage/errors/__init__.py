@@ -1,6 +1,18 @@
 """The catalogue of failures that a user can meet: a code, a reason, one line that says what to do, a page under docs/errors."""
 
-from anchorage.errors import commands, data, documents, identity, learning, rounds, silo, storage, tracking, transfer
+from anchorage.errors import (
+    cluster,
+    commands,
+    data,
+    documents,
+    identity,
+    learning,
+    rounds,
+    silo,
+    storage,
+    tracking,
+    transfer,
+)
 from anchorage.errors.catalogue import CATALOGUE, Failure
 from anchorage.errors.raised import AnchorageError, exit_code_of
 
@@ -8,6 +20,7 @@ __all__ = [
     "CATALOGUE",
     "AnchorageError",
     "Failure",
+    "cluster",
     "commands",
     "data",
     "documents",

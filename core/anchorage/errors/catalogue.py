@@ -1,7 +1,7 @@
 """Entries of the catalogue. Codes are never reused; `make generate` writes one page per entry under docs/errors.
 
 The modules beside this one hold the entries, a range of codes each: documents 10xx and 11xx, data 12xx, learning 13xx, identity 20xx,
-transfer 21xx, silo 22xx, rounds 30xx, storage 31xx, tracking 40xx, commands 50xx.
+transfer 21xx, silo 22xx, rounds 30xx, storage 31xx, tracking 40xx, commands 50xx, clusters 51xx.
 """
 
 from dataclasses import dataclass

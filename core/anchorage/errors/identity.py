@@ -60,3 +60,24 @@ CERTIFICATE_EXPIRED = failure(
     "Check the machine's clock; if it is right, remove the certificate and enrol again with a new token.",
     4,
 )
+ENROLMENT_PENDING = failure(
+    "ANC-2009",
+    "EnrolmentPending",
+    "The coordinating site has not answered the request for a certificate yet.",
+    "Wait: the agent asks again by itself. At the coordinating site, approve the silo (`fedctl silo approve`) and see that the operator runs.",
+    4,
+)
+NOT_APPROVED = failure(
+    "ANC-2010",
+    "SiloNotApproved",
+    "The coordinating site refused the silo.",
+    "Ask the coordinating site; when it has changed its mind, start the agent again.",
+    4,
+)
+TOO_MANY_REQUESTS = failure(
+    "ANC-2011",
+    "TooManyRequests",
+    "More requests for certificates wait than the server keeps.",
+    "Wait: the agent asks again by itself. At the coordinating site, see that the operator runs and who asks.",
+    4,
+)

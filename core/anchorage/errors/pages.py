@@ -19,6 +19,7 @@ PARTS = (
     ("ANC-31", "Storage"),
     ("ANC-40", "Tracking"),
     ("ANC-50", "Command line"),
+    ("ANC-51", "Command line on a cluster"),
 )
 """Ranges of codes and what they are about."""
 

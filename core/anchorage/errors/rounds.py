@@ -66,3 +66,10 @@ EVALUATION_MISSING = failure(
     "See that the silos have validation images (spec.method.weighting.validationPercent) and are connected.",
     5,
 )
+SILO_REMOVED = failure(
+    "ANC-3010",
+    "SiloRemoved",
+    "A silo was taken out of the federation in the middle of a round.",
+    "Nothing, if that was meant: what it sent in that round was not used, the rounds before it stay as they are.",
+    5,
+)

@@ -94,3 +94,11 @@ STALE_SESSION = failure(
     "Nothing: the agent opens a new session by itself.",
     4,
 )
+PROXY_REFUSED = failure(
+    "ANC-2162",
+    "ProxyRefused",
+    "The HTTP proxy does not let the agent through to the server.",
+    "Have the proxy allow CONNECT to the server's and the enrolment's host and port without a password, or correct proxy in the "
+    "agent's configuration.",
+    4,
+)

@@ -1,9 +1,9 @@
 """A federation's certificate authority, keys that stay where they are used, signing requests, one-time tokens."""
 
 from anchorage.pki.authority import Authority
-from anchorage.pki.credentials import Credentials
-from anchorage.pki.identity import server_uri, silo_of, silo_uri
-from anchorage.pki.keys import SigningRequest, load_key, new_key
+from anchorage.pki.credentials import Credentials, certificate_of
+from anchorage.pki.identity import operator_uri, server_uri, silo_of, silo_uri, uris_of
+from anchorage.pki.keys import SigningRequest, key_fingerprint, key_from_pem, key_to_pem, load_key, make_key, new_key
 from anchorage.pki.registrar import Registrar
 from anchorage.pki.tokens import Tokens
 
@@ -13,9 +13,16 @@ __all__ = [
     "Registrar",
     "SigningRequest",
     "Tokens",
+    "certificate_of",
+    "key_fingerprint",
+    "key_from_pem",
+    "key_to_pem",
     "load_key",
+    "make_key",
     "new_key",
+    "operator_uri",
     "server_uri",
     "silo_of",
     "silo_uri",
+    "uris_of",
 ]

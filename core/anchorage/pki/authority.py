@@ -1,4 +1,4 @@
-"""A federation's certificate authority: one key, one self-signed certificate, in a folder only its owner may read."""
+"""A federation's certificate authority: one key, one self-signed certificate, in memory or in a folder only its owner may read."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -11,10 +11,10 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.errors import AnchorageError, identity
-from anchorage.pki.credentials import read_certificate
+from anchorage.pki.credentials import certificate_of, read_certificate
 from anchorage.pki.files import write_whole
-from anchorage.pki.identity import authority_uri, server_uri, silo_uri, uris_of
-from anchorage.pki.keys import PrivateKey, PublicKey, SigningRequest, load_key, new_key
+from anchorage.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
+from anchorage.pki.keys import PrivateKey, PublicKey, SigningRequest, key_from_pem, key_to_pem, load_key, make_key
 
 BACKDATED = timedelta(minutes=5)
 """How long before its issue a certificate is valid, for clocks that go slow."""
@@ -27,8 +27,6 @@ class Authority:
 
     Parameters
     ----------
-    folder : Path
-        Holds ``ca.key`` (mode 0600) and ``ca.pem``.
     federation : str
         The federation's name.
     key : PrivateKey
@@ -37,21 +35,64 @@ class Authority:
         The authority's certificate.
     now : callable
         Seconds since the epoch.
+    folder : Path or None
+        Holds ``ca.key`` (mode 0600) and ``ca.pem``; None for an authority that only lies in memory.
     """
 
     def __init__(
-        self, folder: Path, federation: str, key: PrivateKey, certificate: x509.Certificate, now: Callable[[], float]
+        self,
+        federation: str,
+        key: PrivateKey,
+        certificate: x509.Certificate,
+        now: Callable[[], float] = time.time,
+        folder: Path | None = None,
     ) -> None:
-        self.folder = folder
         self.federation = federation
         self._key = key
         self._certificate = certificate
         self._now = now
+        self._folder = folder
+
+    @property
+    def folder(self) -> Path:
+        """Where the authority lies.
+
+        Raises
+        ------
+        ValueError
+            It lies in memory.
+        """
+        if self._folder is None:
+            raise ValueError(f"the authority of {self.federation} lies in no folder")
+        return self._folder
 
     @property
     def certificate_path(self) -> Path:
-        """The authority's certificate, PEM; may be given to anybody."""
+        """The authority's certificate, PEM; may be given to anybody. Raises as `folder`."""
         return self.folder / "ca.pem"
+
+    @property
+    def certificate_pem(self) -> bytes:
+        """The authority's certificate; may be given to anybody."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def key_pem(self) -> bytes:
+        """The authority's key, PKCS 8, not encrypted: whoever has it can sign in the federation's name."""
+        return key_to_pem(self._key)
+
+    @property
+    def expires(self) -> float:
+        """When the authority stops being valid, seconds since the epoch."""
+        return self._certificate.not_valid_after_utc.timestamp()
+
+    @classmethod
+    def make(
+        cls, federation: str, *, valid: timedelta = AUTHORITY_VALID, now: Callable[[], float] = time.time
+    ) -> "Authority":
+        """Make a federation's authority in memory."""
+        key = make_key()
+        return cls(federation, key, _self_signed(key, federation, _moment(now), valid), now)
 
     @classmethod
     def create(
@@ -64,22 +105,21 @@ class Authority:
         AnchorageError
             The folder holds an authority already, or cannot be written.
         """
-        certificate_path = folder / "ca.pem"
-        if certificate_path.exists():
+        if (folder / "ca.pem").exists():
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} holds an authority already; use it or choose another folder"
             )
+        made = cls.make(federation, valid=valid, now=now)
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
-            key = new_key(folder / "ca.key")
-            certificate = _self_signed(key, federation, _moment(now), valid)
-            write_whole(certificate_path, certificate.public_bytes(serialization.Encoding.PEM), 0o644)
+            write_whole(folder / "ca.key", made.key_pem, 0o600)
+            write_whole(folder / "ca.pem", made.certificate_pem, 0o644)
         except OSError as error:
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} cannot be written: {error.strerror}"
             ) from error
-        return cls(folder, federation, key, certificate, now)
+        return cls(federation, made._key, made._certificate, now, folder)
 
     @classmethod
     def load(cls, folder: Path, *, now: Callable[[], float] = time.time) -> "Authority":
@@ -98,11 +138,34 @@ class Authority:
             ) from error
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         federation = str(names[0].value) if names else ""
-        if certificate.public_key() != key.public_key() or uris_of(certificate) != [authority_uri(federation)]:
-            raise AnchorageError(
-                identity.AUTHORITY_UNUSABLE, f"ca.pem and ca.key in {folder} are not one federation's authority"
-            )
-        return cls(folder, federation, key, certificate, now)
+        _require_one_authority(key, certificate, federation, f"ca.pem and ca.key in {folder}")
+        return cls(federation, key, certificate, now, folder)
+
+    @classmethod
+    def from_pem(
+        cls, federation: str, key_pem: bytes, certificate_pem: bytes, *, now: Callable[[], float] = time.time
+    ) -> "Authority":
+        """Take an authority that was kept as bytes, such as in a Kubernetes Secret.
+
+        Parameters
+        ----------
+        federation : str
+            Whose authority it must be.
+        key_pem, certificate_pem : bytes
+            What `key_pem` and `certificate_pem` returned.
+
+        Raises
+        ------
+        AnchorageError
+            The bytes are no key and certificate, do not belong together, or are another federation's.
+        """
+        what = f"the authority of federation {federation!r}"
+        try:
+            key, certificate = key_from_pem(key_pem, f"the key of {what}"), certificate_of(certificate_pem, what)
+        except AnchorageError as error:
+            raise AnchorageError(identity.AUTHORITY_UNUSABLE, error.message) from error
+        _require_one_authority(key, certificate, federation, f"key and certificate of {what}")
+        return cls(federation, key, certificate, now)
 
     def issue_server(self, csr_pem: bytes, names: Sequence[str], *, valid: timedelta = CERTIFICATE_VALID) -> bytes:
         """Sign the server's certificate.
@@ -140,6 +203,17 @@ class Authority:
         uri = silo_uri(self.federation, silo)
         return self._issue(self._requested_key(csr_pem, uri), uri, (), ExtendedKeyUsageOID.CLIENT_AUTH, valid)
 
+    def issue_operator(self, csr_pem: bytes, *, valid: timedelta = CERTIFICATE_VALID) -> bytes:
+        """Sign the certificate (PEM) with which the operator asks the server, valid at most as long as the authority's own.
+
+        Raises
+        ------
+        AnchorageError
+            The request does not fit.
+        """
+        uri = operator_uri(self.federation)
+        return self._issue(self._requested_key(csr_pem, uri), uri, (), ExtendedKeyUsageOID.CLIENT_AUTH, valid)
+
     def _requested_key(self, csr_pem: bytes, uri: str) -> PublicKey:
         request = SigningRequest.parse(csr_pem)
         if request.uri != uri:
@@ -154,7 +228,7 @@ class Authority:
         now = _moment(self._now)
         if now > self._certificate.not_valid_after_utc:
             raise AnchorageError(
-                identity.CERTIFICATE_EXPIRED, f"the authority in {self.folder} is no longer valid and cannot sign"
+                identity.CERTIFICATE_EXPIRED, f"the authority of {self.federation} is no longer valid and cannot sign"
             )
         alternative = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(uri), *map(_general_name, names)])
         certificate = (
@@ -168,6 +242,18 @@ class Authority:
             .sign(self._key, hashes.SHA256())
         )
         return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _require_one_authority(key: PrivateKey, certificate: x509.Certificate, federation: str, what: str) -> None:
+    """See that a key and a certificate are one federation's authority.
+
+    Raises
+    ------
+    AnchorageError
+        They are not.
+    """
+    if certificate.public_key() != key.public_key() or uris_of(certificate) != [authority_uri(federation)]:
+        raise AnchorageError(identity.AUTHORITY_UNUSABLE, f"{what} are not one federation's authority")
 
 
 def _self_signed(key: PrivateKey, federation: str, now: datetime, valid: timedelta) -> x509.Certificate:

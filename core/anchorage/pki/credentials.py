@@ -93,8 +93,25 @@ def read_certificate(path: Path) -> x509.Certificate:
         The file cannot be read or holds no certificate.
     """
     try:
-        return x509.load_pem_x509_certificate(path.read_bytes())
-    except (OSError, ValueError) as error:
+        pem = path.read_bytes()
+    except OSError as error:
         raise AnchorageError(
             identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a certificate: {type(error).__name__}"
+        ) from error
+    return certificate_of(pem, str(path))
+
+
+def certificate_of(pem: bytes, what: str) -> x509.Certificate:
+    """Read a certificate, PEM; `what` names it in the failure.
+
+    Raises
+    ------
+    AnchorageError
+        It is none.
+    """
+    try:
+        return x509.load_pem_x509_certificate(pem)
+    except ValueError as error:
+        raise AnchorageError(
+            identity.CREDENTIALS_UNUSABLE, f"{what} cannot be read as a certificate: {type(error).__name__}"
         ) from error

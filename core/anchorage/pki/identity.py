@@ -15,6 +15,11 @@ def server_uri(federation: str) -> str:
     return f"{_SCHEME}{federation}/server"
 
 
+def operator_uri(federation: str) -> str:
+    """Return the name under which a cluster's operator asks a federation's server."""
+    return f"{_SCHEME}{federation}/operator"
+
+
 def silo_uri(federation: str, silo: str) -> str:
     """Return the name of a silo of a federation."""
     return f"{_SCHEME}{federation}/silo/{silo}"

@@ -1,5 +1,6 @@
 """Private keys, made where they are used, and the requests that ask for a certificate over them."""
 
+import hashlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,6 +17,37 @@ PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
 
 
+def make_key() -> PrivateKey:
+    """Make an EC P-256 key in memory."""
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def key_to_pem(key: PrivateKey) -> bytes:
+    """Write a key as PKCS 8, PEM, not encrypted."""
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def key_from_pem(pem: bytes, what: str) -> PrivateKey:
+    """Read what `key_to_pem` wrote; `what` names it in the failure.
+
+    Raises
+    ------
+    AnchorageError
+        It is no EC P-256 key.
+    """
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise AnchorageError(
+            identity.CREDENTIALS_UNUSABLE, f"{what} cannot be read as a private key: {type(error).__name__}"
+        ) from error
+    if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, f"{what} holds a key of another kind than EC P-256")
+    return key
+
+
 def new_key(path: Path) -> PrivateKey:
     """Make an EC P-256 key and write it to `path` (PKCS 8, PEM, mode 0600), in place of a key that was there.
 
@@ -24,9 +56,8 @@ def new_key(path: Path) -> PrivateKey:
     OSError
         The folder is missing, full or not writable.
     """
-    key = ec.generate_private_key(ec.SECP256R1())
-    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
-    write_whole(path, pem, 0o600)
+    key = make_key()
+    write_whole(path, key_to_pem(key), 0o600)
     return key
 
 
@@ -39,14 +70,12 @@ def load_key(path: Path) -> PrivateKey:
         The file cannot be read or holds no EC P-256 key.
     """
     try:
-        key = serialization.load_pem_private_key(path.read_bytes(), password=None)
-    except (OSError, ValueError, TypeError, UnsupportedAlgorithm) as error:
+        pem = path.read_bytes()
+    except OSError as error:
         raise AnchorageError(
             identity.CREDENTIALS_UNUSABLE, f"{path} cannot be read as a private key: {type(error).__name__}"
         ) from error
-    if not isinstance(key, PrivateKey) or not isinstance(key.curve, ec.SECP256R1):
-        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, f"{path} holds a key of another kind than EC P-256")
-    return key
+    return key_from_pem(pem, str(path))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,3 +133,31 @@ class SigningRequest:
 def public_bytes(key: PublicKey) -> bytes:
     """Return a public key as SubjectPublicKeyInfo, DER."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_fingerprint(pem: bytes) -> str:
+    """Return the SHA-256 of the public key (SubjectPublicKeyInfo, DER) in a certificate or a signing request, 64 hexadecimal digits.
+
+    Parameters
+    ----------
+    pem : bytes
+        A certificate or a signing request, PEM.
+
+    Raises
+    ------
+    AnchorageError
+        It is neither.
+    """
+    try:
+        holder = (
+            x509.load_pem_x509_csr(pem)
+            if b"CERTIFICATE REQUEST" in pem.partition(b"\n")[0]
+            else x509.load_pem_x509_certificate(pem)
+        )
+        key = holder.public_key()
+        der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    except (ValueError, UnsupportedAlgorithm) as error:
+        raise AnchorageError(
+            identity.CREDENTIALS_UNUSABLE, "what was given is neither a PEM certificate nor a PEM signing request"
+        ) from error
+    return hashlib.sha256(der).hexdigest()

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from anchorage.aggregation import Community, find_nonfinite
 from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE
+from anchorage.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
 from anchorage.messages import (
     Announced,
     Announcement,
@@ -15,6 +15,7 @@ from anchorage.messages import (
     Event,
     Joined,
     Left,
+    MembersChanged,
     Task,
     TaskFailed,
     TaskKind,
@@ -43,13 +44,14 @@ class AsynchronousEngine(Engine):
     """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
 
     A round is one commit. The committing silo gets the new community model with its next task; the others go on with what they have.
+    A silo that is taken out leaves what it had committed in the community.
     """
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
-        self._open: dict[str, OpenUpdate] = {}
         self._stalled: set[str] = set()
         self._silent: set[str] = set()
         self._offered: dict[str, int] = {}
+        self._open: dict[str, OpenUpdate] = {}
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
         self._community = Community(self.learner.up)
@@ -64,7 +66,7 @@ class AsynchronousEngine(Engine):
                 self._await_quorum()
                 for silo in self.connected.keys() - self._open.keys():
                     self._assign(silo)
-            for early in self._take_early():
+            for early in self._early.take():
                 self._take(early)
             before = self._record.round
             event = self._next(quiet_until)
@@ -139,11 +141,13 @@ class AsynchronousEngine(Engine):
             self._silent.discard(event.silo)
         match event:
             case Joined(silo, profile):
-                if silo not in self._open and profile.samples > 0:
+                if silo in self.connected and silo not in self._open and profile.samples > 0:
                     self._assign(silo)
             case Left(silo, _):
-                for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
-                    self._scored(owner, silo, None)
+                self._score_without(silo)
+            case MembersChanged(silos):
+                for silo in [*self._open.keys() - set(silos)]:
+                    self._drop(silo)
             case Announced(silo, announcement):
                 self._hear(silo, announcement)
             case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
@@ -159,6 +163,22 @@ class AsynchronousEngine(Engine):
                 self._failed(silo, task, code, message)
             case _:
                 pass
+
+    def _score_without(self, silo: str) -> None:
+        """Wait for no scores of this silo any more."""
+        for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
+            self._scored(owner, silo, None)
+
+    def _drop(self, silo: str) -> None:
+        """Forget the open work of a silo that was taken out."""
+        opened = self._open[silo]
+        if opened.evaluators and opened.update is not None:
+            for evaluator in opened.evaluators:
+                self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
+            self._withdraw(opened.update.manifest.digest)
+        self.observer.silo_changed(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more")
+        self.link.dismiss(silo, opened.task.id, "Removed")
+        self._release_model(silo)
 
     def _hear(self, silo: str, announcement: Announcement) -> None:
         """Permit the upload of an announced update; its weight is known when it is whole."""

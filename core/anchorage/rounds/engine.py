@@ -4,14 +4,27 @@ Only events move the engine, and it waits in one place (`Engine._next`), so ever
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from numpy.typing import NDArray
 
+from anchorage.aggregation import RoundMemory, ServerStep
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
-from anchorage.messages import Announced, Announcement, Event, Joined, Left, Profile, Progressed, Report, StopRequested
+from anchorage.messages import (
+    Announcement,
+    Broken,
+    Event,
+    Joined,
+    Left,
+    MembersChanged,
+    Profile,
+    Progressed,
+    Report,
+    StopRequested,
+)
+from anchorage.rounds.early import EarlyEvents
 from anchorage.rounds.interfaces import Clock, RoundRecord, RoundStore, ServerLearner, SiloLink, Weigher
 from anchorage.rounds.observer import Observer
 from anchorage.rounds.settings import RoundSettings
@@ -37,6 +50,12 @@ class Engine(ABC):
         Bounds of the run.
     observer : Observer
         Who watches.
+    server_step : ServerStep, optional
+        What becomes of the mean of a synchronous round's updates; None takes the mean itself.
+    memory : RoundMemory, optional
+        What is remembered of announcements for the next synchronous round.
+    started : float, optional
+        When the run's first process started, the clock's seconds; from then its deadline counts. None: now.
     """
 
     def __init__(
@@ -49,6 +68,9 @@ class Engine(ABC):
         weigher: Weigher,
         settings: RoundSettings,
         observer: Observer,
+        server_step: ServerStep | None = None,
+        memory: RoundMemory | None = None,
+        started: float | None = None,
     ) -> None:
         self.link = link
         self.store = store
@@ -57,12 +79,15 @@ class Engine(ABC):
         self.weigher = weigher
         self.settings = settings
         self.observer = observer
+        self._keepers = {"step/": server_step, "memory/": memory}
+        self.server_step = server_step
+        self.memory = memory
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
         self._waiting = False
-        self._early: dict[str, Announced] = {}
+        self._early = EarlyEvents()
         limit = settings.active_deadline_seconds
-        self._ends_at = None if limit is None else clock.now() + limit
+        self._ends_at = None if limit is None else (clock.now() if started is None else started) + limit
 
     def run(self) -> RoundRecord:
         """Play the remaining rounds and return the last record.
@@ -90,10 +115,19 @@ class Engine(ABC):
         """Return the last committed round, making round 0 in a new run."""
         checkpoint = self.store.latest()
         if checkpoint is not None:
+            for prefix, keeper in self._keepers.items():
+                state = {key.removeprefix(prefix): a for key, a in checkpoint.state.items() if key.startswith(prefix)}
+                if keeper is not None and state:
+                    keeper.restore(state)
             return checkpoint.record, checkpoint.model
         self.observer.step("server training")
         model = self.learner.initialise()
         return self._commit(0, model, self._evaluate(model, 0)), model
+
+    def _method_state(self) -> Mapping[str, NDArray[Any]]:
+        """Return what the server step and the memory must find again after a restart."""
+        keepers = [(prefix, keeper) for prefix, keeper in self._keepers.items() if keeper is not None]
+        return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
 
     def _evaluate(self, model: ModelBytes, number: int) -> Report | None:
         """Score the model at the server where this round is due."""
@@ -127,18 +161,22 @@ class Engine(ABC):
         Raises
         ------
         AnchorageError
-            Stopped, or DeadlineExceeded for the whole run.
+            Stopped, DeadlineExceeded for the whole run, or what broke the link's own end.
         """
         limits = [t for t in (until, self._ends_at) if t is not None]
         event = self.link.next_event(min(limits) if limits else None)
-        if event is None and self._ends_at is not None and self.clock.now() >= self._ends_at:
-            raise AnchorageError(
-                DEADLINE_EXCEEDED,
-                f"not finished after {self.settings.active_deadline_seconds:g} s (spec.activeDeadlineSeconds); start again to resume",
-            )
         match event:
             case StopRequested(reason):
                 raise AnchorageError(STOPPED, f"{reason}; start again to resume at the last committed round")
+            case Broken(error):
+                raise error
+            case _ if self._ends_at is not None and self.clock.now() >= self._ends_at:
+                limit = f"{self.settings.active_deadline_seconds:g} s"
+                raise AnchorageError(
+                    DEADLINE_EXCEEDED, f"not finished {limit} after its first start (spec.activeDeadlineSeconds)"
+                )
+            case MembersChanged(silos):
+                self._change_members(silos)
             case Joined(silo, profile):
                 self.connected[silo] = profile
                 if silo not in self.silos:
@@ -153,8 +191,14 @@ class Engine(ABC):
                 pass
         return event
 
+    def _change_members(self, silos: Sequence[str]) -> None:
+        """Take silos in and out; an engine that has work open with them overrides this."""
+        self.silos = list(silos)
+        for silo in self.connected.keys() - set(silos):
+            self.connected.pop(silo)
+
     def _await_quorum(self) -> None:
-        """Wait until enough silos are connected.
+        """Wait until enough silos are connected; what else happens meanwhile is kept for `_take_early`.
 
         Raises
         ------
@@ -167,9 +211,9 @@ class Engine(ABC):
                 f"{len(self.connected)} of {self.settings.min_silos} silos connected, missing: {self._missing()}"
             )
             event = self._next(deadline)
-            if isinstance(event, Announced):  # said again by a silo that an earlier server had given the task
-                self._early[event.silo] = event
-            if event is None and len(self.connected) < self.settings.min_silos:
+            if event is not None:
+                self._early.keep(event)
+            elif len(self.connected) < self.settings.min_silos:
                 raise AnchorageError(
                     QUORUM_LOST,
                     f"{len(self.connected)} silos connected, {self.settings.min_silos} needed (spec.protocol.minSilos), after "
@@ -177,13 +221,12 @@ class Engine(ABC):
                 )
         self._say_going_on()
 
-    def _take_early(self) -> list[Announced]:
-        """Return what silos announced before there was a quorum, and forget it."""
-        early, self._early = list(self._early.values()), {}
-        return early
-
     def _missing(self) -> str:
-        return ", ".join(silo for silo in self.silos if silo not in self.connected) or "none"
+        missing = [silo for silo in self.silos if silo not in self.connected]
+        wanted = self.settings.min_silos - len(self.silos)
+        if wanted > 0:
+            missing.append(f"{wanted} more that would have to become members")
+        return ", ".join(missing)
 
     def _say_waiting(self, message: str) -> None:
         self._waiting = True

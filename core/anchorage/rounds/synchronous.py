@@ -13,6 +13,7 @@ from anchorage.errors.rounds import (
     QUORUM_LOST,
     SILO_ABSENT,
     SILO_LATE,
+    SILO_REMOVED,
 )
 from anchorage.messages import (
     Announced,
@@ -22,6 +23,7 @@ from anchorage.messages import (
     Evaluation,
     Event,
     Joined,
+    MembersChanged,
     Task,
     TaskFailed,
     TaskKind,
@@ -35,12 +37,13 @@ from anchorage.tensors.model import ModelBytes
 class SynchronousEngine(Engine):
     """Every round waits for its cohort, bounded by deadline and quorum.
 
-    The cohort is drawn from the silos of the document, connected or not, so that it does not depend on who came first; a silo that was absent
-    from a whole round is left out until it connects again.
+    The cohort is drawn from the members, connected or not, so that it does not depend on who came first. A silo that was absent from a whole
+    round is left out until it connects again, and one that became a member while rounds are played until it connects at all.
     """
 
+    _absent: set[str] | None = None  # None before the first round
+
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
-        self._absent: set[str] = set()
         opened: OpenRound | None = None
         while record.round < self.settings.rounds:
             if opened is None:
@@ -63,9 +66,14 @@ class SynchronousEngine(Engine):
         marks.append(("silos", self.clock.now()))
         evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations)
+        if self.memory is not None:
+            self.memory.conclude({silo: opened.announcements[silo] for silo in opened.arrived()})
         marks.append(("aggregate", self.clock.now()))
         self.link.withdraw(model.digest)
         self.observer.step("server training")
+        if mean is not None and self.server_step is not None:
+            mean = self.server_step.apply(model, mean, number)
+        state = self._method_state()
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         marks.append(("server", self.clock.now()))
         for silo in opened.cohort:
@@ -82,6 +90,7 @@ class SynchronousEngine(Engine):
             new,
             report,
             metrics=server_metrics,
+            state=state,
             silos=opened.records(weights),
             seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
             bytes_up=received,
@@ -93,14 +102,12 @@ class SynchronousEngine(Engine):
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
         self.observer.step("dispatch")
-        self._absent -= self.connected.keys()
+        absent = self._absent = (self._absent or set()) - self.connected.keys()
         present = [
-            s
-            for s in self.silos
-            if s not in self._absent and (s not in self.connected or self.connected[s].samples > 0)
+            s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
         cohort = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
-        side = self.learner.side_channel(model, number)
+        side = {**self.learner.side_channel(model, number), **(self.memory.side_channel() if self.memory else {})}
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         opened = OpenRound(task, cohort, self.link.traffic())
         for silo, (announcement, update) in self.store.kept(number).items():
@@ -130,7 +137,7 @@ class SynchronousEngine(Engine):
         self.observer.step("train")
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         barrier = self.weigher.barrier
-        for early in self._take_early():
+        for early in self._early.take():
             self._take(opened, early, barrier)
         while opened.awaited():
             if barrier and not opened.unannounced():
@@ -172,8 +179,17 @@ class SynchronousEngine(Engine):
                 self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
             case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
                 self._fail(opened, silo, "Failed", code, message)
+            case MembersChanged(silos):
+                for silo in [s for s in opened.cohort if s not in silos and s not in opened.failures]:
+                    self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
+                    self.link.dismiss(silo, opened.task.id, "Removed")
             case _:
                 pass
+
+    def _change_members(self, silos: Sequence[str]) -> None:
+        if self._absent is not None:
+            self._absent |= set(silos) - set(self.silos) - self.connected.keys()
+        super()._change_members(silos)
 
     def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
         """Note an announcement and permit the upload, or let it wait at the barrier."""
@@ -220,6 +236,7 @@ class SynchronousEngine(Engine):
                     opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
                 )
             else:
+                assert self._absent is not None, "a round was dispatched"
                 self._absent.add(silo)
                 self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
 
@@ -275,6 +292,9 @@ class SynchronousEngine(Engine):
                     found[updates[evaluation.task][0]].append(evaluation)
                 case TaskFailed(silo, task, _, _):
                     awaited.discard((silo, task))
+                case MembersChanged(silos):
+                    self._take(opened, event, barrier=False)
+                    awaited = {(silo, task) for silo, task in awaited if silo in silos}
                 case _:
                     self._take(opened, event, barrier=False)
         for silo, task_id in awaited:

@@ -7,7 +7,8 @@ from anchorage.errors import AnchorageError, transfer
 from anchorage.messages import Announcement, Evaluation, Event, Order, Profile
 from anchorage.rounds.interfaces import Clock
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.wire.exchange import Exchange, Session
+from anchorage.wire.exchange import Exchange
+from anchorage.wire.session import Session
 
 
 class InProcessLink(Exchange):
@@ -107,8 +108,7 @@ class InProcessServerLink:
         upload.check(task, update.manifest.digest)
         for index in upload.sink.missing():
             chunk = update.chunk(index)
-            upload.write(task, index, chunk)
-            self._session.count(received=len(chunk))
+            self._session.store(task, upload, index, chunk)
         self._session.pushed(task)
 
     def report(self, evaluation: Evaluation) -> None:

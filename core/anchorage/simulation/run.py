@@ -4,7 +4,7 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorage.aggregation import build_weigher
+from anchorage.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.data import ImageSet
 from anchorage.learning import build_server_learner, build_silo_learner
 from anchorage.messages import Profile
@@ -108,6 +108,8 @@ def simulate(
         weigher=build_weigher(method.weighting, spec.model.num_classes),
         settings=round_settings(study),
         observer=observer or Observers(),
+        server_step=build_server_step(method.server_step),
+        memory=build_memory(method, spec.model.num_classes),
     )
     return engine.run(), store
 

@@ -6,12 +6,28 @@ from typing import Any
 
 from anchorage.spec.base import (
     ABOVE_ZERO_PATTERN,
+    ADDRESS_PATTERN,
+    CODE_PATTERN,
     DECIMAL_PATTERN,
+    DIGEST_PATTERN,
+    ENV_NAME_PATTERN,
     FRACTION_PATTERN,
+    HOST_PATTERN,
+    IMAGE_PATTERN,
+    KEY_PATTERN,
+    LABEL_KEY_PATTERN,
+    LABEL_VALUE_PATTERN,
+    MOUNT_PATH_PATTERN,
     NAME_PATTERN,
+    PATH_PATTERN,
     POSITIVE_DECIMAL_PATTERN,
     QUANTITY_PATTERN,
+    RESOURCE_PATTERN,
+    SUBDOMAIN_PATTERN,
+    TIME_PATTERN,
+    TITLE_PATTERN,
     TRACKING_URI_PATTERN,
+    WORD_PATTERN,
     Document,
 )
 from anchorage.spec.mistakes import FieldPath
@@ -24,12 +40,30 @@ _DECIMALS = {
     ABOVE_ZERO_PATTERN: 'a quoted decimal number above 0, such as "0.6"',
     FRACTION_PATTERN: 'a quoted decimal number from 0 to 1, such as "0.6"',
 }
-_FORMS = {
+FORMS: Mapping[str, str] = {
     **_DECIMALS,
     NAME_PATTERN: "a name of lower-case letters, digits and dashes, at most 63 long",
     QUANTITY_PATTERN: "an amount such as 500m or 20Gi",
     TRACKING_URI_PATTERN: "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",
+    SUBDOMAIN_PATTERN: "a name of lower-case letters, digits, dashes and dots, at most 253 long",
+    RESOURCE_PATTERN: "a resource such as cpu or nvidia.com/gpu",
+    LABEL_KEY_PATTERN: "a label's key such as zone or example.org/zone",
+    LABEL_VALUE_PATTERN: "a label's value: letters, digits, dashes, dots and underscores, at most 63",
+    IMAGE_PATTERN: "an image such as example.org/anchorage-server:0.2",
+    ENV_NAME_PATTERN: "a variable's name such as OMP_NUM_THREADS",
+    MOUNT_PATH_PATTERN: "an absolute path without colon, at most 512 characters",
+    HOST_PATTERN: "a DNS name or an IP address",
+    ADDRESS_PATTERN: "host:port, such as derm.example.org:8443",
+    PATH_PATTERN: "a relative path without .., at most 1024 characters",
+    TITLE_PATTERN: "text without slash and colon, at most 200 characters",
+    WORD_PATTERN: "a word such as FedAnchor: a capital, then letters and digits, at most 63",
+    TIME_PATTERN: "a time in UTC such as 2026-11-21T12:00:00Z",
+    DIGEST_PATTERN: "a digest: lower-case letters, digits, dashes and colons, at most 160",
+    CODE_PATTERN: "a code such as ANC-3004, or nothing",
+    KEY_PATTERN: "64 hexadecimal digits, or nothing",
 }
+"""Every pattern of the API, in words."""
+
 _TYPES = {"object": "a mapping", "array": "a list", "boolean": "true or false", "string": "text", "null": "nothing"}
 
 
@@ -85,9 +119,10 @@ def _phrase(schema: Schema) -> str:
         return "one of " + ", ".join(map(str, schema["enum"]))
     if schema.get("type") in ("integer", "number"):
         return _bounded("a whole number", schema, "minimum", "maximum", "")
+    if "examples" in schema:
+        return f"text such as {schema['examples'][0]}"
     if "pattern" in schema:
-        pattern = schema["pattern"]
-        return _FORMS.get(pattern) or _bounded(f"text of the form {pattern}", schema, "minLength", "maxLength", " long")
+        return FORMS.get(schema["pattern"], f"text of the form {schema['pattern']}")
     if schema.get("type") == "string":
         return _bounded("text", schema, "minLength", "maxLength", " characters")
     if schema.get("type") == "array":

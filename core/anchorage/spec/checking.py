@@ -19,7 +19,7 @@ from anchorage.errors.documents import (
     WRONG_FORM,
     WRONG_TYPE,
 )
-from anchorage.spec.allowed import allowed, alternatives, fields, takes_decimal
+from anchorage.spec.allowed import FORMS, allowed, alternatives, fields, takes_decimal
 from anchorage.spec.base import DECIMAL_PATTERN, Document
 from anchorage.spec.mistakes import FieldPath, Mistake, without_password
 from anchorage.spec.source import RawDocument
@@ -98,7 +98,8 @@ def _path(loc: FieldPath, value: Any) -> FieldPath:
 def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mistake:
     path = _path(detail["loc"], raw.value)
     if detail["loc"] and detail["loc"][-1] == "[key]":
-        return Mistake(WRONG_FORM, path, f"found the name {_shown(detail['input'])}: {detail['msg']}")
+        form = FORMS.get(str(detail.get("ctx", {}).get("pattern")), "a shorter one")
+        return Mistake(WRONG_FORM, path, f"found the name {_shown(detail['input'])}, allowed is {form}")
     if detail["type"] == "missing":
         return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, path)}")
     if detail["type"] == "extra_forbidden":

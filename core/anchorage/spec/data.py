@@ -4,7 +4,7 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from anchorage.spec.base import Document, Name, PositiveDecimal
+from anchorage.spec.base import PATH_PATTERN, Document, Name, PositiveDecimal
 
 AugmentationName = Literal["Digits", "Natural", "Dermoscopy"]
 """Normalisation and augmentation that fit a kind of image (`anchorage.data.augmentation`)."""
@@ -18,7 +18,7 @@ def _stays_below(path: str) -> str:
 
 PathBelow = Annotated[
     str,
-    StringConstraints(strict=True, min_length=1, max_length=1024, pattern=r"^[^/\x00][^\x00]*$"),
+    StringConstraints(strict=True, min_length=1, max_length=1024, pattern=PATH_PATTERN),
     AfterValidator(_stays_below),
 ]
 """A relative path without ``..``."""

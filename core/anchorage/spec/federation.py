@@ -1,13 +1,23 @@
 """A federation (one study) and the silos that are members of it."""
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.spec.base import QUANTITY_PATTERN, TRACKING_URI_PATTERN, Document, Metadata, Name
+from anchorage.spec.base import (
+    ADDRESS_PATTERN,
+    HOST_PATTERN,
+    TITLE_PATTERN,
+    TRACKING_URI_PATTERN,
+    Document,
+    Metadata,
+    Name,
+)
 from anchorage.spec.data import DataSection, PathBelow
 from anchorage.spec.method import MethodSpec
 from anchorage.spec.model import ModelSpec
+from anchorage.spec.pod import LabelKey, PodOverrides, Resources, SiloStorage, Storage
+from anchorage.spec.silo_status import SiloCrStatus
 from anchorage.spec.status import FederationStatus
 
 ApiVersion = Literal["anchorage.dev/v1alpha1"]
@@ -15,17 +25,21 @@ Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
 Silos = Annotated[int, Field(ge=1, le=10_000)]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
 
-ResourceName = Annotated[
-    str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9]([-A-Za-z0-9./]*[A-Za-z0-9])?$", max_length=253)
-]
-Quantity = Annotated[str, StringConstraints(strict=True, pattern=QUANTITY_PATTERN, max_length=32)]
-Amount = Quantity | Annotated[int, Field(ge=0, le=2**53)]
 TrackingUri = Annotated[
     str, StringConstraints(strict=True, pattern=TRACKING_URI_PATTERN, min_length=1, max_length=2048)
 ]
 """No user or password inside: MLflow takes them from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
 
-Title = Annotated[str, StringConstraints(strict=True, pattern=r"^[^/:\x00-\x1f]+$", min_length=1, max_length=200)]
+Address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN, min_length=3, max_length=260)]
+"""host:port."""
+
+HostName = Annotated[str, StringConstraints(strict=True, pattern=HOST_PATTERN, min_length=1, max_length=253)]
+"""A DNS name or an IP address."""
+
+AnnotationValue = Annotated[str, StringConstraints(strict=True, max_length=4096)]
+NodePort = Annotated[int, Field(ge=1, le=65_535)]
+
+Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min_length=1, max_length=200)]
 """A name that people read, as MLflow takes it: neither slash nor colon."""
 
 
@@ -41,23 +55,27 @@ class Protocol(Document):
     idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
 
 
-class Resources(Document):
-    """Resources of a pod; without meaning outside a cluster."""
+class NodePorts(Document):
+    """Ports of every node that lead to the server."""
 
-    requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What the pod needs.")
-    limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What it may use.")
-
-
-class Storage(Document):
-    """Volume of the server."""
-
-    size: Quantity = Field("20Gi", description="Size of the volume for checkpoints and spool files.")
+    silos: NodePort | None = Field(None, description="For silos; absent: chosen by the cluster.")
+    enrolment: NodePort | None = Field(None, description="For enrolment; absent: chosen by the cluster.")
 
 
 class Service(Document):
-    """How silos reach the server."""
+    """How silos reach the server; without meaning outside a cluster."""
 
     type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Kind of service.")
+    annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
+        {}, description="Annotations, as load balancers take them."
+    )
+    node_ports: NodePorts | None = Field(None, description="NodePort, LoadBalancer: ports of the nodes.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.type == "ClusterIP" and self.node_ports is not None:
+            raise ValueError("found nodePorts, but the type ClusterIP has none; set NodePort or LoadBalancer")
+        return self
 
 
 class Server(Document):
@@ -66,6 +84,27 @@ class Server(Document):
     resources: Resources = Field(Resources(), description="Resources of the pod.")
     storage: Storage = Field(Storage(), description="Its volume.")
     service: Service = Field(Service(), description="Its service.")
+    address: Address | None = Field(
+        None, description="host:port by which hospitals reach it; absent: what the service tells."
+    )
+    enrolment_address: Address | None = Field(
+        None, description="host:port by which hospitals enrol; absent: what the service tells."
+    )
+    names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
+        (), description="Further DNS names and IP addresses of its certificate."
+    )
+    pod: PodOverrides = Field(PodOverrides(), description="What its pod has beside.")
+
+
+class Admission(Document):
+    """Which hospitals that run their own agent are let in."""
+
+    approval: Literal["Manual", "Automatic"] = Field(
+        "Manual", description="Manual: by `fedctl silo approve`. Automatic: whoever has an invitation."
+    )
+    silos: Annotated[tuple[Name, ...], Field(max_length=1000)] = Field(
+        (), description="Names of silos that are approved in advance."
+    )
 
 
 class Evaluation(Document):
@@ -91,10 +130,17 @@ class FederationSpec(Document):
     model: ModelSpec = Field(description="Network to train.")
     method: MethodSpec = Field(description="Preset and overrides.")
     protocol: Protocol = Field(Protocol(), description="How rounds are run.")
+    suspend: bool = Field(
+        False, description="Whether the server stops after the last committed round; ignored outside a cluster."
+    )
     active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
     anchor_data: DataSection | None = Field(None, description="Labelled images at the server.")
     evaluation: Evaluation | None = Field(None, description="Scoring of the community model at the server.")
     server: Server = Field(Server(), description="The server in a cluster.")
+    admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
+    deletion_policy: Literal["Retain", "Delete"] = Field(
+        "Retain", description="Whether checkpoints, models and the authority go with the Federation."
+    )
     tracking: Tracking = Field(Tracking(), description="Where the results go.")
 
 
@@ -105,7 +151,7 @@ class Federation(Document):
     kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
     metadata: Metadata = Field(description="Name of the study.")
     spec: FederationSpec = Field(description="What is asked for.")
-    status: FederationStatus | None = Field(None, description="What was observed; written by the server.")
+    status: FederationStatus | None = Field(None, description="What was observed.")
 
 
 class Managed(Document):
@@ -114,6 +160,8 @@ class Managed(Document):
     data: DataSection = Field(description="The silo's images.")
     resources: Resources = Field(Resources(), description="Resources of the pod.")
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
+    storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
+    pod: PodOverrides = Field(PodOverrides(), description="What the agent's pod has beside.")
 
 
 class SiloSpec(Document):
@@ -133,3 +181,4 @@ class Silo(Document):
     kind: Literal["Silo"] = Field("Silo", description="Kind of document.")
     metadata: Metadata = Field(description="Name of the silo; its certificate is issued for it.")
     spec: SiloSpec = Field(description="What is asked for.")
+    status: SiloCrStatus | None = Field(None, description="What was observed; written in a cluster.")

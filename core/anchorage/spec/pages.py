@@ -18,17 +18,18 @@ from anchorage.spec.mistakes import FieldPath, dotted
 BEGIN = "<!-- Generated from anchorage.spec by `python -m anchorage.spec.pages`; do not edit from here ... -->"
 END = "<!-- ... to here. -->"
 
-_STATUS = "FederationStatus"
+_STATUSES: Mapping[str, type[Document]] = {"FederationStatus": Federation, "SiloCrStatus": Silo}
 
 Place = tuple[type[Document], FieldPath]
 """A kind of document and the path of a mapping in it."""
 
 
 def tables() -> str:
-    """Return a table per mapping that a document holds: those of a federation, of a silo, and of a federation's status."""
+    """Return a table per mapping that a document holds: those of a federation, of a silo, and of what was observed of either."""
     found: dict[str, list[Place]] = {}
-    for kind, name, path in ((Federation, "", ()), (Silo, "", ()), (Federation, _STATUS, ("status",))):
-        _walk(kind, name or kind.__name__, path, found)
+    roots: list[tuple[type[Document], str, FieldPath]] = [(Federation, "Federation", ()), (Silo, "Silo", ())]
+    for kind, name, path in (*roots, *((kind, name, ("status",)) for name, kind in _STATUSES.items())):
+        _walk(kind, name, path, found)
     return "\n".join(_table(name, places) for name, places in found.items())
 
 
@@ -52,7 +53,7 @@ def _walk(kind: type[Document], name: str, path: FieldPath, found: dict[str, lis
     found.setdefault(name, []).append((kind, path))
     for field, schema in _mapping(kind, path)["properties"].items():
         inner = _held(schema)
-        if inner is not None and inner != _STATUS:
+        if inner is not None and inner not in _STATUSES:
             _walk(kind, inner, (*path, field, 0) if "items" in schema else (*path, field), found)
 
 
@@ -70,7 +71,7 @@ def _held(schema: Schema) -> str | None:
 def _table(name: str, places: Sequence[Place]) -> str:
     kind, path = places[0]
     schema = _mapping(kind, path)
-    root = name in (Federation.__name__, Silo.__name__, _STATUS)
+    root = name in (Federation.__name__, Silo.__name__, *_STATUSES)
     lines = [f"{'##' if root else '###'} {name}", "", " ".join(schema["description"].split())]
     if path:
         stands = (f"`{kind.__name__}` `{dotted(path).replace('[0]', '[]')}`" for kind, path in places)
@@ -88,20 +89,11 @@ def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
     link = f"[{held}](#{held.lower()})" if held else ""
     if held and "items" not in schema:
         return link
-    text = _phrase(kind, path)
+    text = _cell(allowed(kind, path))
     for item, word in ((0, "items"), ("", "values")):
         if not held and alternatives(kind, (*path, item)):
-            text += f"; its {word}: {_phrase(kind, (*path, item))}"
+            text += f"; its {word}: {_cell(allowed(kind, (*path, item)))}"
     return f"{text}; its items: {link}" if held else text
-
-
-def _phrase(kind: type[Document], path: FieldPath) -> str:
-    text = allowed(kind, path)
-    for schema in alternatives(kind, path):
-        pattern = schema.get("pattern", "")
-        if pattern and pattern in text:
-            text = text.replace(pattern, f"`{pattern}`")
-    return _cell(text)
 
 
 def _default(kind: type[Document], path: FieldPath, value: Any) -> str:

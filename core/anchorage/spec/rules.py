@@ -44,10 +44,17 @@ def counts(federation: Any, silos: int) -> list[Mistake]:
     if _whole(selected) and selected > silos:
         message = f"found {selected}, but the federation has {present}; lower it, or leave it out to take all"
         mistakes.append(Mistake(SELECTION_TOO_LARGE, ("spec", "protocol", "silosPerRound"), message))
-    if _whole(quorum) and _whole(selected) and selected < quorum <= silos:
-        message = f"found {quorum}, but silosPerRound is {selected}; lower it to {selected} at most"
-        mistakes.append(Mistake(QUORUM_UNREACHABLE, ("spec", "protocol", "minSilos"), message))
-    return mistakes
+    return mistakes or selection(federation)
+
+
+def selection(federation: Any) -> list[Mistake]:
+    """Check the quorum of a federation given as plain values against the silos of a round."""
+    protocol = _at(federation, "spec", "protocol")
+    quorum, selected = _at(protocol, "minSilos"), _at(protocol, "silosPerRound")
+    if not _whole(quorum) or not _whole(selected) or quorum <= selected:
+        return []
+    message = f"found {quorum}, but silosPerRound is {selected}; lower it to {selected} at most"
+    return [Mistake(QUORUM_UNREACHABLE, ("spec", "protocol", "minSilos"), message)]
 
 
 def _whole(value: Any) -> bool:

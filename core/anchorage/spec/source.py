@@ -1,6 +1,6 @@
 """YAML text as plain values that remember their lines.
 
-Scalars follow YAML 1.2: only true and false are booleans, so that ``contrastive: Off`` and ``labels: None`` are the words that they look like.
+Scalars follow YAML 1.2: only true and false are booleans, so that a name such as ``on`` is the word that it looks like.
 """
 
 import re

@@ -5,22 +5,25 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.spec.base import Document, Name
+from anchorage.spec.base import CODE_PATTERN, DIGEST_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
 
-Timestamp = Annotated[
-    str, StringConstraints(strict=True, pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$", max_length=27)
-]
+Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, max_length=27)]
 """RFC 3339 in UTC."""
 
-Word = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)]
+Word = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
 Number = Annotated[str, StringConstraints(strict=True, max_length=32)]
 """A number as text; ``nan`` where it is undefined."""
 
 Line = Annotated[str, StringConstraints(strict=True, max_length=1024)]
+Code = Annotated[str, StringConstraints(strict=True, pattern=CODE_PATTERN, max_length=8)]
+Endpoint = Annotated[str, StringConstraints(strict=True, max_length=260)]
 Identifier = Annotated[str, StringConstraints(strict=True, max_length=256)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
 Total = Annotated[int, Field(ge=0, le=2**63 - 1)]
-Digest = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9:-]*$", max_length=160)]
+Digest = Annotated[str, StringConstraints(strict=True, pattern=DIGEST_PATTERN, max_length=160)]
+
+
+MOST_SILOS = 10_000
 
 
 def timestamp(seconds: float) -> str:
@@ -31,7 +34,7 @@ def timestamp(seconds: float) -> str:
 class Condition(Document):
     """One thing that is true, false or unknown of a federation, and why."""
 
-    type: Word = Field(description="What it is about: QuorumMet, Ready, Succeeded or Failed.")
+    type: Word = Field(description="What it is about, such as Ready, QuorumMet or Approved.")
     status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
     reason: Word = Field(description="One word; a failure's reason is the one of the catalogue.")
     message: Line = Field("", description="One line for people.")
@@ -50,9 +53,7 @@ class SiloStatus(Document):
     samples: Total = Field(0, description="Images that it can train on, or trained on in the last counted round.")
     weight: Number = Field("0", description="Share of its last counted update in the average, 0 to 1.")
     last_seen_time: Timestamp | None = Field(None, description="When the server last heard of it.")
-    code: Annotated[str, StringConstraints(strict=True, pattern=r"^(ANC-\d{4})?$", max_length=8)] = Field(
-        "", description="Code of its last failure."
-    )
+    code: Code = Field("", description="Code of its last failure.")
     message: Line = Field("", description="Its last failure, one line.")
 
 
@@ -90,9 +91,17 @@ class TrackingStatus(Document):
     model_version: Identifier = Field("", description="Its version.")
 
 
+class CertificateTimes(Document):
+    """Until when the certificates of a federation hold; written in a cluster."""
+
+    server_not_after: Timestamp | None = Field(None, description="When the server's certificate ends.")
+    authority_not_after: Timestamp | None = Field(None, description="When the authority's certificate ends.")
+
+
 class FederationStatus(Document):
     """What was observed of a federation."""
 
+    observed_generation: Total = Field(0, description="Generation of the spec that was looked at; 0 outside a cluster.")
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field((), description="One per type.")
     round: Total = Field(0, description="Last committed round.")
     rounds: Total = Field(0, description="Rounds asked for.")
@@ -100,8 +109,17 @@ class FederationStatus(Document):
     step: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
         "", description="Step of the open round."
     )
+    silos_summary: Annotated[str, StringConstraints(strict=True, max_length=31)] = Field(
+        "", description="Connected silos of those that are members, such as 3/3."
+    )
+    metric: Annotated[str, StringConstraints(strict=True, max_length=128)] = Field(
+        "", description="First metric of the last evaluation, such as accuracy 0.969."
+    )
+    endpoint: Endpoint = Field("", description="Where silos reach the server, host:port.")
+    enrolment_endpoint: Endpoint = Field("", description="Where silos enrol, host:port.")
+    certificates: CertificateTimes | None = Field(None, description="Until when certificates hold.")
     connected_silos: Total = Field(0, description="Silos that are connected now.")
-    silos: Annotated[tuple[SiloStatus, ...], Field(max_length=10_000)] = Field((), description="Every silo.")
+    silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field((), description="Every silo.")
     metrics: Annotated[tuple[Metric, ...], Field(max_length=256)] = Field((), description="Of the last evaluation.")
     last_checkpoint: CheckpointStatus | None = Field(None, description="The last committed round on disk.")
     model: StoredModel | None = Field(None, description="The final model.")

@@ -176,6 +176,12 @@ class SigningRequest(_message.Message):
     request: bytes
     def __init__(self, silo: _Optional[str] = ..., token: _Optional[str] = ..., request: _Optional[bytes] = ...) -> None: ...
 
+class Renewal(_message.Message):
+    __slots__ = ("request",)
+    REQUEST_FIELD_NUMBER: _ClassVar[int]
+    request: bytes
+    def __init__(self, request: _Optional[bytes] = ...) -> None: ...
+
 class Certificate(_message.Message):
     __slots__ = ("certificate",)
     CERTIFICATE_FIELD_NUMBER: _ClassVar[int]

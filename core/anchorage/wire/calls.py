@@ -3,13 +3,14 @@
 | call | request | answer |
 | --- | --- | --- |
 | Describe | nothing | Welcome without a session: what the run is, before joining it |
+| Renew | Renewal | Certificate |
 | Orders | Hello | stream of Order: a Welcome, then orders as they come |
 | Announce, Report, Fail, Progress | Announcement, Evaluation, Failure, Progress | Ack |
 | Fetch | Wanted | stream of raw chunks in the order asked for |
 | Lacking | Offer | Lacking |
 | Push | stream: one Wanted that names the update and the chunks to come, then these as raw messages | Ack |
 
-Every call but Describe and Orders names its session in its metadata. Chunks are gRPC messages of their own, without protobuf around them.
+Every call but Describe, Renew and Orders names its session in its metadata. Chunks are gRPC messages of their own, without protobuf around them.
 """
 
 from anchorage.tensors.chunks import CHUNK_BYTES

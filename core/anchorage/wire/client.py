@@ -24,13 +24,16 @@ from anchorage.messages import (
 )
 from anchorage.pki import Credentials
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.vitals import Vitals
 from anchorage.wire import anchorage_pb2 as pb
 from anchorage.wire import convert
 from anchorage.wire.allocator import keep_chunk_memory
 from anchorage.wire.calls import MAX_UP_BYTES
-from anchorage.wire.connection import Connection, Feed, Pause
+from anchorage.wire.connection import Connection, Pause
+from anchorage.wire.contact import Contact
 from anchorage.wire.desk import unknown_task
 from anchorage.wire.refusals import refusal_of
+from anchorage.wire.transfers import receive_chunks, send_chunks
 from anchorage.wire.watchdog import Watchdog
 
 PROGRESS_SECONDS = 0.1
@@ -58,6 +61,10 @@ class GrpcServerLink:
         A transfer in which nothing moves for so long is given up and tried again.
     longest_pause_seconds : float
         Limit of the back-off.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
+    contact : Contact or None
+        Is told how the way to the server is.
     """
 
     def __init__(
@@ -68,10 +75,14 @@ class GrpcServerLink:
         profile: Profile,
         idle_timeout_seconds: float = 60.0,
         longest_pause_seconds: float = 30.0,
+        proxy: str | None = None,
+        contact: Contact | None = None,
     ) -> None:
         keep_chunk_memory()
         self._server = server
         self._credentials = credentials
+        self._proxy = proxy
+        self._contact = contact or Contact(Vitals())
         self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
         self._idle_timeout = idle_timeout_seconds
         self._longest_pause = longest_pause_seconds
@@ -139,16 +150,11 @@ class GrpcServerLink:
             return connection in given
 
         def fetch(connection: Connection, progressed: Callable[[], None]) -> None:
-            missing = sink.missing()
-            call = connection.fetch(pb.Wanted(model=manifest.digest, chunks=missing).SerializeToString())
-            try:
-                with self._watchdog.watch(call.cancel) as moved:
-                    for chunk, index in zip(call, missing, strict=False):
-                        sink.write(index, chunk)
-                        moved()
-                        progressed()
-            finally:
-                call.cancel()
+            def received(nbytes: int) -> None:
+                self._contact.received(nbytes)
+                progressed()
+
+            receive_chunks(connection, sink, self._watchdog, received)
 
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
@@ -186,26 +192,11 @@ class GrpcServerLink:
             return self._permitted[task] is connection
 
         def push(connection: Connection, progressed: Callable[[], None]) -> None:
-            offer = pb.Offer(task=task, update=update.manifest.digest).SerializeToString()
-            answer = connection.say("Lacking", offer, self._idle_timeout)
-            lacking = convert.parse(pb.Lacking, answer).chunks
-            if not lacking:
-                return
-            feed = Feed()
-            call = connection.push(task, feed)
-            call.add_done_callback(lambda _: feed.close())
-            try:
-                with self._watchdog.watch(call.cancel) as moved:
-                    feed.send(pb.Wanted(model=update.manifest.digest, chunks=lacking).SerializeToString())
-                    for index in lacking:
-                        if not feed.send(update.chunk(index)):
-                            break
-                        moved()
-                        progressed()
-                    feed.close()
-                    call.result()
-            finally:
-                call.cancel()
+            def sent(nbytes: int) -> None:
+                self._contact.sent(nbytes)
+                progressed()
+
+            send_chunks(connection, task, update, self._watchdog, self._idle_timeout, sent)
 
         self._persist(granted, push)
 
@@ -241,23 +232,31 @@ class GrpcServerLink:
 
     def _hold_sessions(self) -> None:
         pause = Pause(self._longest_pause)
-        while not self._over:
-            try:
-                self._hold_session(pause)
-            except AnchorageError as error:
-                self._give_up(error)
-            except grpc.RpcError as error:
-                refusal = refusal_of(error, self._server)
-                if refusal is not None:
-                    self._give_up(refusal)
-                elif not self._over:
-                    log.warning("no connection to %s: %s", self._server, error.details())
-            with self._changed:
-                self._changed.wait_for(lambda: self._over, 0 if self._over else pause.next())
+        try:
+            while not self._over:
+                self._contact.trying(self._longest_pause + 3 * self._idle_timeout)
+                try:
+                    self._hold_session(pause)
+                except AnchorageError as error:
+                    self._give_up(error)
+                except grpc.RpcError as error:
+                    self._note_loss(error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._over, 0 if self._over else pause.next())
+        finally:
+            self._contact.ended(planned=self._over)
+
+    def _note_loss(self, error: grpc.RpcError) -> None:
+        refusal = refusal_of(error, self._server)
+        self._contact.closed(refusal.message if refusal else f"no connection to {self._server}: {error.details()}")
+        if refusal is not None:
+            self._give_up(refusal)
+        elif not self._over:
+            log.warning("no connection to %s: %s", self._server, error.details())
 
     def _hold_session(self, pause: Pause) -> None:
         """Open a session and hear its orders until it ends."""
-        connection = Connection(self._server, self._credentials)
+        connection = Connection(self._server, self._credentials, self._proxy)
         try:
             with self._changed:
                 if self._over:
@@ -270,6 +269,7 @@ class GrpcServerLink:
                 connection.session, self._run = welcome.session, welcome.run
                 self._connection = connection
                 self._changed.notify_all()
+            self._contact.opened()
             pause.reset()
             self._say_again()
             for message in orders:
@@ -277,6 +277,7 @@ class GrpcServerLink:
         finally:
             with self._changed:
                 self._connection = None
+            self._contact.closed(f"the session with {self._server} ended")
             connection.close()
 
     def _take(self, order: Order, connection: Connection) -> None:

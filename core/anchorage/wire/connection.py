@@ -10,6 +10,7 @@ import grpc
 
 from anchorage.pki import Credentials
 from anchorage.wire.calls import CHANNEL_OPTIONS, SESSION, TASK, path
+from anchorage.wire.proxy import proxy_options
 from anchorage.wire.tls import channel_credentials
 
 FIRST_PAUSE_SECONDS = 0.1
@@ -36,6 +37,8 @@ class Connection:
         Address ``host:port``, as the server's certificate names it.
     credentials : Credentials
         The silo's TLS files.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
 
     Raises
     ------
@@ -43,9 +46,10 @@ class Connection:
         The TLS files cannot be used.
     """
 
-    def __init__(self, server: str, credentials: Credentials) -> None:
+    def __init__(self, server: str, credentials: Credentials, proxy: str | None = None) -> None:
         self.session = ""
-        self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), CHANNEL_OPTIONS)
+        options = [*CHANNEL_OPTIONS, *proxy_options(proxy)]
+        self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), options)
 
     def open(self, hello: bytes) -> Any:
         """Ask for orders: a call that yields them as bytes."""

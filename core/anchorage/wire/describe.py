@@ -12,7 +12,7 @@ from anchorage.wire.refusals import refusal_of
 ANSWER_SECONDS = 10.0
 
 
-def describe(server: str, credentials: Credentials) -> str:
+def describe(server: str, credentials: Credentials, proxy: str | None = None) -> str:
     """Return the run's description (JSON of `anchorage.spec.run.RunDescription`) without joining the run.
 
     Parameters
@@ -21,13 +21,15 @@ def describe(server: str, credentials: Credentials) -> str:
         Address ``host:port``, as the server's certificate names it.
     credentials : Credentials
         The silo's TLS files.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
 
     Raises
     ------
     AnchorageError
         The server refuses the silo, or does not answer (`transfer.SERVER_UNREACHABLE`).
     """
-    connection = Connection(server, credentials)
+    connection = Connection(server, credentials, proxy)
     try:
         answer = connection.say("Describe", b"", ANSWER_SECONDS)
     except grpc.RpcError as error:

@@ -10,7 +10,10 @@ from anchorage.messages import Task
 from anchorage.tensors.chunks import ChunkSink
 
 if TYPE_CHECKING:
-    from anchorage.wire.exchange import Session
+    from anchorage.wire.session import Session
+
+STORAGE = 6
+"""Exit code of the failures that are the server's disk's."""
 
 
 class Upload:

@@ -12,6 +12,7 @@ from anchorage.pki import Credentials
 from anchorage.wire import anchorage_pb2 as pb
 from anchorage.wire import convert
 from anchorage.wire.calls import ENROLMENT, SERVER_OPTIONS
+from anchorage.wire.proxy import proxy_options
 from anchorage.wire.refusals import refusal_of, refusing
 from anchorage.wire.tls import bind, server_credentials
 
@@ -55,7 +56,7 @@ def serve_enrolment(
     return server, port
 
 
-def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes) -> bytes:
+def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, proxy: str | None = None) -> bytes:
     """Ask for a certificate.
 
     Parameters
@@ -69,7 +70,9 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes) 
     token : str
         Its one-time token.
     csr_pem : bytes
-        The signing request; the key it is over stays where it is.
+        The signing request; the key it is over stays where it is. Asked again with the same one, it is the same request.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
 
     Returns
     -------
@@ -79,7 +82,7 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes) 
     Raises
     ------
     AnchorageError
-        The server refuses, cannot be trusted, or does not answer.
+        The server refuses, cannot be trusted, has not decided yet (`identity.ENROLMENT_PENDING`), or does not answer.
     """
     try:
         trusted = authority.read_bytes()
@@ -87,7 +90,7 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes) 
         found = f"{authority} cannot be read: {error.strerror}"
         raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
     request = pb.SigningRequest(silo=silo, token=token, request=csr_pem).SerializeToString()
-    with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted)) as channel:
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), proxy_options(proxy)) as channel:
         call: Any = channel
         try:
             answer = call.unary_unary(f"/{ENROLMENT}/Enrol")(request, ANSWER_SECONDS)

@@ -3,10 +3,12 @@
 from anchorage.messages import (
     Announced,
     Arrived,
+    Broken,
     Evaluated,
     Event,
     Joined,
     Left,
+    MembersChanged,
     Progressed,
     StopRequested,
     TaskFailed,
@@ -41,6 +43,11 @@ class EventQueue:
                 self._events["evaluated", silo, evaluation.task] = event
             case TaskFailed(silo, task):
                 self._events["failed", silo, task] = event
+            case MembersChanged():
+                self._events.pop(("members",), None)  # it comes after the joins and leaves that it is about
+                self._events[("members",)] = event
+            case Broken():
+                self._events.setdefault(("broken",), event)
             case StopRequested():
                 self._events[("stop",)] = event
 

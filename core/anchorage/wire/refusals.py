@@ -7,7 +7,8 @@ from typing import NoReturn
 
 import grpc
 
-from anchorage.errors import CATALOGUE, AnchorageError, transfer
+from anchorage.errors import CATALOGUE, AnchorageError, identity, transfer
+from anchorage.wire.desk import STORAGE
 
 _STATUS = {
     transfer.MALFORMED_MESSAGE: grpc.StatusCode.INVALID_ARGUMENT,
@@ -16,8 +17,12 @@ _STATUS = {
     transfer.SILO_NOT_ADMITTED: grpc.StatusCode.PERMISSION_DENIED,
     transfer.NO_SILO_IDENTITY: grpc.StatusCode.UNAUTHENTICATED,
     transfer.SESSION_REPLACED: grpc.StatusCode.ABORTED,
+    identity.ENROLMENT_PENDING: grpc.StatusCode.UNAVAILABLE,
+    identity.TOO_MANY_REQUESTS: grpc.StatusCode.UNAVAILABLE,
 }
 _DETAILS = re.compile(r"(ANC-\d{4}) \w+: (.*)", re.DOTALL)
+_PROXY_STATUS = re.compile(r"HTTP proxy returned response code (\d{3})")
+_PROXY_BUSY = ("408", "429")
 _UNTRUSTED = ("SSL_ERROR_SSL", "Verification Check failed", "verification check failed")
 
 
@@ -31,7 +36,9 @@ def refusing(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def refuse(context: grpc.ServicerContext, error: AnchorageError) -> NoReturn:
-    """End a call with a failure of the catalogue."""
+    """End a call with a failure of the catalogue; a failure of the server's disk is not named: the silo shall try again later."""
+    if error.failure.exit_code == STORAGE:
+        context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot store the update")
     context.abort(_STATUS.get(error.failure, grpc.StatusCode.FAILED_PRECONDITION), str(error))
     raise AssertionError("abort returned")
 
@@ -57,6 +64,10 @@ def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
             return AnchorageError(transfer.MALFORMED_MESSAGE, wrong)
         case grpc.StatusCode.UNAVAILABLE if any(sign in details for sign in _UNTRUSTED):
             return AnchorageError(transfer.SERVER_NOT_TRUSTED, f"{server}: {_reason_in(details)}")
+        case grpc.StatusCode.UNAVAILABLE if (told := _PROXY_STATUS.search(details)) is not None:
+            if not told[1].startswith("4") or told[1] in _PROXY_BUSY:
+                return None
+            return AnchorageError(transfer.PROXY_REFUSED, f"the proxy answered {told[1]} to CONNECT {server}")
         case _:
             return None
 

@@ -10,16 +10,16 @@ from cryptography import x509
 
 from anchorage.errors import AnchorageError, transfer
 from anchorage.messages import Profile, Task
-from anchorage.pki import Credentials, silo_of
-from anchorage.pki.identity import uris_of
+from anchorage.pki import Credentials, key_fingerprint, silo_of, uris_of
 from anchorage.rounds.interfaces import Clock
 from anchorage.tensors.chunks import Manifest
 from anchorage.wire import anchorage_pb2 as pb
 from anchorage.wire import convert
 from anchorage.wire.allocator import keep_chunk_memory
 from anchorage.wire.calls import MAX_DOWN_BYTES, SERVER_OPTIONS, SERVICE, SESSION, TASK
-from anchorage.wire.exchange import Exchange, Session
+from anchorage.wire.exchange import Exchange
 from anchorage.wire.refusals import refusing
+from anchorage.wire.session import Session
 from anchorage.wire.tls import bind, federation_of, server_credentials
 from anchorage.wire.watchdog import Watchdog
 
@@ -44,7 +44,9 @@ class GrpcSiloLink(Exchange):
     welcome : str
         The run's description (JSON), the first that a silo hears.
     admit : callable
-        Whether a silo, by its name, is a member.
+        ``admit(silo, key)``: whether the silo of this name, with a certificate over the key of this fingerprint, is a member.
+    renew : callable
+        ``renew(csr_pem, silo)`` returns a further certificate (PEM) for a silo; raises AnchorageError to refuse.
     clock : Clock
         The clock of `next_event`.
     idle_timeout_seconds : float
@@ -57,7 +59,8 @@ class GrpcSiloLink(Exchange):
         listen: str,
         credentials: Credentials,
         welcome: str,
-        admit: Callable[[str], bool],
+        admit: Callable[[str, str], bool],
+        renew: Callable[[bytes, str], bytes],
         clock: Clock,
         idle_timeout_seconds: float = 60.0,
     ) -> None:
@@ -66,6 +69,7 @@ class GrpcSiloLink(Exchange):
         self._credentials = credentials
         self._welcome = welcome
         self._admit = admit
+        self._renew_certificate = renew
         self._idle_timeout = idle_timeout_seconds
         self._federation = ""
 
@@ -111,6 +115,7 @@ class GrpcSiloLink(Exchange):
         unary = grpc.unary_unary_rpc_method_handler
         return {
             "Describe": unary(self._describe),
+            "Renew": unary(self._renew),
             "Orders": grpc.unary_stream_rpc_method_handler(self._orders),
             "Announce": unary(self._announce),
             "Report": unary(self._report),
@@ -126,12 +131,19 @@ class GrpcSiloLink(Exchange):
             self._silo(context)
         return pb.Welcome(run=self._welcome).SerializeToString()
 
+    def _renew(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            asked = convert.parse(pb.Renewal, request)
+            certificate = self._renew_certificate(asked.request, self._silo(context))
+        return pb.Certificate(certificate=certificate).SerializeToString()
+
     def _orders(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):
             hello = convert.parse(pb.Hello, request)
             session = self.join(self._silo(context), Profile(hello.labels, hello.samples, hello.version))
             if not context.add_callback(lambda: session.leave("the connection ended")):
                 session.leave("the connection ended")
+            self._silo(context)  # it may have been taken out while it came in
             yield pb.Order(welcome=pb.Welcome(session=session.id, run=self._welcome)).SerializeToString()
             while (order := session.next_order(None)) is not None:
                 yield convert.order_to_proto(order).SerializeToString()
@@ -193,8 +205,7 @@ class GrpcSiloLink(Exchange):
                 upload.check(task, coming.model)
                 for index, chunk in zip(coming.chunks, requests, strict=False):
                     _check_index(upload.sink.manifest, index)
-                    upload.write(task, index, chunk)
-                    session.count(received=len(chunk))
+                    session.store(task, upload, index, chunk)
                     moved()
             session.pushed(task)
         return _ACK
@@ -205,12 +216,13 @@ class GrpcSiloLink(Exchange):
     def _silo(self, context: grpc.ServicerContext) -> str:
         """Return whose certificate the peer showed, if it is a member's."""
         (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
-        silo = silo_of(_uris(bytes(certificate)), self._federation)
+        uris, key = _identity(bytes(certificate))
+        silo = silo_of(uris, self._federation)
         if silo is None:
             found = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
             raise AnchorageError(transfer.NO_SILO_IDENTITY, found)
-        if not self._admit(silo):
-            found = f"silo {silo} is no member of federation {self._federation}, or was revoked"
+        if not self._admit(silo, key):
+            found = f"silo {silo} is no member of federation {self._federation}, was taken out, or shows another key"
             raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
         return silo
 
@@ -226,5 +238,8 @@ def _check_index(manifest: Manifest, index: int) -> None:
 
 
 @lru_cache(1024)
-def _uris(certificate: bytes) -> list[str]:
-    return uris_of(x509.load_pem_x509_certificate(certificate)) if certificate else []
+def _identity(certificate: bytes) -> tuple[list[str], str]:
+    """Return the URI names in a certificate, and its key's fingerprint."""
+    if not certificate:
+        return [], ""
+    return uris_of(x509.load_pem_x509_certificate(certificate)), key_fingerprint(certificate)

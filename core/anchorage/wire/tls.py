@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import grpc
+from cryptography.exceptions import InvalidSignature
 
 from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.pki import Credentials
+from anchorage.pki import Credentials, certificate_of, key_from_pem, uris_of
 from anchorage.pki.credentials import read_certificate
-from anchorage.pki.identity import uris_of
 
 
 def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.ServerCredentials:
@@ -39,7 +39,7 @@ def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.Server
             found = _contents(credentials)
         except AnchorageError:
             return None
-        if found == known:
+        if found == known or not _belong_together(found):  # files that are being replaced, one after another
             return None
         known = found
         return configuration()
@@ -88,6 +88,17 @@ def bind(server: grpc.Server, listen: str, credentials: grpc.ServerCredentials) 
     except RuntimeError as error:
         found = f"{listen} is taken or not an address of this machine; choose another"
         raise AnchorageError(transfer.CANNOT_LISTEN, found) from error
+
+
+def _belong_together(contents: tuple[bytes, bytes, bytes]) -> bool:
+    """Return whether a key and a certificate over it could be read, and the certificate is of the authority."""
+    key, certificate, authority = contents
+    try:
+        issued = certificate_of(certificate, "the certificate")
+        issued.verify_directly_issued_by(certificate_of(authority, "the authority's certificate"))
+        return issued.public_key() == key_from_pem(key, "the key").public_key()
+    except (AnchorageError, InvalidSignature, ValueError, TypeError):
+        return False
 
 
 def _check(credentials: Credentials) -> None:

@@ -42,7 +42,7 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
         ("Mixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
-        ("ModelSpec", "| `initial` | text of the form `^[^/\\x00][^\\x00]*$`, 1 to 1024 long | absent |"),
+        ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),
         ("DataSection", "| `classes` | a list, at most 10000 items; its items: text, 1 to 256 characters | empty |"),
         ("SiloStatus", "| `connected` | true or false | `false` |"),
         ("Condition", '| `message` | text, at most 1024 characters | `""` |'),
@@ -61,7 +61,7 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
     assert f"Stands at {places}." in section("DataSection")
-    assert "Stands at `Federation` `status.conditions[]`." in section("Condition")
+    assert "Stands at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
 
 
 def test_every_link_leads_to_a_heading() -> None:

@@ -1,0 +1,216 @@
+"""From the JSON schema of a document to a structural schema, as a CustomResourceDefinition takes it.
+
+Structural schemas have no references, constants, property names or nulls: references are put in place, what may be null is optional, and
+what has no counterpart is refused. So is whatever has no bound, since the API server would take any amount of it, and a list without
+its kind, since server-side apply would not know how to merge it.
+"""
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from anchorage.crd.rule import Rule
+from anchorage.crd.rules import NO_PARENT_FOLDER, RULES
+from anchorage.spec.allowed import FORMS, Schema
+from anchorage.spec.base import PATH_PATTERN, TIME_PATTERN, Document
+
+_FOLLOWED = {"$ref", "anyOf", "properties", "required", "items", "patternProperties", "propertyNames"}
+_KEPT = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}
+_KNOWN = _FOLLOWED | _KEPT | {"title", "description", "default", "const", "maxProperties", "additionalProperties"}
+
+_LARGEST = 2**63 - 1
+_BOUNDS = {"string": ("maxLength",), "array": ("maxItems",), "integer": ("minimum", "maximum"), "boolean": ()}
+
+LISTS: Mapping[tuple[str, str], str] = {
+    ("FederationStatus", "conditions"): "type",
+    ("FederationStatus", "silos"): "name",
+    ("FederationStatus", "metrics"): "name",
+    ("SiloCrStatus", "conditions"): "type",
+    ("PodOverrides", "env"): "name",
+    ("PodOverrides", "volumes"): "mountPath",
+    ("PodOverrides", "imagePullSecrets"): "set",
+    ("PodOverrides", "tolerations"): "atomic",
+    ("Admission", "silos"): "set",
+    ("Server", "names"): "set",
+    ("DataSection", "classes"): "atomic",
+}
+"""How server-side apply merges a list: by a key of its items, as a set, or not at all."""
+
+SMALLER: Mapping[tuple[str, str], int] = {("FederationStatus", "silos"): 1000}
+"""Lists that are shorter in a cluster, where the whole object has to fit into 1.5 MiB."""
+
+WITHOUT_DEFAULTS = {"MethodSpec", "FederationStatus", "SiloCrStatus"}
+"""Mappings where the API server must fill in nothing.
+
+In a method what is not set is the preset's; a status is the operator's to write.
+"""
+
+
+class NotStructuralError(ValueError):
+    """A schema has something that a CustomResourceDefinition cannot say, or that this project does not want in one."""
+
+
+def structural(kind: type[Document]) -> dict[str, Any]:
+    """Return the structural schema of a document, without apiVersion, kind and metadata.
+
+    Raises
+    ------
+    NotStructuralError
+        With the place of what cannot be said.
+    """
+    whole = kind.model_json_schema(by_alias=True)
+    return _Converter(whole["$defs"]).mapping(
+        kind.__name__, {**whole, "properties": _own(whole["properties"])}, kind.__name__, True
+    )
+
+
+def _own(properties: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: schema for name, schema in properties.items() if name not in ("apiVersion", "kind", "metadata")}
+
+
+class _Converter:
+    def __init__(self, definitions: Mapping[str, Schema]) -> None:
+        self.definitions = definitions
+
+    def mapping(self, name: str, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+        """Convert a mapping with named fields; `name` is its type's."""
+        defaults = defaults and name not in WITHOUT_DEFAULTS
+        fields = {}
+        for field, of in schema["properties"].items():
+            fields[field] = self.field(name, field, of, f"{place}.{field}", defaults)
+        required = [field for field in schema.get("required", ()) if field in fields]
+        rules = [rule.as_mapping() for rule in RULES.get(name, ())]
+        return {
+            "description": described(schema.get("description", "")),
+            "type": "object",
+            **({"required": required} if required else {}),
+            "properties": fields,
+            **({"x-kubernetes-validations": rules} if rules else {}),
+        }
+
+    def field(self, owner: str, name: str, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+        """Convert one field: its schema, its own description, its default, how it is merged."""
+        if not schema.get("description"):
+            raise NotStructuralError(f"{place} has no description")
+        converted = self.value(schema, place, defaults)
+        text = described(schema["description"])
+        meaning = converted.get("description", "")
+        if meaning.lower() not in text.lower():
+            text = f"{text} {meaning}"
+        converted = {"description": text, **{key: item for key, item in converted.items() if key != "description"}}
+        if converted.get("type") == "array":
+            converted |= _merged(owner, name, place)
+            if (owner, name) in SMALLER:
+                converted["maxItems"] = SMALLER[owner, name]
+        if defaults:
+            converted |= _default(schema.get("default"), converted, place)
+        return converted
+
+    def value(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+        """Convert what a field, an item or a map's value takes."""
+        if unknown := schema.keys() - _KNOWN:
+            raise NotStructuralError(f"{place} has {', '.join(sorted(unknown))}, which a structural schema cannot say")
+        if "$ref" in schema:
+            name = schema["$ref"].rsplit("/", 1)[1]
+            return self.mapping(name, self.definitions[name], place, defaults)
+        if "anyOf" in schema:
+            return self.choice(schema["anyOf"], place, defaults)
+        if "const" in schema:
+            return {"type": schema["type"], "enum": [schema["const"]]}
+        if schema.get("type") == "object":
+            return self.dictionary(schema, place, defaults)
+        converted = {key: schema[key] for key in schema if key in _KEPT}
+        if schema.get("type") == "array":
+            converted["items"] = self.value(schema["items"], f"{place}[]", defaults)
+        _refuse_unbounded(converted, place)
+        return _with_form(converted)
+
+    def choice(self, options: list[Schema], place: str, defaults: bool) -> dict[str, Any]:
+        """Convert what may be absent, or is a whole number or text."""
+        options = [option for option in options if option.get("type") != "null"]
+        if len(options) == 1:
+            return self.value(options[0], place, defaults)
+        text, number = sorted(options, key=lambda option: option.get("type") != "string")
+        if {text.get("type"), number.get("type")} != {"string", "integer"}:
+            raise NotStructuralError(
+                f"{place} is a choice between types; use one mapping with optional fields and a rule"
+            )
+        both = {**self.value(number, place, defaults), **self.value(text, place, defaults)}
+        kept = {key: item for key, item in both.items() if key not in ("type", "format")}
+        return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True, **kept}
+
+    def dictionary(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+        """Convert a map from free names; their form is checked by the documents' own rules."""
+        if "maxProperties" not in schema:
+            raise NotStructuralError(f"{place} has no maxProperties")
+        ((pattern, values),) = schema["patternProperties"].items()
+        names = Rule(f"self.all(name, name.matches(r'{pattern}'))", f"a name here is {FORMS[pattern]}")
+        return {
+            "type": "object",
+            "maxProperties": schema["maxProperties"],
+            "additionalProperties": self.value(values, f"{place}{{}}", defaults),
+            "x-kubernetes-validations": [names.as_mapping()],
+        }
+
+
+def described(text: str) -> str:
+    """Return a description's first paragraph on one line, without references to papers' sections and slots."""
+    first = " ".join(text.split("\n\n", 1)[0].split())
+    return re.sub(r" \((?:slots? \d|METHODS\.md)[^)]*\)", "", first)
+
+
+def _refuse_unbounded(schema: Schema, place: str) -> None:
+    kind = schema.get("type")
+    if kind not in _BOUNDS:
+        raise NotStructuralError(f"{place} has the type {kind}; decimals are text")
+    missing = [bound for bound in _BOUNDS[kind] if bound not in schema]
+    if missing and "enum" not in schema:
+        raise NotStructuralError(f"{place} has no {' and no '.join(missing)}")
+
+
+def _with_form(schema: dict[str, Any]) -> dict[str, Any]:
+    """Give a field the format that says its form, instead of a bound or a pattern where it says as much.
+
+    The API server holds bounds as floats: 2**63 - 1 becomes 2**63, which it then takes for -2**63.
+    """
+    if schema["type"] == "integer" and "enum" not in schema:
+        if schema["maximum"] == _LARGEST:
+            return {**{key: item for key, item in schema.items() if key != "maximum"}, "format": "int64"}
+        return {**schema, "format": "int32" if schema["maximum"] < 2**31 else "int64"}
+    pattern = schema.get("pattern")
+    if pattern == TIME_PATTERN:
+        return {"type": "string", "format": "date-time"}
+    if pattern == PATH_PATTERN:
+        return {**schema, "x-kubernetes-validations": [NO_PARENT_FOLDER.as_mapping()]}
+    if pattern is not None and pattern not in FORMS:
+        raise NotStructuralError(f"the pattern {pattern} has no words in anchorage.spec.allowed")
+    return schema
+
+
+def _merged(owner: str, name: str, place: str) -> dict[str, Any]:
+    if (owner, name) not in LISTS:
+        raise NotStructuralError(f"{place} is a list, and LISTS does not say how it is merged")
+    kind = LISTS[owner, name]
+    if kind in ("set", "atomic"):
+        return {"x-kubernetes-list-type": kind}
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [kind]}
+
+
+def _default(value: Any, schema: Schema, place: str) -> dict[str, Any]:
+    """Give a field its default; what is absent, empty, or has only such fields, needs none."""
+    if isinstance(value, Mapping) and "properties" in schema:
+        if _without_empty(value) != _filled(schema):
+            raise NotStructuralError(f"{place} has a default that is not its type's own defaults")
+        return {"default": {}} if _filled(schema) else {}
+    return {} if value in (None, "", [], {}) else {"default": value}
+
+
+def _filled(schema: Schema) -> dict[str, Any]:
+    """Return what the API server makes of an empty mapping."""
+    defaults = {name: of["default"] for name, of in schema["properties"].items() if "default" in of}
+    return {name: _filled(schema["properties"][name]) if item == {} else item for name, item in defaults.items()}
+
+
+def _without_empty(value: Mapping[str, Any]) -> dict[str, Any]:
+    kept = {name: _without_empty(item) if isinstance(item, Mapping) else item for name, item in value.items()}
+    return {name: item for name, item in kept.items() if item not in (None, "", [], {})}
