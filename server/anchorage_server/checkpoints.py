@@ -16,6 +16,7 @@ from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
 from anchorage_server.durable import sync
+from anchorage_server.models import checkpoint_name
 
 FORMAT = "anchorage-checkpoint-1"
 _STATE = "method_state/"
@@ -61,7 +62,7 @@ class Checkpoints:
 
     def path(self, round_number: int) -> Path:
         """Return where a round's checkpoint lies or would lie."""
-        return self._folder / f"round-{round_number:06d}.safetensors"
+        return self._folder / checkpoint_name(round_number)
 
     def write(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
         """Write a round's checkpoint; when this returns it is on disk.

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
-from pydantic import Field, StringConstraints
+from pydantic import Field, StringConstraints, model_validator
 
 from anchorage.errors.documents import NOT_A_DOCUMENT
 from anchorage.spec.base import Document
@@ -12,7 +12,11 @@ from anchorage.spec.checking import check_document
 from anchorage.spec.mistakes import DocumentError, Mistake
 from anchorage.spec.source import read_documents
 
-Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
+Address = Annotated[
+    str,
+    StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260),
+    Field(examples=["0.0.0.0:8443"]),
+]
 """Host and port; port 0 takes any free one."""
 
 HostName = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=253)]
@@ -27,10 +31,31 @@ class ServerConfig(Document):
     listen: Address = Field("127.0.0.1:0", description="Where silos connect.")
     enrol_listen: Address = Field("127.0.0.1:0", description="Where silos enrol.")
     status_listen: Address = Field("127.0.0.1:0", description="Where the status is served, without encryption.")
-    authority: Path = Field(description="Folder of the federation's certificate authority.")
+    control_listen: Address | None = Field(
+        None,
+        description="Where a cluster's operator asks over HTTPS with certificates on both sides. Present: the members are what the operator puts, "
+        "it answers requests for certificates, and statusListen serves only probes and metrics.",
+    )
+    authority: Path | None = Field(None, description="Folder of the federation's certificate authority.")
+    tls: Path | None = Field(
+        None,
+        description="In place of `authority`: folder with tls.key, tls.crt and ca.pem, read again when they change.",
+    )
+    stay: bool = Field(
+        False,
+        description="Whether to go on serving after the last round, until SIGTERM: status, models, and silos that come.",
+    )
     names: Annotated[tuple[HostName, ...], Field(min_length=1, max_length=64)] = Field(
         ("localhost", "127.0.0.1"), description="Host names and addresses by which silos call this server."
     )
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if (self.authority is None) == (self.tls is None):
+            raise ValueError("found neither or both of authority and tls, needed is one of them")
+        if self.authority is None and self.control_listen is None:
+            raise ValueError("found no authority and no controlListen, so that nobody could answer who enrols")
+        return self
 
 
 def read_config(path: Path) -> ServerConfig:
@@ -51,5 +76,5 @@ def read_config(path: Path) -> ServerConfig:
         located = [replace(m, where=where, line=line) for m, (where, line) in zip(mistakes, places, strict=True)]
         raise DocumentError(located)
     base = path.resolve().parent
-    paths = {name: base / getattr(config, name) for name in ("federation", "state", "data_root", "authority")}
-    return config.model_copy(update=paths)
+    given = {name: getattr(config, name) for name in ("federation", "state", "data_root", "authority", "tls")}
+    return config.model_copy(update={name: base / path for name, path in given.items() if path is not None})

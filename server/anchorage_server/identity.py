@@ -1,9 +1,11 @@
-"""The server's key and certificate, got like everyone's: a key made here, a signing request, an answer from the authority."""
+"""The server's key and certificate: made here and signed by the authority in a folder beside, or ready-made by a cluster's operator."""
 
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from anchorage.errors import AnchorageError
+from anchorage.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.pki import Authority, Credentials, SigningRequest, load_key, new_key, server_uri
 from anchorage_server.durable import storage_errors
 
@@ -32,4 +34,32 @@ def obtain_credentials(folder: Path, authority: Authority, names: Sequence[str])
         key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
         credentials.save_certificate(authority.issue_server(SigningRequest.make(key, uri), names))
     credentials.check(uri, time.time)
+    return credentials
+
+
+def own_authority(folder: Path, federation: str) -> Authority:
+    """Open the authority in a folder beside the server.
+
+    Raises
+    ------
+    AnchorageError
+        There is none, it is damaged, or another federation's.
+    """
+    authority = Authority.load(folder)
+    if authority.federation != federation:
+        found = f"{folder} is the authority of federation {authority.federation!r}, the file's is {federation!r}"
+        raise AnchorageError(AUTHORITY_UNUSABLE, found)
+    return authority
+
+
+def ready_credentials(folder: Path, federation: str) -> Credentials:
+    """Return the TLS files that somebody else made and renews: ``tls.key``, ``tls.crt`` and ``ca.pem`` in a folder.
+
+    Raises
+    ------
+    AnchorageError
+        One is missing or cannot be read, they do not belong together, are not this federation's server's, or are not valid now.
+    """
+    credentials = Credentials(folder / "tls.key", folder / "tls.crt", folder / "ca.pem")
+    credentials.check(server_uri(federation), time.time)
     return credentials

@@ -122,6 +122,48 @@ def _checksum(body: bytes) -> bytes:
     return blake3(body).hexdigest()[:_CHECKSUM_HEX].encode()
 
 
+def read_journal(path: Path) -> list[Entry]:
+    """Return every entry of a journal that another process may be writing; a torn last line is left out.
+
+    Raises
+    ------
+    AnchorageError
+        A line before the last is damaged or the rounds do not ascend by one; the file cannot be read.
+    """
+    with storage_errors("read the journal", path):
+        content = path.read_bytes() if path.exists() else b""
+    return _entries(content, path)[0]
+
+
+def _entries(content: bytes, path: Path) -> tuple[list[Entry], int]:
+    """Return every entry, and the length in bytes of what is sound.
+
+    Raises
+    ------
+    AnchorageError
+        As `read_journal`.
+    """
+    entries: list[Entry] = []
+    length = 0
+    lines = content.splitlines(keepends=True)
+    for number, line in enumerate(lines, 1):
+        body = _body(line)
+        if body is None and number == len(lines):
+            break
+        try:
+            if body is None:
+                raise ValueError("the checksum does not fit")
+            entry = _from_body(body)
+        except (ValueError, KeyError, TypeError) as error:
+            raise AnchorageError(JOURNAL_DAMAGED, f"{path} line {number}: {error}") from error
+        if entry.record.round != len(entries):
+            message = f"{path} line {number} is of round {entry.record.round}, expected {len(entries)}"
+            raise AnchorageError(JOURNAL_DAMAGED, message)
+        entries.append(entry)
+        length += len(line)
+    return entries, length
+
+
 class Journal:
     """``journal.jsonl``: read once when it is opened, then only appended to.
 
@@ -138,32 +180,10 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self.entries: list[Entry] = []
         with storage_errors("open the journal", path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self._length = self._read(path.read_bytes())
+            self.entries, self._length = _entries(path.read_bytes(), path)
             os.ftruncate(self._handle, self._length)
-
-    def _read(self, content: bytes) -> int:
-        """Read every entry and return the length in bytes of what is sound."""
-        length = 0
-        lines = content.splitlines(keepends=True)
-        for number, line in enumerate(lines, 1):
-            body = _body(line)
-            if body is None and number == len(lines):
-                break
-            try:
-                if body is None:
-                    raise ValueError("the checksum does not fit")
-                entry = _from_body(body)
-            except (ValueError, KeyError, TypeError) as error:
-                raise AnchorageError(JOURNAL_DAMAGED, f"{self._path} line {number}: {error}") from error
-            if entry.record.round != len(self.entries):
-                message = f"{self._path} line {number} is of round {entry.record.round}, expected {len(self.entries)}"
-                raise AnchorageError(JOURNAL_DAMAGED, message)
-            self.entries.append(entry)
-            length += len(line)
-        return length
 
     def append(self, entry: Entry) -> None:
         """Add one line and wait until it is on disk.

@@ -2,17 +2,15 @@
 
 import argparse
 import resource
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from types import FrameType
 
 from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import STOPPED
 from anchorage.logs import log_to_stderr
 from anchorage_server.config import read_config
 from anchorage_server.process import serve
+from anchorage_server.signals import end_at_once
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -28,9 +26,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     log_to_stderr()
     _allow_many_files()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, _stop_now)
     try:
+        end_at_once()
         return serve(read_config(options.config))
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
@@ -41,8 +38,3 @@ def _allow_many_files() -> None:
     """Raise the limit of open files as far as the system lets us: each silo's connection and spool file is one."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-
-
-def _stop_now(number: int, frame: FrameType | None) -> None:
-    """End while the engine does not run yet, or not any more."""
-    raise AnchorageError(STOPPED, f"received {signal.Signals(number).name}; start again to resume")

@@ -1,47 +1,37 @@
 """The parts of the server put together: identity, store, links, status, engine, results."""
 
-import json
 import logging
-import os
-import signal
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
+from dataclasses import replace
 from threading import Thread
-from types import FrameType
 
-from anchorage.aggregation import build_weigher
+from anchorage.aggregation import build_server_step, build_weigher
 from anchorage.errors import AnchorageError
-from anchorage.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.errors.rounds import STOPPED
-from anchorage.methods import resolve, validate_study
-from anchorage.pki import Authority, Credentials, Registrar, Tokens
-from anchorage.rounds.asynchronous import AsynchronousEngine
+from anchorage.methods import resolve
+from anchorage.rounds import ENGINES
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observers
 from anchorage.rounds.study import describe_run, round_settings
-from anchorage.rounds.synchronous import SynchronousEngine
 from anchorage.spec.files import Study
 from anchorage.spec.run import RunDescription
-from anchorage.wire import GrpcSiloLink
-from anchorage.wire.enrolment import serve_enrolment
 from anchorage_server.checkpoints import Identity
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
-from anchorage_server.durable import replace_file, storage_errors
-from anchorage_server.http import StatusServer
-from anchorage_server.identity import obtain_credentials
+from anchorage_server.finished import FinishedRun, read_finished, serve_finished
 from anchorage_server.learner import choose_learner
+from anchorage_server.listening import Doorway, Listening, new_board, open_doorway
 from anchorage_server.logs import LogObserver
 from anchorage_server.results import write_results
-from anchorage_server.status import StatusBoard
+from anchorage_server.signals import start_again, stopping
+from anchorage_server.start import RunStart
 from anchorage_server.store import DiskRoundStore
+from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
 
 BEST_BY = ("balanced_accuracy", "accuracy")
 """Metrics that decide which round was the best, in this order."""
-GOODBYE_SECONDS = 5.0
-"""How long silos have to hear that the run is over."""
 INTERNAL = 70
 """Exit status of a failure that is not in the catalogue."""
 INTERNAL_CODE = "internal"
@@ -76,86 +66,83 @@ class EngineThread(Thread):
 def serve(config: ServerConfig) -> int:
     """Run a federation's server and return the exit status: 0 when every round is committed.
 
+    A server that stays goes on as a new process, so that nothing of the training remains in memory.
+
     Raises
     ------
     AnchorageError
         The run cannot start, cannot go on, or was stopped.
     """
-    study = validate_study(config.federation)
-    name = study.federation.metadata.name
-    authority = Authority.load(config.authority)
-    if authority.federation != name:
-        found = f"{config.authority} is the authority of federation {authority.federation!r}, the file's is {name!r}"
-        raise AnchorageError(AUTHORITY_UNUSABLE, found)
-    credentials = obtain_credentials(config.state / "identity", authority, config.names)
+    study = read_study(config)
+    finished = read_finished(config.state, study) if config.stay else None
+    if finished is not None:
+        try:
+            serve_finished(config, study, finished, SystemClock())
+        except AnchorageError as error:  # a signal that came before there was a link to stop
+            if error.failure is not STOPPED:
+                raise
+        return 0
+    status = _train(config, study)
+    if status == 0 and config.stay:
+        start_again()
+    return status
+
+
+def _train(config: ServerConfig, study: Study) -> int:
+    """Play the rounds that are left and write the results.
+
+    Raises
+    ------
+    AnchorageError
+        As `serve`.
+    """
+    name, clock = study.federation.metadata.name, SystemClock()
+    doorway = open_doorway(config, study, clock)
     learner = choose_learner(study.federation.spec, resolve(study.federation.spec.method), config.data_root)
     run = describe_run(study, learner)
     with ExitStack() as stack:
         store = DiskRoundStore(config.state, Identity(name, run.method.name, learner.down), best_by=BEST_BY)
         stack.callback(store.close)
-        server = _Server(config, study, run, store, learner)
+        server = _Server(config, study, run, store, learner, doorway, clock)
         stack.callback(server.stop)
-        server.listen(credentials, Registrar(authority, Tokens(config.authority / "tokens")))
         return server.play()
 
 
 class _Server:
-    """The listening parts and the engine of one process."""
+    """The listening parts and the engine of one process; the ports are open when it is made.
+
+    Raises
+    ------
+    AnchorageError
+        An address is taken, or the state folder is not writable.
+    """
 
     def __init__(
-        self, config: ServerConfig, study: Study, run: RunDescription, store: DiskRoundStore, learner: ServerLearner
+        self,
+        config: ServerConfig,
+        study: Study,
+        run: RunDescription,
+        store: DiskRoundStore,
+        learner: ServerLearner,
+        doorway: Doorway,
+        clock: SystemClock,
     ) -> None:
         self._config, self._study, self._run = config, study, run
-        self._store, self._learner = store, learner
-        self._settings = round_settings(study)
-        self._idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
-        self._clock = SystemClock()
-        self._listening = ExitStack()
+        self._store, self._learner, self._clock = store, learner, clock
+        history, silos = store.history(), doorway.admission.names
+        self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
+        self._settings = replace(round_settings(study), silos=silos)
         self._thread: EngineThread | None = None
-        self._board = StatusBoard(
-            file=config.state / "status.json",
-            clock=self._clock,
-            rounds=run.rounds,
-            silos=self._settings.silos,
-            round_deadline_seconds=self._settings.round_deadline_seconds,
-            history=store.history(),
-            checkpoint=store.checkpoint_path,
+        self._board = new_board(config, study, clock, started=self._start.first, history=history, silos=silos)
+        self._listening = Listening(
+            config,
+            doorway,
+            run.model_dump_json(by_alias=True),
+            self._board,
+            clock,
+            study.federation.spec.protocol.idle_timeout_seconds,
+            self._alive,
         )
-
-    def listen(self, credentials: Credentials, registrar: Registrar) -> None:
-        """Open the three ports and write where they are.
-
-        Raises
-        ------
-        AnchorageError
-            An address is taken, or the state folder is not writable.
-        """
-        config = self._config
-        self._link = GrpcSiloLink(
-            listen=config.listen,
-            credentials=credentials,
-            welcome=self._run.model_dump_json(by_alias=True),
-            admit=frozenset(self._settings.silos).__contains__,
-            clock=self._clock,
-            idle_timeout_seconds=self._idle_timeout,
-        )
-        port = self._link.start()
-        self._listening.callback(lambda: self._link.stop(GOODBYE_SECONDS if self._succeeded else 0.0))
-        enrolment, enrolment_port = serve_enrolment(config.enrol_listen, credentials, registrar.enrol)
-        self._listening.callback(lambda: enrolment.stop(0.0).wait())
-        status = StatusServer(config.status_listen, self._board, self._alive)
-        status.start()
-        self._listening.callback(status.stop)
-        places = {
-            "silos": _with_port(config.listen, port),
-            "enrolment": _with_port(config.enrol_listen, enrolment_port),
-            "status": f"http://{status.address}",
-            "pid": os.getpid(),
-        }
-        with storage_errors("write endpoints.json", config.state):
-            replace_file(config.state / "endpoints.json", json.dumps(places).encode())
-        self._board.listening()
-        _log.info("listening", extra=places)
 
     def play(self) -> int:
         """Run the engine to its end, write the results, and return the exit status.
@@ -166,35 +153,52 @@ class _Server:
             The engine's failure, or the results cannot be written.
         """
         tracking = Tracking(self._config.state, self._study, self._run, self._store.history())
-        engine = (AsynchronousEngine if self._run.mode == "Asynchronous" else SynchronousEngine)(
-            link=self._link,
+        engine = ENGINES[self._run.mode](
+            link=self._listening.link,
             store=self._store,
             clock=self._clock,
             learner=self._learner,
             weigher=build_weigher(self._run.method.weighting, self._run.model.num_classes),
             settings=self._settings,
             observer=Observers((self._board, LogObserver(), tracking.observer)),
+            server_step=build_server_step(self._run.method.server_step),
+            started=self._start.counted_from,
         )
         self._thread = EngineThread(engine)
-        with _stops(self._link):
+        with stopping(self._listening.link):
             self._thread.start()
             self._thread.join()
         if not self._succeeded:
-            failure = self._thread.failure
-            if failure is None:
-                self._board.ended(INTERNAL_CODE, "the engine broke; its traceback is in the server's log")
-            self._board.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
-            if failure is not None:
-                raise failure
-            return INTERNAL
+            return self._fail(self._thread.failure, tracking)
         models = self._config.state / "model"
-        self._board.stored(*write_results(models, self._run, self._store))
-        self._board.tracked(tracking.finish("", models))
+        model, best = write_results(models, self._run, self._store)
+        self._board.stored(model, best)
+        sent = tracking.finish("", models)
+        self._board.tracked(sent)
+        FinishedRun(run=self._run, model=model, best_model=best, tracking=sent).keep(self._config.state)
         return 0
 
     def stop(self) -> None:
         """Close every port."""
+        self._listening.goodbye = self._succeeded
         self._listening.close()
+
+    def _fail(self, failure: AnchorageError | None, tracking: Tracking) -> int:
+        """Note how the run ended.
+
+        Raises
+        ------
+        AnchorageError
+            The failure, where it is in the catalogue.
+        """
+        if failure is None:
+            self._board.ended(INTERNAL_CODE, "the engine broke; its traceback is in the server's log")
+        elif failure.failure is STOPPED:
+            self._start.stopped(self._clock.now())
+        self._board.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
+        if failure is not None:
+            raise failure
+        return INTERNAL
 
     @property
     def _succeeded(self) -> bool:
@@ -202,27 +206,3 @@ class _Server:
 
     def _alive(self) -> bool:
         return self._thread is None or self._thread.is_alive() or self._succeeded
-
-
-@contextmanager
-def _stops(link: GrpcSiloLink) -> Iterator[None]:
-    """Turn the first SIGTERM or SIGINT into a clean stop, and a second one into an immediate end."""
-    asked = False
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        if asked:
-            os._exit(STOPPED.exit_code)
-        asked = True
-        link.request_stop(f"received {signal.Signals(number).name}")
-
-    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGINT)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
-
-
-def _with_port(listen: str, port: int) -> str:
-    return f"{listen.rpartition(':')[0]}:{port}"

@@ -31,6 +31,8 @@ LINE = 1024
 """Characters of a message in the status."""
 GRACE_SECONDS = 600.0
 """How much longer than a round's deadline the engine may be silent before it counts as stuck."""
+HEADLINES = ("accuracy", "balanced_accuracy", "macro_auc")
+"""Metrics that people look at first, in this order."""
 
 _log = logging.getLogger(__name__)
 
@@ -83,8 +85,10 @@ class StatusBoard:
         Time.
     rounds : int
         Rounds of the whole run.
+    started : float
+        When the run started first, seconds since the epoch.
     silos : sequence of str
-        The silos of the document.
+        The members at first.
     round_deadline_seconds : float
         How long the engine may rightly wait without a word.
     history : sequence of RoundRecord
@@ -99,6 +103,7 @@ class StatusBoard:
         file: Path,
         clock: Clock,
         rounds: int,
+        started: float,
         silos: Sequence[str],
         round_deadline_seconds: float,
         history: Sequence[RoundRecord],
@@ -111,15 +116,17 @@ class StatusBoard:
         self._checkpoint = checkpoint
         self._lock = Lock()
         self._silos = {name: _Silo(name) for name in silos}
+        self._members: frozenset[str] | None = None
         self._conditions: dict[str, Condition] = {}
         self._records: list[RoundRecord] = []
         self._metrics: dict[str, float] = {}
         self._bytes = [0, 0]
         self._step = ""
-        self._models: dict[str, StoredModel] = {}
+        self._model: StoredModel | None = None
+        self._best_model: StoredModel | None = None
         self._tracking = TrackingStatus()
         self._heard = clock.now()
-        self._started = history[0].time if history else clock.now()
+        self._started = started
         self._ended: float | None = None
         self._set("Ready", "False", "Starting", "the server does not listen yet")
         self._set("QuorumMet", "Unknown", "Starting")
@@ -160,7 +167,7 @@ class StatusBoard:
     def stored(self, model: StoredModel, best: StoredModel) -> None:
         """Note where the final and the best model lie."""
         with self._lock:
-            self._models = {"model": model, "best_model": best}
+            self._model, self._best_model = model, best
             self._write()
 
     def tracked(self, tracking: TrackingStatus) -> None:
@@ -168,6 +175,12 @@ class StatusBoard:
         with self._lock:
             self._tracking = tracking
             self._write()
+
+    def change_members(self, names: Sequence[str]) -> None:
+        """Note who the members are; nobody else is told of any more."""
+        with self._lock:
+            self._members = frozenset(names)
+            self._silos = {name: self._silos.get(name, _Silo(name)) for name in names}
 
     def silo_joined(self, silo: str, profile: Profile) -> None:
         """Note that a silo connected."""
@@ -205,7 +218,7 @@ class StatusBoard:
             self._heard = self._clock.now()
             self._set("QuorumMet", "True", "EnoughSilos")
             for name in silos:
-                known = self._silos.setdefault(name, _Silo(name))
+                known = self._silo(name)
                 if known.state != "Arrived":  # what an earlier server received counts for this round
                     known.state, known.done, known.total, known.code, known.message = "Training", 0, 0, "", ""
 
@@ -236,17 +249,22 @@ class StatusBoard:
             self._write()
 
     def _hear(self, silo: str) -> _Silo:
-        now = self._clock.now()
-        known = self._silos.setdefault(silo, _Silo(silo))
-        known.seen = self._heard = now
+        known = self._silo(silo)
+        known.seen = self._heard = self._clock.now()
         return known
+
+    def _silo(self, name: str) -> _Silo:
+        """Return what is known of a silo; of one that is no member any more nothing is kept."""
+        if self._members is not None and name not in self._members:
+            return _Silo(name)
+        return self._silos.setdefault(name, _Silo(name))
 
     def _count(self, record: RoundRecord) -> None:
         self._records.append(record)
         self._metrics |= record.metrics
         self._bytes = [self._bytes[0] + record.bytes_up, self._bytes[1] + record.bytes_down]
         for part in record.silos:
-            known = self._silos.setdefault(part.name, _Silo(part.name))
+            known = self._silo(part.name)
             known.state, known.code, known.message = part.state, part.code, part.message
             if part.state == "Counted":
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
@@ -262,25 +280,33 @@ class StatusBoard:
     def _snapshot(self) -> FederationStatus:
         last = self._records[-1] if self._records else None
         number = last.round if last else 0
-        now = self._clock.now()
+        connected = sum(silo.connected for silo in self._silos.values())
         return FederationStatus(
             conditions=tuple(self._conditions.values()),
             round=number,
             rounds=self._rounds,
             progress_percentage=min(100 * number // self._rounds, 100),
             step=self._step,
-            connected_silos=sum(silo.connected for silo in self._silos.values()),
+            silos_summary=f"{connected}/{len(self._silos)}",
+            metric=self._headline(),
+            connected_silos=connected,
             silos=tuple(silo.document() for silo in self._silos.values()),
             metrics=tuple(Metric(name=name, value=repr(float(value))) for name, value in self._metrics.items()),
             last_checkpoint=self._last_checkpoint(),
             tracking=self._tracking,
             start_time=timestamp(self._started),
             completion_time=timestamp(last.time) if last and number >= self._rounds else None,
-            last_updated_time=timestamp(now),
+            last_updated_time=timestamp(self._clock.now()),
             bytes_up=self._bytes[0],
             bytes_down=self._bytes[1],
-            **self._models,
+            model=self._model,
+            best_model=self._best_model,
         )
+
+    def _headline(self) -> str:
+        """Return the metric that people look at first, with its value."""
+        name = next((name for name in HEADLINES if name in self._metrics), None)
+        return "" if name is None else f"{name} {self._metrics[name]:.3f}"
 
     def _last_checkpoint(self) -> CheckpointStatus | None:
         if not self._records:

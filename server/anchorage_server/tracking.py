@@ -10,7 +10,7 @@ from anchorage.spec.files import Study, dump_yaml
 from anchorage.spec.mistakes import without_password
 from anchorage.spec.run import RunDescription
 from anchorage.spec.status import TrackingStatus
-from anchorage.tracking import Outbox, Sender, TrackedRun
+from anchorage.tracking import Outbox, Sender, Sent, TrackedRun
 from anchorage_server.durable import storage_errors
 
 SEND_SECONDS = 120.0
@@ -44,15 +44,15 @@ class Tracking:
     def __init__(self, state: Path, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> None:
         federation = study.federation
         tracking = federation.spec.tracking
-        self._uri = tracking.uri or f"sqlite:///{state / 'mlflow.db'}"
-        self._experiment = tracking.experiment or federation.metadata.name
+        self._uri = _uri(state, study)
+        self._place = place_of(state, study)
         with storage_errors("make the outbox", state):
             self._outbox = Outbox(state / "outbox")
         parameters = federation.spec.model_dump(mode="json", by_alias=True, exclude={"method"})
         self.observer = TrackedRun(
             self._outbox,
             federation=federation.metadata.name,
-            experiment=self._experiment,
+            experiment=self._place.experiment,
             registered_model=tracking.registered_model or federation.metadata.name,
             rounds=federation.spec.rounds,
             parameters={**parameters, "method": run.method.model_dump(mode="json", by_alias=True)},
@@ -74,10 +74,37 @@ class Tracking:
         self.observer.finish(code, models)
         sent = self._sender.finish(LEAVE_SECONDS if code else SEND_SECONDS)
         self._outbox.close()
-        place = TrackingStatus(uri=without_password(self._uri), experiment=self._experiment)
         if sent is None:
             what = "MLflow did not take everything; the next start on this folder sends the rest"
-            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": place.uri})
-            return place
-        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
-        return place.model_copy(update=found)
+            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": self._place.uri})
+            return self._place
+        return _found(self._place, sent)
+
+
+def send_rest(state: Path, study: Study) -> TrackingStatus | None:
+    """Send what a run that is over could not send, and return where it is; None where MLflow still does not take it.
+
+    Parameters
+    ----------
+    state : Path
+        The state folder.
+    study : Study
+        Where MLflow is.
+    """
+    sent = Sender(state / "outbox", _uri(state, study)).finish(SEND_SECONDS)
+    return None if sent is None else _found(place_of(state, study), sent)
+
+
+def place_of(state: Path, study: Study) -> TrackingStatus:
+    """Return where MLflow is, without what it gave the run."""
+    name, tracking = study.federation.metadata.name, study.federation.spec.tracking
+    return TrackingStatus(uri=without_password(_uri(state, study)), experiment=tracking.experiment or name)
+
+
+def _uri(state: Path, study: Study) -> str:
+    return study.federation.spec.tracking.uri or f"sqlite:///{state / 'mlflow.db'}"
+
+
+def _found(place: TrackingStatus, sent: Sent) -> TrackingStatus:
+    found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
+    return place.model_copy(update=found)

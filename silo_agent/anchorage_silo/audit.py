@@ -59,7 +59,7 @@ class AuditLog:
         Parameters
         ----------
         kind : str
-            ``enrol``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
+            ``enrol``, ``renew``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
         task : str
             The task that it belongs to.
         nbytes : int
@@ -87,8 +87,10 @@ class AuditLog:
                 self._announced.add(task)
 
     def close(self) -> None:
-        """Close the file."""
-        os.close(self._file)
+        """Close the file; who records from now on fails."""
+        with self._lock:
+            os.close(self._file)
+            self._file = -1
 
     def _append(self, line: bytes) -> None:
         """Write a line whole or not at all."""

@@ -14,9 +14,18 @@ from anchorage.spec.mistakes import DocumentError, Mistake
 from anchorage.spec.source import read_documents
 
 Address = Annotated[
-    str, StringConstraints(strict=True, pattern=r"^[^\s/:]+:[0-9]{1,5}$|^\[[0-9a-fA-F:]+\]:[0-9]{1,5}$")
+    str,
+    StringConstraints(strict=True, pattern=r"^[^\s/:]+:[0-9]{1,5}$|^\[[0-9a-fA-F:]+\]:[0-9]{1,5}$"),
+    Field(examples=["derm.example.org:8443"]),
 ]
 """``host:port``."""
+
+Proxy = Annotated[
+    str,
+    StringConstraints(strict=True, pattern=r"^http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?$", max_length=260),
+    Field(examples=["http://proxy.example.org:3128, without user and password"]),
+]
+"""``http://host:port``; no user and no password, which do not belong into a configuration that is read by many."""
 
 D = TypeVar("D", bound=Document)
 
@@ -43,6 +52,16 @@ class SiloConfig(Document):
     server: Address = Field(description="Where the server takes silos.")
     enrolment: Address = Field(description="Where the server enrols silos.")
     authority: Path = Field(description="The certificate of the federation's authority (ca.pem).")
+    proxy: Proxy | None = Field(
+        None,
+        description="HTTP proxy (http://host:port) for every connection to the server; it must allow CONNECT. Left out: none, "
+        "whatever the environment says.",
+    )
+    patience_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = Field(
+        120,
+        description="How long the agent waits at its start for a server that does not answer. 0: for ever, then also until a silo "
+        "that is no member becomes one.",
+    )
     token: Path | None = Field(
         None, description="File with the one-time enrolment token; needed until the silo is enrolled."
     )
@@ -54,6 +73,14 @@ class SiloConfig(Document):
     device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to train.")
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
         LearnerTrainer(type="Learner"), description="How to train."
+    )
+    probes_listen: Address | None = Field(
+        None,
+        description="Where /healthz, /readyz and /metrics are answered, without encryption, for the agent's own cluster only. "
+        "Left out: nowhere.",
+    )
+    stay: bool = Field(
+        False, description="Run as a service: when the run is over stay until SIGTERM, and end with exit code 0 then."
     )
 
     @model_validator(mode="after")

@@ -3,26 +3,29 @@
 import logging
 import time
 from collections.abc import Callable
-from typing import TypeVar
+from pathlib import Path
 
-from anchorage.errors import AnchorageError, silo, transfer
-from anchorage.pki import Credentials, SigningRequest, load_key, new_key, silo_uri
+from anchorage.errors import AnchorageError, silo
+from anchorage.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
+from anchorage.pki.files import write_whole
+from anchorage.pki.keys import PrivateKey
 from anchorage.wire.enrolment import enrol
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import unusable
-
-PATIENCE_SECONDS = 120.0
-"""How long an agent that was started before its server waits for it."""
-PAUSE_SECONDS = 0.2
-LONGEST_PAUSE_SECONDS = 10.0
-
-T = TypeVar("T")
+from anchorage_silo.patience import Patience
 
 _log = logging.getLogger(__name__)
 
 
-def enrolled(config: SiloConfig, audit: AuditLog, now: Callable[[], float] = time.time) -> Credentials:
+def credentials_of(config: SiloConfig) -> Credentials:
+    """Return where the silo's TLS files lie, or will lie."""
+    return Credentials(config.state / "silo.key", config.state / "silo.crt", config.authority)
+
+
+def enrolled(
+    config: SiloConfig, audit: AuditLog, patience: Patience, now: Callable[[], float] = time.time
+) -> Credentials:
     """Return the silo's credentials; enrol where there is no certificate that is valid now.
 
     Raises
@@ -30,7 +33,7 @@ def enrolled(config: SiloConfig, audit: AuditLog, now: Callable[[], float] = tim
     AnchorageError
         There is no token, the server refuses it or does not answer, or a file cannot be used.
     """
-    credentials = Credentials(config.state / "silo.key", config.state / "silo.crt", config.authority)
+    credentials = credentials_of(config)
     uri = silo_uri(config.federation, config.silo)
     if credentials.certificate.exists():
         try:
@@ -44,16 +47,42 @@ def enrolled(config: SiloConfig, audit: AuditLog, now: Callable[[], float] = tim
     token = _token(config)
     try:
         key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
-        request = SigningRequest.make(key, uri)
+        asked = config.state / "silo.csr"
+        request = _open_request(asked, key, uri)
         audit.record("enrol", nbytes=len(request))
+        _log.info("asking to enrol with the key of SHA-256 %s", key_fingerprint(request))
         credentials.save_certificate(
-            patiently(lambda: enrol(config.enrolment, config.authority, config.silo, token, request))
+            patience.until_answered(
+                "the enrolment",
+                lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
+            )
         )
+        asked.unlink()
     except OSError as error:
         raise unusable(config.state, error) from error
     credentials.check(uri, now)
     _log.info("enrolled as silo %s of federation %s", config.silo, config.federation)
     return credentials
+
+
+def _open_request(path: Path, key: PrivateKey, uri: str) -> bytes:
+    """Return the request that waits for an answer, so that a restarted agent does not ask anew; else a new one, PEM.
+
+    Raises
+    ------
+    OSError
+        The folder is not writable.
+    """
+    if path.exists():
+        request = path.read_bytes()
+        try:
+            if SigningRequest.parse(request) == SigningRequest(uri, key.public_key()):
+                return request
+        except AnchorageError as error:
+            _log.warning("asking for a certificate anew: %s: %s", path, error)
+    request = SigningRequest.make(key, uri)
+    write_whole(path, request, 0o600)
+    return request
 
 
 def _token(config: SiloConfig) -> str:
@@ -66,23 +95,3 @@ def _token(config: SiloConfig) -> str:
         raise AnchorageError(
             silo.NOT_ENROLLED, f"the token file {config.token} cannot be read: {type(error).__name__}"
         ) from error
-
-
-def patiently(call: Callable[[], T]) -> T:
-    """Call again while the server does not answer, for `PATIENCE_SECONDS`.
-
-    Raises
-    ------
-    AnchorageError
-        What the call raised, and that the server did not answer in time.
-    """
-    end, pause = time.monotonic() + PATIENCE_SECONDS, PAUSE_SECONDS
-    while True:
-        try:
-            return call()
-        except AnchorageError as error:
-            if error.failure is not transfer.SERVER_UNREACHABLE or time.monotonic() + pause > end:
-                raise
-            _log.info("waiting for the server: %s", error)
-        time.sleep(pause)
-        pause = min(2 * pause, LONGEST_PAUSE_SECONDS)

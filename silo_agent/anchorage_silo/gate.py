@@ -8,6 +8,7 @@ from anchorage.rounds.interfaces import ServerLink
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.policy import Policy
+from anchorage_silo.standing import Standing
 
 DATA_CODES = "ANC-12"
 """Failures of images: their messages name files, which stay in the hospital; the server is told the catalogue's sentence."""
@@ -28,13 +29,16 @@ class Gate:
         Where every outbound message is written down.
     method : str
         Name of the federation's method.
+    standing : Standing
+        Is told what became of tasks.
     """
 
-    def __init__(self, link: ServerLink, policy: Policy, audit: AuditLog, method: str) -> None:
+    def __init__(self, link: ServerLink, policy: Policy, audit: AuditLog, method: str, standing: Standing) -> None:
         self._link = link
         self._policy = policy
         self._audit = audit
         self._method = method
+        self._standing = standing
 
     def admit(self, task: Task) -> None:
         """Refuse a task before anything is done for it.
@@ -73,6 +77,7 @@ class Gate:
         digest = announcement.update.digest if announcement.update else ""
         self._audit.record("announce", announcement.task, side=announcement.side, digest=digest)
         self._link.announce(announcement)
+        self._standing.trained(announcement.task)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send an update.
@@ -97,11 +102,13 @@ class Gate:
         self._policy.check_evaluation(evaluation)
         self._audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, side=("confusion",))
         self._link.report(evaluation)
+        self._standing.evaluated()
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Say that a task cannot be done; here with every detail, to the server without names of files."""
         _log.error("%s %s: %s", code, task, message)
         self._audit.record("failure", task, code=code)
+        self._standing.failed()
         self._link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
 
     def progress(self, task: str, done: int, total: int) -> None:

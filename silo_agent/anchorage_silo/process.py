@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 import queue
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from anchorage.messages import Announcement, Evaluation, Task, TaskKind
 from anchorage.tensors.layout import Layout
 from anchorage.wire.convert import decode_announcement, decode_evaluation, encode_task
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.surroundings import trainer_environment
 
 COMMAND = (sys.executable, "-m", "anchorage_silo.trainer")
 ATTEMPTS = 3
@@ -46,7 +48,9 @@ class _Child:
     """One process with the threads that read from it. A None in a queue says that it ended."""
 
     def __init__(self, command: Sequence[str], setup: bytes) -> None:
-        self._process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        pipe = subprocess.PIPE
+        surroundings = trainer_environment(os.environ)
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
             raise AssertionError("the pipes were asked for")

@@ -4,6 +4,7 @@ import fcntl
 import json
 import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -13,25 +14,31 @@ from pydantic import ValidationError
 from anchorage import __version__
 from anchorage.errors import AnchorageError, silo, transfer
 from anchorage.messages import Profile
+from anchorage.pki import Credentials, silo_uri
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.run import RunDescription
 from anchorage.wire import GrpcServerLink
 from anchorage.wire.describe import describe
+from anchorage.wire.renewal import renew
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig, read_document
-from anchorage_silo.enrolment import enrolled, patiently
+from anchorage_silo.enrolment import credentials_of, enrolled
 from anchorage_silo.files import unusable
 from anchorage_silo.frames import Setup
 from anchorage_silo.gate import Gate
+from anchorage_silo.health import probed
 from anchorage_silo.mapped import MappedBuffers
+from anchorage_silo.patience import LONGEST_PAUSE_SECONDS, Patience
 from anchorage_silo.policy import Policy
 from anchorage_silo.process import TrainerProcess
+from anchorage_silo.renewal import Renewal
+from anchorage_silo.standing import Standing
 
 _log = logging.getLogger(__name__)
 
 
 def take_part(config: SiloConfig) -> None:
-    """Take part in the federation until its run is over.
+    """Take part in the federation until its run is over, and after that stay where the configuration says so.
 
     Raises
     ------
@@ -39,24 +46,67 @@ def take_part(config: SiloConfig) -> None:
         The silo cannot take part, or not any more.
     """
     policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
-    with own_folder(config.state), closing(AuditLog(config.state / "audit.jsonl")) as audit:
-        credentials = enrolled(config, audit)
-        text = patiently(lambda: describe(config.server, credentials))
-        run = _read_description(text)
-        setup = _setup(config, policy, text, run)
-        with closing(TrainerProcess(setup)) as trainer:
-            samples = trainer.start()
-            policy.check_samples(samples)
-            audit.record("join")
-            profile = Profile(config.labels, samples, __version__)
-            link = GrpcServerLink(server=config.server, credentials=credentials, profile=profile)
-            gate = Gate(link, policy, audit, run.method.name)
-            _log.info("joining federation %s with %d images", config.federation, samples)
-            work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
+    standing = Standing(credentials_of(config).certificate)
+    patience = Patience(config.patience_seconds, standing)
+    with (
+        own_folder(config.state),
+        closing(AuditLog(config.state / "audit.jsonl")) as audit,
+        probed(config.probes_listen, standing),
+    ):
+        credentials = enrolled(config, audit, patience)
+        with closing(_renewal(config, credentials, audit, standing)):
+            text = patience.until_answered(
+                "the question for the run", lambda: describe(config.server, credentials, config.proxy)
+            )
+            standing.finished(_play(config, policy, text, credentials, audit, standing))
+            if config.stay:
+                threading.Event().wait()  # until a signal ends it
 
 
-def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> None:
-    """Carry out orders until the run is over; ends link and trainer.
+def _renewal(config: SiloConfig, credentials: Credentials, audit: AuditLog, standing: Standing) -> Renewal:
+    """Start to renew the certificate."""
+
+    def ask(request: bytes) -> bytes:
+        return renew(config.server, credentials, request, config.proxy)
+
+    renewal = Renewal(credentials, silo_uri(config.federation, config.silo), ask, audit, standing.vitals)
+    renewal.start()
+    return renewal
+
+
+def _play(
+    config: SiloConfig, policy: Policy, text: str, credentials: Credentials, audit: AuditLog, standing: Standing
+) -> str:
+    """Read the images, join, carry out orders, and return why the run is over.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot take part, or not any more.
+    """
+    run = _read_description(text)
+    setup = _setup(config, policy, text, run)
+    with closing(TrainerProcess(setup)) as trainer:
+        standing.waits("ReadingImages: the trainer's process reads the images")
+        samples = trainer.start()
+        policy.check_samples(samples)
+        audit.record("join")
+        link = GrpcServerLink(
+            server=config.server,
+            credentials=credentials,
+            profile=Profile(config.labels, samples, __version__),
+            longest_pause_seconds=LONGEST_PAUSE_SECONDS,
+            proxy=config.proxy,
+            contact=standing.contact,
+        )
+        standing.joined(samples)
+        gate = Gate(link, policy, audit, run.method.name, standing)
+        _log.info("joining federation %s with %d images", config.federation, samples)
+        return work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
+
+
+def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> str:
+    """Carry out orders until the run is over, and return why it is; ends link and trainer.
 
     Raises
     ------
@@ -65,7 +115,9 @@ def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> None:
     """
     worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit)
     try:
-        _log.info("the run is over: %s", worker.run())
+        why = worker.run() or "the connection was closed"
+        _log.info("the run is over: %s", why)
+        return why
     finally:
         worker.stop()
         trainer.close()

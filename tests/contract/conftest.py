@@ -28,7 +28,8 @@ def serve(identities: Identities) -> Iterator[Callable[..., tuple[GrpcSiloLink, 
             "listen": "127.0.0.1:0",
             "credentials": identities.files("server"),
             "welcome": '{"federation":"derm"}',
-            "admit": lambda silo: True,
+            "admit": lambda silo, key: True,
+            "renew": lambda csr_pem, silo: identities.authority.issue_silo(csr_pem, silo),
             "clock": SystemClock(),
         }
         link = GrpcSiloLink(**(settings | overrides))

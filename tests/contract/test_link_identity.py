@@ -103,7 +103,7 @@ def refusal_of(silo) -> AnchorageError:
 
 
 def test_a_silo_that_is_no_member_is_refused(serve, dial) -> None:
-    _, port = serve(admit=lambda silo: silo != "a")
+    _, port = serve(admit=lambda silo, key: silo != "a")
     refusal = refusal_of(dial(port, "a"))
     assert refusal.failure is transfer.SILO_NOT_ADMITTED
     assert "silo a" in refusal.message

@@ -1,22 +1,27 @@
 """A coordinating site for agent processes: authority, enrolment and the server's end of the link, in the test's process."""
 
+import http.client
 import json
 import os
 import queue
+import re
 import signal
 import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import yaml
 
+from anchorage.errors import AnchorageError
 from anchorage.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
 from anchorage.methods import resolve
-from anchorage.pki import Authority, Credentials, Registrar, SigningRequest, Tokens, new_key, server_uri
+from anchorage.pki import Authority, Credentials, SigningRequest, Tokens, new_key, server_uri
+from anchorage.pki.keys import public_bytes
 from anchorage.rounds.buffers import ModelBuffer
 from anchorage.spec.method import MethodSpec
 from anchorage.spec.model import ModelSpec
@@ -29,6 +34,7 @@ from anchorage.wire.enrolment import serve_enrolment
 FEDERATION = "derm"
 LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])
 WAIT_SECONDS = 60
+_PROBES = re.compile(r"probes and metrics are on http://([0-9.:]+)")
 
 
 class WallClock:
@@ -44,10 +50,12 @@ class Site:
         self.authority = Authority.create(folder / "authority", FEDERATION)
         self.tokens = Tokens(folder / "tokens")
         self._server = Credentials(folder / "server.key", folder / "server.crt", self.authority.certificate_path)
-        request = SigningRequest.make(new_key(self._server.key), server_uri(FEDERATION))
-        self._server.save_certificate(self.authority.issue_server(request, ["127.0.0.1"]))
-        registrar = Registrar(self.authority, self.tokens)
-        self._enrolment, port = serve_enrolment("127.0.0.1:0", self._server, registrar.enrol)
+        self.new_identity()
+        self.asked: queue.SimpleQueue[tuple[str, bytes]] = queue.SimpleQueue()
+        self.issue = self.authority.issue_silo
+        self.undecided: AnchorageError | None = None
+        self.undecided_renewal: AnchorageError | None = None
+        self._enrolment, port = serve_enrolment("127.0.0.1:0", self._server, self.enrol)
         self.enrolment = f"127.0.0.1:{port}"
         run = RunDescription(
             federation=FEDERATION, seed=1, model=ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1),
@@ -59,10 +67,30 @@ class Site:
         self.listen = "127.0.0.1:0"
         self.start_link()
 
+    def enrol(self, csr_pem: bytes, token: str, silo: str) -> bytes:
+        """Sign, or answer as a site does where people decide first."""
+        self.asked.put((silo, csr_pem))
+        if self.undecided is not None:
+            raise self.undecided
+        self.tokens.check(token, silo)
+        certificate = self.issue(csr_pem, silo)
+        self.tokens.consume(token, silo, public_bytes(SigningRequest.parse(csr_pem).public_key))
+        return certificate
+
+    def renew(self, csr_pem: bytes, silo: str) -> bytes:
+        if self.undecided_renewal is not None:
+            raise self.undecided_renewal
+        return self.issue(csr_pem, silo)
+
+    def new_identity(self) -> None:
+        """Give the server another key and certificate."""
+        request = SigningRequest.make(new_key(self._server.key), server_uri(FEDERATION))
+        self._server.save_certificate(self.authority.issue_server(request, ["127.0.0.1"]))
+
     def start_link(self) -> None:
         self.link = GrpcSiloLink(
             listen=self.listen, credentials=self._server, welcome=self._welcome,
-            admit=lambda silo: silo in self.members, clock=WallClock(), idle_timeout_seconds=10.0,
+            admit=lambda silo, key: silo in self.members, renew=self.renew, clock=WallClock(), idle_timeout_seconds=10.0,
         )  # fmt: skip
         self.listen = f"127.0.0.1:{self.link.start()}"
 
@@ -102,9 +130,12 @@ class Site:
         self.link.assign(silo, task)
         return task
 
-    def collect(self, silo: str) -> tuple[Announcement, np.ndarray]:
-        """Wait for an announcement, permit it, and return it with the update, uint8."""
+    def collect(self, silo: str, task: Task | None = None) -> tuple[Announcement, np.ndarray]:
+        """Wait for an announcement (of a task), permit it, and return it with the update, uint8."""
         announcement = self.event(Announced).announcement
+        while task is not None and announcement.task != task.id:  # said again: its dismissal was lost with a connection
+            self.link.dismiss(silo, announcement.task, "counted")
+            announcement = self.event(Announced).announcement
         sink = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
         sink.receive(announcement.update)
         self.link.permit(silo, announcement.task, sink)
@@ -117,12 +148,11 @@ class Site:
 
 
 class Agent:
-    """An agent's process and the lines of its log."""
+    """An agent's process and the lines of its log; `before` is a command that becomes the agent, `options` are Popen's."""
 
-    def __init__(self, config: Path) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "anchorage_silo", "--config", str(config)], stderr=subprocess.PIPE, text=True
-        )
+    def __init__(self, config: Path, *before: str, python: str = sys.executable, **options: Any) -> None:
+        command = [*before, python, "-m", "anchorage_silo", "--config", str(config)]
+        self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
         self.lines: list[str] = []
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -138,6 +168,24 @@ class Agent:
     def await_line(self, part: str) -> None:
         while part not in self._news.get(timeout=WAIT_SECONDS):
             pass
+
+    def ask(self, path: str) -> tuple[int, str]:
+        """Ask the probes' endpoint, whose address is in the log."""
+        address = next(found[1] for line in self.lines if (found := _PROBES.search(line)))
+        host, port = address.split(":")
+        connection = http.client.HTTPConnection(host, int(port), timeout=WAIT_SECONDS)
+        with closing(connection):
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+
+    def await_ready(self, part: str) -> int:
+        """Ask until the readiness line has a part, and return the status."""
+        end = time.monotonic() + WAIT_SECONDS
+        while part not in (found := self.ask("/readyz"))[1]:
+            assert time.monotonic() < end, found
+            time.sleep(0.02)
+        return found[0]
 
     def wait(self) -> int:
         status = self.process.wait(WAIT_SECONDS)

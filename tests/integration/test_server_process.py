@@ -1,154 +1,16 @@
 """The server as a process of its own, with silos that speak the real protocol and add a number to every weight."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import yaml
-from safetensors.numpy import load_file, save_file
-
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Assigned, Finished, Permit, Profile, Task
-from anchorage.pki import Authority, Credentials, SigningRequest, Tokens, new_key, silo_uri
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import MemorySpool
-from anchorage.wire import GrpcServerLink
-from anchorage.wire.describe import describe
-from anchorage.wire.enrolment import enrol
-
-SILOS = ("a", "b")
-WEIGHTS = {"encoder.weight": np.linspace(-1, 1, 300_000, dtype=np.float32), "classifier.bias": np.zeros(3, np.float32)}
-
-
-class Site:
-    """A coordinating site in a folder: documents, authority, and server processes one after another."""
-
-    def __init__(self, folder: Path, **spec: Any) -> None:
-        folder.mkdir(exist_ok=True)
-        self.folder = folder
-        self.state = folder / "state"
-        self.authority = Authority.create(folder / "authority", "derm")
-        save_file(WEIGHTS, folder / "initial.safetensors")
-        described = {
-            "rounds": 2,
-            "model": {"name": "ResNet18", "numClasses": 3, "imageSize": 32, "initial": "initial.safetensors"},
-            "method": {"name": "FedAvg"},
-            "protocol": {"minSilos": 2, "roundDeadlineSeconds": 60},
-            **spec,
-        }
-        documents = [document("Federation", "derm", described)]
-        documents += [document("Silo", silo, {"federation": "derm", "labels": "All"}) for silo in SILOS]
-        (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
-        config = {"federation": "federation.yaml", "state": "state", "dataRoot": ".", "authority": "authority"}
-        (folder / "server.yaml").write_text(yaml.safe_dump(config))
-        self.process: subprocess.Popen[str] | None = None
-        self.lines: list[dict[str, Any]] = []
-        self.endpoints: dict[str, Any] = {}
-
-    def command(self) -> list[str]:
-        return [sys.executable, "-m", "anchorage_server", "--config", str(self.folder / "server.yaml")]
-
-    def without_mlflow(self) -> dict[str, str]:
-        """Return an environment in which mlflow cannot be imported: its start takes long, and only one test is about it."""
-        fake = self.folder / "no-mlflow" / "mlflow"
-        fake.mkdir(parents=True, exist_ok=True)
-        (fake / "__init__.py").write_text("raise SystemExit(1)")
-        return {**os.environ, "PYTHONPATH": str(fake.parent)}
-
-    def start(self, *, mlflow: bool = False) -> None:
-        """Start the server and wait until it listens."""
-        environment = None if mlflow else self.without_mlflow()
-        self.process = subprocess.Popen(self.command(), stderr=subprocess.PIPE, text=True, env=environment)
-        self.read_until("listening")
-        self.endpoints = json.loads((self.state / "endpoints.json").read_text())
-
-    def read_until(self, message: str, **values: Any) -> dict[str, Any]:
-        """Read the server's log up to a line."""
-        assert self.process is not None
-        assert self.process.stderr is not None
-        for line in self.process.stderr:
-            assert line.startswith("{"), line
-            found: dict[str, Any] = json.loads(line)
-            self.lines.append(found)
-            if found["message"] == message and all(found[name] == value for name, value in values.items()):
-                return found
-        raise AssertionError(f"the server ended before it logged {message!r}: {self.lines}")
-
-    def end(self) -> tuple[int, str]:
-        """Wait for the server's end and return its exit status and last line."""
-        assert self.process is not None
-        _, rest = self.process.communicate(timeout=180)
-        return self.process.returncode, rest.strip().rpartition("\n")[2]
-
-    def stop(self) -> None:
-        if self.process is not None:
-            self.process.kill()
-            self.process.communicate()
-
-
-def document(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
-    return {"apiVersion": "anchorage.dev/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-
-
-class AddingSilo(threading.Thread):
-    """A silo that adds `step` to every weight and reports 100 samples times its place."""
-
-    def __init__(self, site: Site, name: str) -> None:
-        super().__init__(daemon=True)
-        place = SILOS.index(name) + 1
-        self.silo, self.step, self.samples = name, np.float32(0.5 * place), 100 * place
-        folder = site.folder / "silos" / name
-        folder.mkdir(parents=True)
-        key = new_key(folder / "key.pem")
-        self.credentials = Credentials(folder / "key.pem", folder / "cert.pem", site.authority.certificate_path)
-        token = Tokens(site.folder / "authority" / "tokens").create(name)
-        request = SigningRequest.make(key, silo_uri("derm", name))
-        address = site.endpoints["enrolment"]
-        self.credentials.save_certificate(enrol(address, self.credentials.authority, name, token, request))
-        self.link = GrpcServerLink(
-            server=site.endpoints["silos"],
-            credentials=self.credentials,
-            profile=Profile("All", self.samples, "test"),
-            longest_pause_seconds=0.2,
-        )
-        self.layout = Layout.from_json(json.loads(describe(site.endpoints["silos"], self.credentials))["up"])
-
-    def run(self) -> None:
-        updates: dict[str, ModelBytes] = {}
-        while (order := self.link.next_order(None)) is not None:
-            match order:
-                case Assigned(task):
-                    if task.id not in updates and (model := self.fetched(task)) is not None:
-                        updates[task.id] = ModelBytes.from_arrays(
-                            self.layout, {name: array + self.step for name, array in model.arrays().items()}
-                        )
-                    if (update := updates.get(task.id)) is not None:
-                        self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
-                case Permit(task):
-                    self.link.push(task, updates[task])
-                case Finished():
-                    break
-        self.link.close()
-
-    def fetched(self, task: Task) -> ModelBytes | None:
-        """Fetch a task's model; None where the task was replaced meanwhile, as by a server that came back."""
-        sink = MemorySpool(task.model)
-        try:
-            self.link.fetch(task.model, sink)
-        except AnchorageError as error:
-            if error.failure is not transfer.MODEL_NOT_OFFERED:
-                raise
-            return None
-        return ModelBytes(self.layout, (sink.chunk(i) for i in range(len(task.model.digests))))
+from safetensors.numpy import load_file
+from server_site import SILOS, WEIGHTS, AddingSilo, Site
 
 
 @pytest.fixture
@@ -268,7 +130,7 @@ def test_a_wrong_configuration_is_refused(site: Site) -> None:
     (site.folder / "server.yaml").write_text("federation: 3\nlisten: nowhere\nfurther: 1\n")
     done = subprocess.run(site.command(), capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 2
-    for field in ("federation", "state", "authority", "listen", "further"):
+    for field in ("federation", "state", "listen", "further"):
         assert f": {field}: found" in done.stderr
     assert "Traceback" not in done.stderr
 

@@ -46,8 +46,8 @@ def trainer_of(agent: Agent) -> int:
 
 def play(site: Site, silo: str, number: int) -> None:
     """Play one round and compare the update with what the null trainer must make of the model."""
-    site.assign(silo, model_of(number), number)
-    announcement, update = site.collect(silo)
+    task = site.assign(silo, model_of(number), number)
+    announcement, update = site.collect(silo, task)
     arrays = read_arrays(LAYOUT, update)
     assert (arrays["weight"] == number + 0.5).all() and arrays["count"].tolist() == [1, 2]
     assert announcement.samples == {"train": 7}

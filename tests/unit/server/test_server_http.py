@@ -9,12 +9,12 @@ from threading import Event
 
 import pytest
 
+from anchorage import probes as endpoint
 from anchorage.errors import AnchorageError
 from anchorage.errors.transfer import CANNOT_LISTEN
 from anchorage.rounds.interfaces import RoundRecord, SiloRecord
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
-from anchorage_server import http as endpoint
 from anchorage_server.clock import SystemClock
 from anchorage_server.http import StatusServer
 from anchorage_server.status import StatusBoard
@@ -29,6 +29,7 @@ class Served:
             file=folder / "status.json",
             clock=SystemClock(),
             rounds=2,
+            started=0.0,
             silos=["a"],
             round_deadline_seconds=60.0,
             history=(),

@@ -41,6 +41,7 @@ def make_board(folder: Path, clock: FakeClock, history: tuple[RoundRecord, ...])
         file=folder / "status.json",
         clock=clock,
         rounds=4,
+        started=history[0].time if history else clock.now(),
         silos=["a", "b"],
         round_deadline_seconds=60.0,
         history=history,

@@ -19,8 +19,10 @@ from anchorage_silo.config import read_document
 from anchorage_silo.gate import Gate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.standing import Standing
 
 ONE, TWO = model_of(1.0), model_of(2.0)
+CERTIFICATE = Path("silo.crt")
 
 
 def policy_of(**fields: Any) -> Policy:
@@ -49,7 +51,7 @@ def announcement(task: str = "1.train", train: int = 10, **side: np.ndarray) -> 
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = Gate(link, Policy(), audit, "FedAvg")
+        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -69,7 +71,9 @@ class TestGate:
 
     def test_side_channels_are_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        Gate(link, Policy(), audit, "SemiAnAgg").announce(announcement(similarity=secret, other=secret))
+        Gate(link, Policy(), audit, "SemiAnAgg", Standing(CERTIFICATE)).announce(
+            announcement(similarity=secret, other=secret)
+        )
         assert lines(tmp_path)[0]["side"] == ["other", "similarity"]
         text = (tmp_path / "audit.jsonl").read_text()
         assert "0.1234" not in text and "0.25" not in text
@@ -89,14 +93,14 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = Gate(link, policy_of(**fields), audit, "FedAvg")
+        gate = Gate(link, policy_of(**fields), audit, "FedAvg", Standing(CERTIFICATE))
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedSideChannels=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = Gate(link, policy, audit, "FedAvg")
+        gate = Gate(link, policy, audit, "FedAvg", Standing(CERTIFICATE))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -105,7 +109,7 @@ class TestGate:
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, "FedAvg")
+        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, "FedAvg", Standing(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -116,7 +120,7 @@ class TestGate:
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = Gate(link, policy_of(maximumRounds=2), audit, "FedAvg")
+            gate = Gate(link, policy_of(maximumRounds=2), audit, "FedAvg", Standing(CERTIFICATE))
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
         for number in (1, 2, 2, 3):
@@ -132,7 +136,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = Gate(link, Policy(), audit, "FedAvg")
+        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -142,7 +146,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate(link, Policy(), audit, "FedAvg")
+        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))

@@ -1,0 +1,136 @@
+"""Who is let in, and who gets a certificate: decided here by documents and tokens, or by a cluster's operator."""
+
+import re
+from pathlib import Path
+from typing import Protocol
+
+from anchorage.errors import AnchorageError, identity
+from anchorage.pki import Registrar, SigningRequest, key_fingerprint, silo_uri
+from anchorage.rounds.interfaces import Clock
+from anchorage.spec.base import NAME_PATTERN
+from anchorage_server.members import Members
+from anchorage_server.request_desk import Kind, RequestDesk
+
+_NAME = re.compile(NAME_PATTERN)
+
+
+class Admission(Protocol):
+    """What the ports of the silos ask."""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members now, in the order of the sums over silos."""
+        ...
+
+    def admits(self, silo: str, key: str) -> bool:
+        """Return whether the silo of this name may come with a certificate over the key of this fingerprint."""
+        ...
+
+    def enrol(self, csr_pem: bytes, token: str, silo: str) -> bytes:
+        """Return a first certificate, PEM.
+
+        Raises
+        ------
+        AnchorageError
+            There is none, or not yet.
+        """
+        ...
+
+    def renew(self, csr_pem: bytes, silo: str) -> bytes:
+        """Return a further certificate, PEM, for the silo that showed a valid one.
+
+        Raises
+        ------
+        AnchorageError
+            There is none, or not yet.
+        """
+        ...
+
+
+class DocumentAdmission:
+    """The silos of the federation's file, with certificates signed by the authority in a folder beside the server.
+
+    Parameters
+    ----------
+    names : tuple of str
+        The silos of the file.
+    registrar : Registrar
+        Signs.
+    """
+
+    def __init__(self, names: tuple[str, ...], registrar: Registrar) -> None:
+        self.names = names
+        self.enrol = registrar.enrol
+        self.renew = registrar.renew
+        self._members = frozenset(names)
+
+    def admits(self, silo: str, key: str) -> bool:
+        """Return whether the file names this silo; the authority vouches for its key."""
+        return silo in self._members
+
+
+class ClusterAdmission:
+    """What the operator decides: it puts the members, and answers requests for certificates.
+
+    Parameters
+    ----------
+    federation : str
+        The federation's name.
+    state : Path
+        Folder for ``members.json``.
+    clock : Clock
+        Time.
+
+    Raises
+    ------
+    AnchorageError
+        ``members.json`` cannot be read.
+    """
+
+    def __init__(self, federation: str, state: Path, clock: Clock) -> None:
+        self._federation = federation
+        self.members = Members(state / "members.json")
+        self.desk = RequestDesk(clock)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members now, in the operator's order."""
+        return self.members.names
+
+    def admits(self, silo: str, key: str) -> bool:
+        """Return whether this is a member with its own key."""
+        return self.members.admits(silo, key)
+
+    def enrol(self, csr_pem: bytes, token: str, silo: str) -> bytes:
+        """Have the operator decide; refuses at once what no operator could sign.
+
+        Raises
+        ------
+        AnchorageError
+            The request does not fit, is not answered yet, or was refused.
+        """
+        return self._ask("Enrol", csr_pem, silo, token)
+
+    def renew(self, csr_pem: bytes, silo: str) -> bytes:
+        """Have the operator decide.
+
+        A further certificate is over the key that the member is known by: with another one the silo would be shut out before it has the
+        certificate. A silo that wants another key enrols again.
+
+        Raises
+        ------
+        AnchorageError
+            The request does not fit, is not answered yet, or was refused.
+        """
+        return self._ask("Renew", csr_pem, silo, "")
+
+    def _ask(self, kind: Kind, csr_pem: bytes, silo: str, token: str) -> bytes:
+        uri = silo_uri(self._federation, silo)
+        readable = _NAME.fullmatch(silo) is not None and len(silo) <= 63 and csr_pem.isascii()
+        if not readable or SigningRequest.parse(csr_pem).uri != uri:
+            raise AnchorageError(identity.REQUEST_REFUSED, f"the request does not ask for the name {uri[:128]!r}")
+        if kind == "Renew" and not self.members.admits(silo, key_fingerprint(csr_pem)):
+            raise AnchorageError(
+                identity.REQUEST_REFUSED, f"silo {silo} asks for another key than it is known by; enrol again instead"
+            )
+        return self.desk.ask(kind, silo, csr_pem, token)

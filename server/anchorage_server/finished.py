@@ -1,0 +1,130 @@
+"""A run that is over: what it left, kept in a file, so that a server can go on telling it without loading what trained it."""
+
+import logging
+from pathlib import Path
+from threading import Thread
+from time import sleep
+
+from pydantic import Field, ValidationError
+
+from anchorage.errors import AnchorageError
+from anchorage.messages import Joined, Left, StopRequested
+from anchorage.methods import resolve
+from anchorage.rounds.interfaces import Clock
+from anchorage.spec.base import Document
+from anchorage.spec.files import Study
+from anchorage.spec.run import RunDescription
+from anchorage.spec.status import StoredModel, TrackingStatus
+from anchorage_server.config import ServerConfig
+from anchorage_server.durable import FolderLock, replace_file, storage_errors
+from anchorage_server.journal import read_journal
+from anchorage_server.listening import Listening, new_board, open_doorway
+from anchorage_server.signals import stopping
+from anchorage_server.start import RunStart
+from anchorage_server.status import StatusBoard
+from anchorage_server.tracking import send_rest
+
+RESEND_SECONDS = 60.0
+"""Pause before MLflow is asked again to take what it did not take."""
+
+_log = logging.getLogger(__name__)
+
+
+class FinishedRun(Document):
+    """What is left of a run whose rounds are all committed and whose models are written."""
+
+    run: RunDescription = Field(description="What silos are told.")
+    model: StoredModel = Field(description="The final model.")
+    best_model: StoredModel = Field(description="The best model.")
+    tracking: TrackingStatus = Field(description="Where the results are in MLflow; no run where it did not take them.")
+
+    def keep(self, state: Path) -> None:
+        """Write ``finished.json``.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable.
+        """
+        file = _file(state)
+        with storage_errors("note that the run is over", file):
+            replace_file(file, self.model_dump_json(by_alias=True).encode())
+
+
+def read_finished(state: Path, study: Study) -> FinishedRun | None:
+    """Return what is left of the run that the documents ask for; None where there is still something to do.
+
+    Raises
+    ------
+    AnchorageError
+        The file cannot be read.
+    """
+    file = _file(state)
+    with storage_errors("read whether the run is over", file):
+        content = file.read_bytes() if file.exists() else b""
+    if not content:
+        return None
+    try:
+        found = FinishedRun.model_validate_json(content)
+    except ValidationError as error:
+        _log.warning("finished.json is not as it was written", extra={"file": str(file), "error": str(error)})
+        return None
+    run, spec = found.run, study.federation.spec
+    left = run.federation, run.seed, run.model, run.method, run.rounds, run.mode
+    asked = study.federation.metadata.name, spec.seed, spec.model, resolve(spec.method), spec.rounds, spec.protocol.mode
+    present = Path(found.model.path).exists() and Path(found.best_model.path).exists()
+    return found if left == asked and present else None
+
+
+def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, clock: Clock) -> None:
+    """Tell everybody that the run is over, until a signal comes.
+
+    Raises
+    ------
+    AnchorageError
+        Another server holds the state folder, a port is taken, or a file cannot be used.
+    """
+    lock = FolderLock(config.state)
+    history = [entry.record for entry in read_journal(config.state / "journal.jsonl")]
+    start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
+    doorway = open_doorway(config, study, clock)
+    board = new_board(config, study, clock, started=start.first, history=history, silos=doorway.admission.names)
+    welcome = finished.run.model_dump_json(by_alias=True)
+    idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
+    listening = Listening(config, doorway, welcome, board, clock, idle_timeout, lambda: True)
+    try:
+        listening.link.finish("every round is committed")
+        board.ended("", f"{finished.run.rounds} rounds committed")
+        board.stored(finished.model, finished.best_model)
+        board.tracked(finished.tracking)
+        board.listening()
+        if not finished.tracking.run_id:
+            Thread(target=_send, args=(config.state, study, finished, board), name="sending", daemon=True).start()
+        with stopping(listening.link):
+            while not isinstance(event := listening.link.next_event(None), StopRequested):
+                match event:
+                    case Joined(silo, profile):
+                        board.silo_joined(silo, profile)
+                    case Left(silo, reason):
+                        board.silo_left(silo, reason)
+                    case _:
+                        pass
+    finally:
+        listening.close()
+        lock.release()
+
+
+def _send(state: Path, study: Study, finished: FinishedRun, board: StatusBoard) -> None:
+    """Have MLflow take what it did not take at the run's end, however long it is away."""
+    while (sent := send_rest(state, study)) is None:
+        _log.warning("MLflow still does not take the results", extra={"uri": finished.tracking.uri})
+        sleep(RESEND_SECONDS)
+    board.tracked(sent)
+    try:
+        finished.model_copy(update={"tracking": sent}).keep(state)
+    except AnchorageError as error:
+        _log.warning("cannot note where the results are", extra={"error": str(error)})
+
+
+def _file(state: Path) -> Path:
+    return state / "finished.json"

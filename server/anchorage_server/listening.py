@@ -1,0 +1,210 @@
+"""The ports of a server: silos, enrolment, status, and in a cluster the operator's."""
+
+import json
+import logging
+import os
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from anchorage.pki import Credentials, Registrar, Tokens
+from anchorage.rounds.interfaces import Clock, RoundRecord
+from anchorage.spec.files import Study
+from anchorage.wire import GrpcSiloLink
+from anchorage.wire.enrolment import serve_enrolment
+from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
+from anchorage_server.config import ServerConfig
+from anchorage_server.control import ControlServer, json_answer
+from anchorage_server.durable import replace_file, storage_errors
+from anchorage_server.http import JSON, StatusServer, reports
+from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
+from anchorage_server.members import Change, MemberList
+from anchorage_server.models import checkpoint_name, describe_models
+from anchorage_server.request_desk import RequestAnswers
+from anchorage_server.status import StatusBoard
+
+GOODBYE_SECONDS = 5.0
+"""How long silos have to hear that the run is over."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Doorway:
+    """What the ports need to know of who they are and who may come.
+
+    Parameters
+    ----------
+    federation : str
+        The federation's name.
+    credentials : Credentials
+        The server's TLS files.
+    admission : Admission
+        Who is let in.
+    """
+
+    federation: str
+    credentials: Credentials
+    admission: Admission
+
+
+def open_doorway(config: ServerConfig, study: Study, clock: Clock) -> Doorway:
+    """Get the server's certificate, and know who decides on silos.
+
+    Raises
+    ------
+    AnchorageError
+        The authority or the TLS files cannot be used, or are another federation's; a file cannot be read or written.
+    """
+    name = study.federation.metadata.name
+    authority = None if config.authority is None else own_authority(config.authority, name)
+    if authority is not None:
+        credentials = obtain_credentials(config.state / "identity", authority, config.names)
+    else:
+        assert config.tls is not None, "the configuration names one of them"
+        credentials = ready_credentials(config.tls, name)
+    if config.control_listen is not None or authority is None:
+        return Doorway(name, credentials, ClusterAdmission(name, config.state, clock))
+    registrar = Registrar(authority, Tokens(authority.folder / "tokens"))
+    return Doorway(name, credentials, DocumentAdmission(tuple(s.metadata.name for s in study.silos), registrar))
+
+
+def new_board(
+    config: ServerConfig,
+    study: Study,
+    clock: Clock,
+    *,
+    started: float,
+    history: Sequence[RoundRecord],
+    silos: Sequence[str],
+) -> StatusBoard:
+    """Return the board of a run that started first at `started`, with the rounds of `history` behind it."""
+    spec = study.federation.spec
+    return StatusBoard(
+        file=config.state / "status.json",
+        clock=clock,
+        rounds=spec.rounds,
+        started=started,
+        silos=silos,
+        round_deadline_seconds=spec.protocol.round_deadline_seconds,
+        history=history,
+        checkpoint=lambda number: config.state / "checkpoints" / checkpoint_name(number),
+    )
+
+
+class Listening:
+    """The open ports.
+
+    Parameters
+    ----------
+    config : ServerConfig
+        Where to listen.
+    doorway : Doorway
+        Who we are and who may come.
+    welcome : str
+        The run's description, JSON, for silos.
+    board : StatusBoard
+        What is told.
+    clock : Clock
+        Time.
+    idle_timeout_seconds : float
+        A transfer in which nothing moves for so long is given up.
+    alive : callable
+        Whether the part that works is alive.
+
+    Raises
+    ------
+    AnchorageError
+        An address is taken, or the state folder is not writable.
+    """
+
+    def __init__(
+        self,
+        config: ServerConfig,
+        doorway: Doorway,
+        welcome: str,
+        board: StatusBoard,
+        clock: Clock,
+        idle_timeout_seconds: float,
+        alive: Callable[[], bool],
+    ) -> None:
+        self._state = config.state
+        self._doorway = doorway
+        self._board = board
+        self.goodbye = False
+        admission = doorway.admission
+        self.link = GrpcSiloLink(
+            listen=config.listen,
+            credentials=doorway.credentials,
+            welcome=welcome,
+            admit=admission.admits,
+            renew=admission.renew,
+            clock=clock,
+            idle_timeout_seconds=idle_timeout_seconds,
+        )
+        with ExitStack() as stack:
+            port = self.link.start()
+            stack.callback(lambda: self.link.stop(GOODBYE_SECONDS if self.goodbye else 0.0))
+            enrolment, enrolment_port = serve_enrolment(config.enrol_listen, doorway.credentials, admission.enrol)
+            stack.callback(lambda: enrolment.stop(0.0).wait())
+            clustered = config.control_listen is not None
+            status = StatusServer(config.status_listen, board, alive, probes_only=clustered)
+            status.start()
+            stack.callback(status.stop)
+            places = {
+                "silos": _with_port(config.listen, port),
+                "enrolment": _with_port(config.enrol_listen, enrolment_port),
+                "status": f"http://{status.address}",
+                "pid": os.getpid(),
+            }
+            if config.control_listen is not None and isinstance(admission, ClusterAdmission):
+                control = self._control(config.control_listen, admission)
+                control.start()
+                stack.callback(control.stop)
+                places["control"] = f"https://{control.address}"
+            with storage_errors("write endpoints.json", config.state):
+                replace_file(config.state / "endpoints.json", json.dumps(places).encode())
+            self._close = stack.pop_all().close
+        board.listening()
+        _log.info("listening", extra=places)
+
+    def close(self) -> None:
+        """Close every port; with `goodbye`, silos have a moment to hear the last orders."""
+        self._close()
+
+    def _control(self, listen: str, admission: ClusterAdmission) -> ControlServer:
+        members, desk, board, state = admission.members, admission.desk, self._board, self._state
+        board.change_members(members.names)
+
+        def changed(change: Change) -> None:
+            why = "it is no member of the federation any more"
+            for silo in change.rekeyed:
+                self.link.expel(silo, "it enrolled again with another key")
+            if not change.same:
+                board.change_members(change.names)
+                self.link.change_members(change.names, why)
+                _log.info("members changed", extra={"members": list(change.names)})
+
+        def put_members(body: bytes) -> tuple[int, str, bytes]:
+            members.replace(MemberList.model_validate_json(body), changed)
+            return show_members()
+
+        def show_members() -> tuple[int, str, bytes]:
+            return 200, JSON, members.list.model_dump_json(by_alias=True).encode()
+
+        def put_answers(body: bytes) -> tuple[int, str, bytes]:
+            return json_answer({"unknown": desk.answer(RequestAnswers.model_validate_json(body).answers)})
+
+        asks = {
+            **reports(board),
+            "/members": show_members,
+            "/requests": lambda: json_answer({"requests": [r.model_dump(by_alias=True) for r in desk.pending()]}),
+            "/model": lambda: json_answer(describe_models(state, board.last_record())),
+        }
+        puts = {"/members": put_members, "/answers": put_answers}
+        with storage_errors("read the TLS files", self._doorway.credentials.key):
+            return ControlServer(listen, self._doorway.credentials, self._doorway.federation, asks, puts)
+
+
+def _with_port(listen: str, port: int) -> str:
+    return f"{listen.rpartition(':')[0]}:{port}"

@@ -1,0 +1,67 @@
+"""Which model files a state folder holds."""
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage_server.durable import storage_errors
+
+_RESULT = re.compile(r"(final|best)\.safetensors")
+_CHECKPOINT = re.compile(r"round-\d{6,}\.safetensors")
+
+
+def checkpoint_name(round_number: int) -> str:
+    """Return the name of a round's checkpoint file."""
+    return f"round-{round_number:06d}.safetensors"
+
+
+def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
+    """Return what models there are.
+
+    Parameters
+    ----------
+    state : Path
+        The server's state folder.
+    last : RoundRecord or None
+        The last committed round.
+
+    Returns
+    -------
+    dict
+        ``final`` and ``best`` after the run's end, ``checkpoint`` after the first commit: each with ``file`` (for `model_file`), ``bytes``,
+        ``digest`` and ``round``, or None. ``description``: what ``model.json`` says of the run, or None.
+
+    Raises
+    ------
+    AnchorageError
+        A file cannot be read.
+    """
+    found: dict[str, Any] = {"final": None, "best": None, "checkpoint": None, "description": None}
+    described = state / "model" / "model.json"
+    with storage_errors("read the model's description", described):
+        if described.exists():
+            values = json.loads(described.read_bytes())
+            for name in ("final", "best"):
+                found[name] = _described(state, values.pop(name))
+            found["description"] = values
+        if last is not None:
+            name = checkpoint_name(last.round)
+            found["checkpoint"] = _described(state, {"file": name, "digest": last.digest, "round": last.round})
+    return found
+
+
+def model_file(state: Path, name: str) -> Path | None:
+    """Return where the file of this name lies, which `describe_models` gave; None for any other name."""
+    if _RESULT.fullmatch(name):
+        return state / "model" / name
+    return state / "checkpoints" / name if _CHECKPOINT.fullmatch(name) else None
+
+
+def _described(state: Path, values: Mapping[str, Any]) -> dict[str, Any] | None:
+    path = model_file(state, values["file"])
+    if path is None or not path.exists():
+        return None
+    return {**values, "bytes": path.stat().st_size}

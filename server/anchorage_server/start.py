@@ -1,0 +1,68 @@
+"""When a run started, across restarts of its server: its deadline counts from then."""
+
+import json
+import logging
+from pathlib import Path
+
+from anchorage_server.durable import replace_file, storage_errors
+
+_log = logging.getLogger(__name__)
+
+
+class RunStart:
+    """The first start, kept in a file. The time between a stop that was asked for and the next start does not count.
+
+    Parameters
+    ----------
+    file : Path
+        Where it is kept.
+    now : float
+        Seconds since the epoch.
+    earliest : float or None
+        When the first round was committed, for a run that was begun without the file.
+
+    Raises
+    ------
+    AnchorageError
+        The file cannot be read or written.
+    """
+
+    def __init__(self, file: Path, now: float, earliest: float | None) -> None:
+        self._file = file
+        self.first = now if earliest is None else earliest
+        self._paused = 0.0
+        with storage_errors("read when the run started", file):
+            content = file.read_bytes() if file.exists() else b""
+        if content:
+            try:
+                self._read(content, now)
+            except (ValueError, KeyError, TypeError):
+                _log.warning("when the run started is not as it was written", extra={"file": str(file)})
+        self._write(None)
+
+    @property
+    def counted_from(self) -> float:
+        """The first start, moved by the time for which the run was stopped; seconds since the epoch."""
+        return self.first + self._paused
+
+    def stopped(self, now: float) -> None:
+        """Note a stop that was asked for.
+
+        Raises
+        ------
+        AnchorageError
+            The file cannot be written.
+        """
+        self._write(now)
+
+    def _read(self, content: bytes, now: float) -> None:
+        values = json.loads(content)
+        first, paused, stopped = float(values["first"]), float(values["paused"]), values["stopped"]
+        if stopped is not None:
+            paused += max(0.0, now - float(stopped))
+        self.first, self._paused = first, paused
+
+    def _write(self, stopped: float | None) -> None:
+        values = {"first": self.first, "paused": self._paused, "stopped": stopped}
+        with storage_errors("note when the run started", self._file):
+            replace_file(self._file, json.dumps(values).encode())

@@ -1,0 +1,86 @@
+"""Waiting for a server that is not there yet, or has not decided yet."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from anchorage.errors import AnchorageError, identity, transfer
+from anchorage_silo.standing import Standing
+
+FIRST_PAUSE_SECONDS = 0.2
+LONGEST_PAUSE_SECONDS = 10.0
+ATTEMPT_SECONDS = 60.0
+"""More than one attempt takes."""
+TOLD_AGAIN_SECONDS = 60.0
+"""How often the log says that the same failure still stands."""
+
+UNDECIDED = (identity.ENROLMENT_PENDING, identity.TOO_MANY_REQUESTS)
+"""Answers that ask for time: people may take days."""
+
+T = TypeVar("T")
+
+_log = logging.getLogger(__name__)
+
+
+class Patience:
+    """Asks again while a better answer may come.
+
+    Parameters
+    ----------
+    seconds : float
+        How long a server that does not answer is waited for. 0 for ever; then a silo that is no member waits to become one, too.
+    standing : Standing
+        Is told what is waited for.
+    clock, sleep : callable
+        Seconds that only ever grow, and the way to let them pass.
+    """
+
+    def __init__(
+        self,
+        seconds: float,
+        standing: Standing,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._limit = seconds or float("inf")
+        self._passing = (transfer.SERVER_UNREACHABLE, *(() if seconds else (transfer.SILO_NOT_ADMITTED,)))
+        self._standing = standing
+        self._clock = clock
+        self._sleep = sleep
+
+    def until_answered(self, part: str, ask: Callable[[], T]) -> T:
+        """Return the first answer of `ask`.
+
+        Parameters
+        ----------
+        part : str
+            What asks, for the liveness probe.
+        ask : callable
+            Asks once, for less than `ATTEMPT_SECONDS`.
+
+        Raises
+        ------
+        AnchorageError
+            The answer is a final refusal, or the server did not answer in time.
+        """
+        end, pause = self._clock() + self._limit, FIRST_PAUSE_SECONDS
+        told, told_at = None, 0.0
+        try:
+            while True:
+                self._standing.vitals.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
+                try:
+                    return ask()
+                except AnchorageError as error:
+                    if error.failure in UNDECIDED:
+                        end = self._clock() + self._limit
+                    elif error.failure not in self._passing or self._clock() + pause > end:
+                        raise
+                    self._standing.waits(str(error))
+                    if error.failure is not told or self._clock() - told_at >= TOLD_AGAIN_SECONDS:
+                        told, told_at = error.failure, self._clock()
+                        _log.info("waiting: %s", error)
+                self._sleep(pause)
+                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+        finally:
+            self._standing.vitals.rest(part)

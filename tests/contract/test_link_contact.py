@@ -1,0 +1,108 @@
+"""What the silo's end tells of its way to the server."""
+
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from link_world import WAIT_SECONDS, train_task
+
+from anchorage.errors import AnchorageError, identity, transfer
+from anchorage.messages import Assigned, Joined
+from anchorage.pki import SigningRequest, load_key, silo_uri
+from anchorage.vitals import Vitals
+from anchorage.wire import convert
+from anchorage.wire.contact import Contact
+from anchorage.wire.renewal import renew
+
+
+class Told(Contact):
+    """A contact whose changes can be waited for."""
+
+    def __init__(self) -> None:
+        self.vitals = Vitals()
+        super().__init__(self.vitals)
+        self._changed = threading.Condition()
+
+    def opened(self) -> None:
+        super().opened()
+        self._tell()
+
+    def closed(self, why: str) -> None:
+        super().closed(why)
+        self._tell()
+
+    def ended(self, *, planned: bool) -> None:
+        super().ended(planned=planned)
+        self._tell()
+
+    def until(self, true: Callable[[], bool]) -> None:
+        with self._changed:
+            assert self._changed.wait_for(true, WAIT_SECONDS)
+
+    def _tell(self) -> None:
+        with self._changed:
+            self._changed.notify_all()
+
+
+def test_a_session_comes_and_goes(serve: Any, dial: Any) -> None:
+    link, port = serve()
+    told = Told()
+    dial(port, contact=told)
+    told.until(lambda: told.connected)
+    assert told.heard > 0 and told.lost == ""
+    link.stop(0)
+    told.until(lambda: not told.connected)
+    told.until(lambda: "no connection to" in told.lost)
+    assert told.vitals.stuck() == ""
+
+
+def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
+    _, port = serve(admit=lambda silo, key: False)
+    told = Told()
+    silo = dial(port, contact=told)
+    with pytest.raises(AnchorageError) as caught:
+        silo.next_order(WAIT_SECONDS)
+    assert caught.value.failure is transfer.SILO_NOT_ADMITTED
+    told.until(lambda: "no member" in told.lost)
+    assert told.vitals.stuck() == ""
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+def test_a_session_that_broke_for_good_shows(serve: Any, dial: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, port = serve()
+    told = Told()
+
+    def broken(order: Any) -> Any:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(convert, "order_from_proto", broken)
+    dial(port, contact=told)
+    told.until(lambda: told.connected)
+    link.finish("over")
+    told.until(lambda: bool(told.vitals.stuck()))
+
+
+class TestRenew:
+    def ask(self, identities: Any, port: int) -> bytes:
+        credentials = identities.silo("a")
+        request = SigningRequest.make(load_key(credentials.key), silo_uri("derm", "a"))
+        return renew(f"127.0.0.1:{port}", credentials, request)
+
+    def test_answers_with_a_certificate(self, serve: Any, identities: Any) -> None:
+        _, port = serve()
+        assert self.ask(identities, port).startswith(b"-----BEGIN CERTIFICATE-----")
+
+    def test_says_that_nobody_has_decided(self, serve: Any, identities: Any) -> None:
+        def pending(csr_pem: bytes, silo: str) -> bytes:
+            raise AnchorageError(identity.ENROLMENT_PENDING, f"{silo} waits")
+
+        _, port = serve(renew=pending)
+        with pytest.raises(AnchorageError, match="a waits") as caught:
+            self.ask(identities, port)
+        assert caught.value.failure is identity.ENROLMENT_PENDING
+
+    def test_says_that_nobody_answers(self, identities: Any) -> None:
+        with pytest.raises(AnchorageError) as caught:
+            self.ask(identities, 1)
+        assert caught.value.failure is transfer.SERVER_UNREACHABLE

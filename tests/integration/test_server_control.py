@@ -1,0 +1,406 @@
+"""The server's control endpoint: who may ask, members that come and go, requests for certificates, over real sockets."""
+
+import http.client
+import json
+import signal
+import socket
+import ssl
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from cluster_site import ClusterSite, WorkingSilo
+from safetensors.numpy import load_file
+from server_site import WEIGHTS
+
+from anchorage.errors import AnchorageError, identity, transfer
+from anchorage.pki import Authority, Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
+from anchorage.wire.describe import describe
+from anchorage.wire.enrolment import enrol
+from anchorage.wire.renewal import renew
+
+WAIT_SECONDS = 60.0
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[ClusterSite]:
+    site = ClusterSite(tmp_path)
+    yield site
+    site.stop()
+
+
+def eventually(found: Callable[[], Any]) -> Any:
+    """Ask until the answer is true; the server's answers have no event to wait for."""
+    end = time.monotonic() + WAIT_SECONDS
+    while not (value := found()):
+        assert time.monotonic() < end, "it did not come true"
+        time.sleep(0.02)
+    return value
+
+
+def test_only_the_operator_may_ask(site: ClusterSite, tmp_path: Path) -> None:
+    site.start()
+    assert site.ask("/status")["rounds"] == 2
+    silo = WorkingSilo(site, "a")
+    with closing(site.connect(silo.credentials)) as connection:
+        assert site.call("GET", "/status", connection=connection)[0] == 403
+        assert site.call("PUT", "/members", {"members": []}, connection)[0] == 403
+    foreign = Authority.create(tmp_path / "foreign", "derm")
+    stranger = Credentials(tmp_path / "stranger.key", tmp_path / "stranger.pem", site.authority.certificate_path)
+    request = SigningRequest.make(new_key(stranger.key), "anchorage://derm/operator")
+    stranger.save_certificate(foreign.issue_operator(request))
+    with closing(site.connect(stranger)) as connection, pytest.raises((ssl.SSLError, ConnectionError)):
+        site.call("GET", "/status", connection=connection)
+    host, _, port = site.endpoints["control"].removeprefix("https://").rpartition(":")
+    anonymous = ssl.create_default_context(cafile=str(site.authority.certificate_path))
+    nobody = http.client.HTTPSConnection(host, int(port), timeout=20, context=anonymous)
+    with closing(nobody), pytest.raises((ssl.SSLError, ConnectionError)):
+        site.call("GET", "/status", connection=nobody)
+    plain = http.client.HTTPConnection(host, int(port), timeout=20)
+    with closing(plain), pytest.raises((ConnectionError, http.client.HTTPException)):
+        plain.request("GET", "/status")
+        plain.getresponse()
+
+
+def test_tls_1_2_is_refused(site: ClusterSite) -> None:
+    site.start()
+    context = ssl.create_default_context(cafile=str(site.authority.certificate_path))
+    context.load_cert_chain(site.operator.certificate, site.operator.key)
+    context.maximum_version = ssl.TLSVersion.TLSv1_2
+    host, _, port = site.endpoints["control"].removeprefix("https://").rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=20) as plain, pytest.raises(ssl.SSLError):
+        context.wrap_socket(plain, server_hostname=host)
+
+
+def test_the_plain_port_serves_probes_and_metrics_only(site: ClusterSite) -> None:
+    site.start()
+
+    def plain(path: str) -> int:
+        try:
+            with urllib.request.urlopen(site.endpoints["status"] + path, timeout=20) as answer:
+                return int(answer.status)
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    found = {path: plain(path) for path in ("/healthz", "/readyz", "/metrics", "/status", "/rounds", "/members")}
+    assert found == {"/healthz": 200, "/readyz": 200, "/metrics": 200, "/status": 404, "/rounds": 404, "/members": 404}
+
+
+def test_bad_requests_are_refused_and_the_server_goes_on(site: ClusterSite) -> None:
+    site.start()
+    assert site.call("GET", "/nothing")[0] == 404
+    assert site.call("PUT", "/status", b"{}")[0] == 405
+    assert site.call("GET", "/answers")[0] == 405
+    for body in (
+        b"",
+        b"{",
+        b"[]",
+        b'{"members": [{"name": "A"}]}',
+        b'{"members": [{"name": "a"}, {"name": "a"}]}',
+        b'{"members": [{"name": "a", "key": "xyz"}]}',
+        b'{"members": [], "further": 1}',
+        b"\xff\xfe",
+    ):
+        status, answer = site.call("PUT", "/members", body)
+        assert (status, bool(answer["message"])) == (400, True), body
+    for answer in ({"id": "x"}, {"id": "x", "code": "ANC-9999"}, {"id": "x", "code": "ANC-2003", "certificate": "c"}):
+        assert site.call("PUT", "/answers", {"answers": [answer]})[0] == 400
+    for header, value, status in (("Content-Length", str(1 << 30), 413), ("Transfer-Encoding", "chunked", 411)):
+        with closing(site.connect()) as connection:
+            connection.putrequest("PUT", "/members")
+            connection.putheader(header, value)
+            connection.endheaders()
+            with connection.getresponse() as answer:
+                assert answer.status == status
+    assert site.ask("/members") == {"members": [], "generation": 0}
+
+
+def test_one_connection_serves_many_requests(site: ClusterSite) -> None:
+    site.start()
+    connection = site.connect()
+    connection.connect()
+    first = connection.sock
+    for _ in range(5):
+        assert site.ask("/status", connection=connection)["round"] == 0
+        assert site.ask("/members", {"members": [], "generation": 3}, connection)["generation"] == 3
+    assert connection.sock is first
+    connection.close()
+
+
+def test_members_connect_and_the_run_ends_with_their_models(site: ClusterSite) -> None:
+    site.start()
+    silos = [WorkingSilo(site, "a", step=0.5, samples=100), WorkingSilo(site, "b", step=1.0, samples=200)]
+    eventually(lambda: "2 more that would have to become members" in quorum(site)["message"])
+    site.put_members(*silos)
+    for silo in silos:
+        silo.start()
+    assert site.end()[0] == 0
+    for silo in silos:
+        silo.join(WAIT_SECONDS)
+        assert silo.finished
+    mean = (0.5 * 100 + 1.0 * 200) / 300
+    for name, array in load_file(site.state / "model" / "final.safetensors").items():
+        np.testing.assert_allclose(array, WEIGHTS[name] + 2 * mean, atol=1e-5)
+
+
+def quorum(site: ClusterSite) -> dict[str, Any]:
+    found: dict[str, Any] = next(c for c in site.ask("/status")["conditions"] if c["type"] == "QuorumMet")
+    return found
+
+
+def test_a_missing_member_is_named(site: ClusterSite) -> None:
+    site.start()
+    silos = [WorkingSilo(site, "a"), WorkingSilo(site, "b")]
+    site.put_members(*silos)
+    silos[0].start()
+    eventually(lambda: quorum(site)["message"] == "1 of 2 silos connected, missing: b")
+    assert quorum(site)["reason"] == "QuorumLost"
+    status = site.ask("/status")
+    assert status["silosSummary"] == "1/2"
+    assert [s["name"] for s in status["silos"]] == ["a", "b"]
+
+
+def test_who_is_no_member_or_shows_another_key_is_refused(site: ClusterSite) -> None:
+    site.start()
+    a, b = WorkingSilo(site, "a"), WorkingSilo(site, "b")
+    site.put_members(a)
+    for silo in (a, b):
+        silo.start()
+    b.join(WAIT_SECONDS)
+    assert b.refusal is not None
+    assert b.refusal.failure is transfer.SILO_NOT_ADMITTED
+    eventually(lambda: site.status_of("a")["connected"])
+    old = a.credentials.certificate.read_bytes()
+    a.enrol()
+    assert key_fingerprint(old) != a.key
+    site.put_members(a)
+    a.join(WAIT_SECONDS)
+    assert a.refusal is not None
+    assert "another key" in a.refusal.message
+    assert json.loads(describe(site.endpoints["silos"], a.credentials))["federation"] == "derm"
+
+
+def test_a_silo_joins_while_training_and_nobody_is_disturbed(tmp_path: Path) -> None:
+    site = ClusterSite(tmp_path, rounds=4, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
+    try:
+        site.start()
+        a, b, c = (WorkingSilo(site, name) for name in "abc")
+        site.put_members(a)
+        a.may_train.clear()
+        a.start()
+        site.read_until("round dispatched", round=1)
+        site.put_members(a, b, c)  # b comes at once, c never: no round may wait for it
+        b.start()
+        site.read_until("silo connected", silo="b")
+        a.may_train.set()
+        assert site.end()[0] == 0
+        journal = [json.loads(line) for line in (site.state / "journal.jsonl").read_text().splitlines()]
+        counted = [[s["name"] for s in entry["silos"]] for entry in journal]
+        assert counted == [[], ["a"], ["a", "b"], ["a", "b"], ["a", "b"]]
+        assert a.trained == [1, 2, 3, 4]
+        assert b.trained == [2, 3, 4]
+        assert not any(line["message"] == "silo disconnected" and line["silo"] == "a" for line in site.lines[:-8])
+    finally:
+        site.stop()
+
+
+def test_a_silo_that_is_taken_out_loses_its_streams_and_its_late_update(tmp_path: Path) -> None:
+    site = ClusterSite(tmp_path, rounds=2, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
+    try:
+        site.start()
+        a, b = WorkingSilo(site, "a", step=1.0), WorkingSilo(site, "b", step=100.0)
+        site.put_members(a, b)
+        b.may_upload.clear()
+        a.start()
+        b.start()
+        assert b.permitted.wait(WAIT_SECONDS)
+        site.put_members(a)
+        b.join(WAIT_SECONDS)
+        b.may_upload.set()
+        b.join(WAIT_SECONDS)
+        assert b.refusal is not None
+        assert b.refusal.failure is transfer.SILO_NOT_ADMITTED
+        assert site.end()[0] == 0
+        first = json.loads((site.state / "journal.jsonl").read_text().splitlines()[1])
+        assert {s["name"]: (s["state"], s["code"]) for s in first["silos"]} == {
+            "a": ("Counted", ""),
+            "b": ("Removed", "ANC-3010"),
+        }
+        final = load_file(site.state / "model" / "final.safetensors")
+        np.testing.assert_allclose(final["encoder.weight"], WEIGHTS["encoder.weight"] + 2, atol=1e-5)
+        assert [s["name"] for s in json.loads((site.state / "status.json").read_text())["silos"]] == ["a"]
+    finally:
+        site.stop()
+
+
+def test_silos_come_and_go_in_the_asynchronous_protocol(tmp_path: Path) -> None:
+    protocol = {"mode": "Asynchronous", "minSilos": 1, "roundDeadlineSeconds": 60}
+    site = ClusterSite(tmp_path, rounds=12, protocol=protocol)
+    try:
+        site.start()
+        a, b, c = (WorkingSilo(site, name) for name in "abc")
+        site.put_members(a, b)
+        b.may_upload.clear()
+        a.may_train.clear()
+        a.start()
+        b.start()
+        assert b.permitted.wait(WAIT_SECONDS)
+        site.put_members(a, c)
+        c.start()
+        site.read_until("round committed", round=2)
+        b.may_upload.set()
+        b.join(WAIT_SECONDS)
+        assert b.refusal is not None
+        a.may_train.set()
+        assert site.end()[0] == 0
+        journal = [json.loads(line) for line in (site.state / "journal.jsonl").read_text().splitlines()]
+        assert {s["name"] for entry in journal for s in entry["silos"]} <= {"a", "c"}
+        assert len(journal) == 13
+    finally:
+        site.stop()
+
+
+def test_members_survive_a_killed_server_and_a_quorum_resumes(site: ClusterSite) -> None:
+    site.start()
+    silos = [WorkingSilo(site, "a", step=0.5), WorkingSilo(site, "b", step=0.5)]
+    site.put_members(*silos)
+    for silo in silos:
+        silo.start()
+    site.read_until("round committed", round=1)
+    assert site.process is not None
+    site.process.kill()
+    site.end()
+    site.keep_ports()
+    site.start()
+    assert site.end()[0] == 0
+    final = load_file(site.state / "model" / "final.safetensors")
+    np.testing.assert_allclose(final["encoder.weight"], WEIGHTS["encoder.weight"] + 1.0, atol=1e-5)
+
+
+def test_a_lost_quorum_ends_the_process_and_the_next_one_resumes(tmp_path: Path) -> None:
+    site = ClusterSite(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 3})
+    try:
+        site.start()
+        a, b = WorkingSilo(site, "a"), WorkingSilo(site, "b")
+        site.put_members(a, b)
+        a.start()
+        code, line = site.end()
+        assert code == 5
+        assert line.startswith("ANC-3001 QuorumLost: 1 silos connected, 2 needed")
+        assert line.endswith("missing: b")
+        site.keep_ports()
+        site.start()
+        b.start()
+        assert site.end()[0] == 0
+        assert a.trained == [1, 2]
+    finally:
+        site.stop()
+
+
+def test_enrolment_waits_for_the_operators_answer(site: ClusterSite) -> None:
+    site.start()
+    files = site.credentials("new", silo_uri("derm", "new"))
+    csr = SigningRequest.make(new_key(files.key), silo_uri("derm", "new"))
+
+    def asked(token: str = "secret-token") -> bytes:
+        return enrol(site.endpoints["enrolment"], files.authority, "new", token, csr)
+
+    for _ in range(2):
+        with pytest.raises(AnchorageError) as caught:
+            asked()
+        assert caught.value.failure is identity.ENROLMENT_PENDING
+    (request,) = site.ask("/requests")["requests"]
+    assert (request["kind"], request["silo"], request["token"]) == ("Enrol", "new", "secret-token")
+    assert request["csr"].encode() == csr
+    certificate = site.authority.issue_silo(csr, "new")
+    answers = [{"id": request["id"], "certificate": certificate.decode()}, {"id": "gone", "code": "ANC-2003"}]
+    assert site.ask("/answers", {"answers": answers}) == {"unknown": ["gone"]}
+    assert site.ask("/requests") == {"requests": []}
+    assert asked() == asked() == certificate
+    with pytest.raises(AnchorageError):
+        asked("another")
+    (other,) = site.ask("/requests")["requests"]
+    site.ask("/answers", {"answers": [{"id": other["id"], "code": "ANC-2001", "message": "not issued here"}]})
+    with pytest.raises(AnchorageError, match="not issued here") as caught:
+        asked("another")
+    assert caught.value.failure is identity.TOKEN_UNKNOWN
+    assert site.process is not None
+    site.process.kill()
+    assert "secret-token" not in json.dumps(site.lines) + site.end()[1]
+
+
+def test_a_request_for_another_name_never_reaches_the_operator(site: ClusterSite) -> None:
+    site.start()
+    files = site.credentials("new", silo_uri("derm", "new"))
+    key = new_key(files.key)
+    for silo, csr in (
+        ("new", SigningRequest.make(key, silo_uri("derm", "other"))),
+        ("new", SigningRequest.make(key, silo_uri("other", "new"))),
+        ("New/../x", SigningRequest.make(key, silo_uri("derm", "New/../x"))),
+        ("new", b"rubbish"),
+        ("new", b"\xff" * 100),
+    ):
+        with pytest.raises(AnchorageError) as caught:
+            enrol(site.endpoints["enrolment"], files.authority, silo, "t", csr)
+        assert caught.value.failure is identity.REQUEST_REFUSED
+    assert site.ask("/requests") == {"requests": []}
+
+
+def test_a_member_renews_over_its_own_key(site: ClusterSite) -> None:
+    site.start()
+    a, stranger = WorkingSilo(site, "a"), WorkingSilo(site, "b")
+    site.put_members(a)
+    csr = SigningRequest.make(load_key(a.credentials.key), silo_uri("derm", "a"))
+
+    def asked(csr: bytes = csr, silo: WorkingSilo = a) -> bytes:
+        return renew(site.endpoints["silos"], silo.credentials, csr)
+
+    with pytest.raises(AnchorageError) as caught:
+        asked()
+    assert caught.value.failure is identity.ENROLMENT_PENDING
+    (request,) = site.ask("/requests")["requests"]
+    assert (request["kind"], request["silo"], request["token"]) == ("Renew", "a", "")
+    certificate = site.authority.issue_silo(csr, "a")
+    site.ask("/answers", {"answers": [{"id": request["id"], "certificate": certificate.decode()}]})
+    assert asked() == certificate
+    with pytest.raises(AnchorageError) as caught:
+        asked(SigningRequest.make(new_key(site.folder / "other.key"), silo_uri("derm", "a")))
+    assert caught.value.failure is identity.REQUEST_REFUSED
+    with pytest.raises(AnchorageError) as caught:
+        asked(silo=stranger)
+    assert caught.value.failure is transfer.SILO_NOT_ADMITTED
+
+
+def test_the_servers_certificate_is_replaced_without_a_restart(site: ClusterSite) -> None:
+    site.start()
+
+    def shown() -> bytes:
+        connection = site.connect()
+        connection.connect()
+        assert isinstance(connection.sock, ssl.SSLSocket)
+        found = connection.sock.getpeercert(binary_form=True)
+        connection.close()
+        assert found is not None
+        return found
+
+    before = shown()
+    (site.folder / "tls" / "tls.crt").write_text("half written")
+    assert shown() == before
+    site.new_server_certificate()
+    assert shown() != before
+    a = WorkingSilo(site, "a")
+    site.put_members(a)
+    assert json.loads(describe(site.endpoints["silos"], a.credentials))["federation"] == "derm"
+
+
+def test_a_stopped_server_ends_with_its_code_while_it_waits(site: ClusterSite) -> None:
+    site.start()
+    assert site.process is not None
+    site.process.send_signal(signal.SIGTERM)
+    assert site.end()[0] == 5

@@ -1,0 +1,65 @@
+import pytest
+
+from anchorage.vitals import Vitals
+from anchorage.wire.contact import PART, Contact
+
+
+class Time:
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def time() -> Time:
+    return Time()
+
+
+@pytest.fixture
+def vitals(time: Time) -> Vitals:
+    return Vitals(time)
+
+
+@pytest.fixture
+def contact(time: Time, vitals: Vitals) -> Contact:
+    return Contact(vitals, time)
+
+
+def test_a_session_comes_and_goes(contact: Contact, time: Time) -> None:
+    assert (contact.connected, contact.heard, contact.lost) == (False, 0.0, "")
+    contact.closed("refused")
+    assert (contact.connected, contact.heard, contact.lost) == (False, 0.0, "refused")
+    contact.opened()
+    time.now = 150.0
+    assert (contact.connected, contact.heard, contact.lost) == (True, 150.0, "")
+    contact.closed("ended")
+    time.now = 200.0
+    contact.closed("no route")
+    assert (contact.connected, contact.heard, contact.lost) == (False, 150.0, "no route")
+
+
+def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, vitals: Vitals, time: Time) -> None:
+    contact.trying(60)
+    time.now = 161.0
+    assert vitals.stuck() == f"{PART} is overdue by 1 s"
+    contact.trying(60)
+    contact.opened()
+    time.now = 1e6
+    assert vitals.stuck() == ""
+
+
+@pytest.mark.parametrize("planned", [True, False])
+def test_an_end_that_was_not_planned_shows(contact: Contact, vitals: Vitals, time: Time, planned: bool) -> None:
+    contact.trying(60)
+    contact.ended(planned=planned)
+    time.now += 1
+    assert bool(vitals.stuck()) is not planned
+
+
+def test_bytes(contact: Contact) -> None:
+    contact.received(3)
+    contact.received(4)
+    contact.sent(5)
+    assert contact.moved == (7, 5)
