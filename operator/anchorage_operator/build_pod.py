@@ -1,0 +1,285 @@
+"""Parts of every pod that the operator makes: security, probes, volumes, and the overrides of users over the operator's defaults."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from anchorage.spec.pod import Amount, ClaimMount, PodOverrides, Resources
+from anchorage_operator.names import (
+    CONFIG_FOLDER,
+    CONFIG_HASH,
+    DATA_FOLDER,
+    PROBES_PORT,
+    STATE_FOLDER,
+)
+from anchorage_operator.settings import OperatorSettings
+
+USER = 65532
+SECRET_MODE = 0o440
+"""Mode of files from Secrets: for the pod's group, which is the process's."""
+START_SECONDS = 600
+"""How long a process may take until it answers its probes: a first import of torch from a cold volume takes minutes."""
+STATE_VOLUME = "state"
+
+
+@dataclass(frozen=True, slots=True)
+class Mount:
+    """A Secret or ConfigMap in the pod."""
+
+    volume: str
+    folder: str
+    source: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PodParts:
+    """What tells one pod from another.
+
+    Parameters
+    ----------
+    container : str
+        Name of the container, ``server`` or ``agent``.
+    module : str
+        Python module that the container runs.
+    config : str
+        File below `CONFIG_FOLDER`.
+    config_map : str
+        Name of the ConfigMap with it.
+    config_hash : str
+        Hash of the ConfigMap's data; another one restarts the pod.
+    image : str
+        Image where no override names one.
+    service_account : str
+        Its account, which has no rights and no token.
+    labels, annotations : mapping of str to str
+        Of the pod.
+    ports : mapping of str to int
+        Ports by name, beside that of the probes.
+    mounts : sequence of Mount
+        Beside the ConfigMap, the state and /tmp.
+    claims : iterable of str
+        Volume claims with images, read-only below `DATA_FOLDER`.
+    resources : mapping
+        As `resources_of` returns them.
+    grace_seconds : int
+        How long the process has to end.
+    """
+
+    container: str
+    module: str
+    config: str
+    config_map: str
+    config_hash: str
+    image: str
+    service_account: str
+    labels: Mapping[str, str]
+    resources: Mapping[str, Any]
+    ports: Mapping[str, int] = field(default_factory=dict)
+    mounts: Sequence[Mount] = ()
+    claims: Iterable[str] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    grace_seconds: int = 30
+
+
+def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSettings) -> dict[str, Any]:
+    """Build the template of a pod that the restricted Pod Security Standard lets in.
+
+    Parameters
+    ----------
+    parts : PodParts
+        What this pod is.
+    overrides : PodOverrides
+        As `merged` returns them.
+    settings : OperatorSettings
+        Image pull policy and secrets where the overrides say nothing.
+    """
+    volumes, mounts = _volumes(parts, overrides.volumes)
+    pull_secrets = overrides.image_pull_secrets or settings.image_pull_secrets
+    pod: dict[str, Any] = {
+        "serviceAccountName": parts.service_account,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "terminationGracePeriodSeconds": parts.grace_seconds,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(parts, overrides, settings, mounts)],
+        "volumes": volumes,
+    }
+    if pull_secrets:
+        pod["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
+    if overrides.node_selector:
+        pod["nodeSelector"] = dict(overrides.node_selector)
+    if overrides.tolerations:
+        pod["tolerations"] = [each.model_dump(by_alias=True, exclude_none=True) for each in overrides.tolerations]
+    if overrides.runtime_class_name:
+        pod["runtimeClassName"] = overrides.runtime_class_name
+    if overrides.priority_class_name:
+        pod["priorityClassName"] = overrides.priority_class_name
+    annotations = {CONFIG_HASH: parts.config_hash, **parts.annotations}
+    return {"metadata": {"labels": dict(parts.labels), "annotations": annotations}, "spec": pod}
+
+
+def merged(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
+    """Lay a spec's overrides over the operator's defaults: mappings key by key, lists item by item, anything else whole."""
+    values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
+    values["node_selector"] = defaults.node_selector | own.node_selector
+    values["tolerations"] = (*defaults.tolerations, *(t for t in own.tolerations if t not in defaults.tolerations))
+    values["env"] = tuple(({v.name: v for v in defaults.env} | {v.name: v for v in own.env}).values())
+    values["volumes"] = tuple(
+        ({v.mount_path: v for v in defaults.volumes} | {v.mount_path: v for v in own.volumes}).values()
+    )
+    return PodOverrides(**values)
+
+
+def resources_of(asked: Resources, requests: Mapping[str, Amount]) -> dict[str, Any]:
+    """Return the resources of a container: what is asked for, and requests where nothing is said about a resource.
+
+    Parameters
+    ----------
+    asked : Resources
+        Of the spec.
+    requests : mapping
+        Requests of resources that the spec names neither in requests nor in limits.
+    """
+    named = asked.requests.keys() | asked.limits.keys()
+    rest = {name: value for name, value in requests.items() if name not in named}
+    resources: dict[str, Any] = {"requests": _amounts(rest | asked.requests)}
+    if asked.limits:
+        resources["limits"] = _amounts(asked.limits)
+    return resources
+
+
+def claim_template(size: str, class_name: str | None) -> dict[str, Any]:
+    """Build the claim of a StatefulSet's state."""
+    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if class_name is not None:
+        spec["storageClassName"] = class_name
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": STATE_VOLUME}, "spec": spec}
+
+
+def stateful_set(
+    metadata: Mapping[str, Any],
+    *,
+    running: bool,
+    match: Mapping[str, str],
+    template: Mapping[str, Any],
+    claim: Mapping[str, Any],
+    keep_claim: bool,
+) -> dict[str, Any]:
+    """Build the StatefulSet of one pod with a volume of its own.
+
+    Pods are managed in parallel, as otherwise a pod that never becomes ready is not replaced when its template is mended.
+    """
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": metadata,
+        "spec": {
+            "replicas": 1 if running else 0,
+            "serviceName": metadata["name"],
+            "podManagementPolicy": "Parallel",
+            "revisionHistoryLimit": 3,
+            "selector": {"matchLabels": dict(match)},
+            "updateStrategy": {"type": "RollingUpdate"},
+            "persistentVolumeClaimRetentionPolicy": {
+                "whenDeleted": "Retain" if keep_claim else "Delete",
+                "whenScaled": "Retain",
+            },
+            "template": template,
+            "volumeClaimTemplates": [claim],
+        },
+    }
+
+
+def secret_mount(name: str, folder: str, secret: str, keys: Sequence[str]) -> Mount:
+    """Mount named keys of a Secret."""
+    items = [{"key": key, "path": key} for key in keys]
+    return Mount(name, folder, {"secret": {"secretName": secret, "defaultMode": SECRET_MODE, "items": items}})
+
+
+def config_mount(name: str, folder: str, config_map: str) -> Mount:
+    """Mount a ConfigMap."""
+    return Mount(name, folder, {"configMap": {"name": config_map}})
+
+
+def _container(
+    parts: PodParts, overrides: PodOverrides, settings: OperatorSettings, mounts: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
+    ports = {**parts.ports, "probes": PROBES_PORT}
+    return {
+        "name": parts.container,
+        "image": overrides.image or parts.image,
+        "imagePullPolicy": overrides.image_pull_policy or settings.image_pull_policy,
+        "command": ["python3", "-m", parts.module],
+        "args": ["--config", f"{CONFIG_FOLDER}/{parts.config}"],
+        "env": _environment(overrides),
+        "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
+        "resources": dict(parts.resources),
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "capabilities": {"drop": ["ALL"]},
+            "privileged": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "startupProbe": _probe("/healthz", every=2, misses=START_SECONDS // 2),
+        "livenessProbe": _probe("/healthz", every=10, misses=6),
+        "readinessProbe": _probe("/readyz", every=3, misses=3),
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": list(mounts),
+    }
+
+
+def _environment(overrides: PodOverrides) -> list[dict[str, str]]:
+    """Return the variables; libraries that want a home folder find one that is writable."""
+    variables = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
+    return [{"name": name, "value": value} for name, value in variables.items()]
+
+
+def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:
+    return {
+        "httpGet": {"path": path, "port": "probes", "scheme": "HTTP"},
+        "periodSeconds": every,
+        "timeoutSeconds": 5,
+        "failureThreshold": misses,
+    }
+
+
+def _volumes(parts: PodParts, extra: Sequence[ClaimMount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Return the pod's volumes and the container's mounts; a claim is one volume per way of using it."""
+    fixed = [
+        config_mount("config", CONFIG_FOLDER, parts.config_map),
+        Mount("tmp", "/tmp", {"emptyDir": {}}),
+        *parts.mounts,
+    ]
+    volumes: list[dict[str, Any]] = [{"name": mount.volume, **mount.source} for mount in fixed]
+    mounts: list[dict[str, Any]] = [{"name": STATE_VOLUME, "mountPath": STATE_FOLDER}]
+    for mount in fixed:
+        mounts.append({"name": mount.volume, "mountPath": mount.folder} | ({} if mount.volume == "tmp" else _READ_ONLY))
+    taken = {mount.mount_path for mount in extra}
+    data = {claim: f"{DATA_FOLDER}/{claim}" for claim in sorted(parts.claims)}
+    wanted = [(claim, folder, True) for claim, folder in data.items() if folder not in taken]
+    wanted += [(mount.claim_name, mount.mount_path, mount.read_only) for mount in extra]
+    uses = list(dict.fromkeys((claim, read_only) for claim, _, read_only in wanted))
+    for number, (claim, read_only) in enumerate(uses):
+        source = {"claimName": claim} | (_READ_ONLY if read_only else {})
+        volumes.append({"name": f"claim-{number}", "persistentVolumeClaim": source})
+    for claim, folder, read_only in wanted:
+        name = f"claim-{uses.index((claim, read_only))}"
+        mounts.append({"name": name, "mountPath": folder} | (_READ_ONLY if read_only else {}))
+    return volumes, mounts
+
+
+_READ_ONLY = {"readOnly": True}
+
+
+def _amounts(values: Mapping[str, Amount]) -> dict[str, str]:
+    """Write amounts as text, as the API server gives them back."""
+    return {name: str(value) for name, value in values.items()}

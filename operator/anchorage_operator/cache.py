@@ -1,0 +1,178 @@
+"""What the watch and the resync have seen, by federation, as JSON text: a fifth of the memory of the objects themselves."""
+
+import json
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping
+from threading import Lock
+from typing import Any, NamedTuple
+
+from anchorage_operator.names import FEDERATION_LABEL
+from anchorage_operator.observed import CHILD_KINDS, Json
+
+CLAIM = "PersistentVolumeClaim"
+
+
+class Key(NamedTuple):
+    """A federation: what one reconcile is about."""
+
+    namespace: str
+    federation: str
+
+
+class Ref(NamedTuple):
+    """An object of a kind that the operator watches."""
+
+    kind: str
+    namespace: str
+    name: str
+
+
+class _Held(NamedTuple):
+    uid: str
+    version: str
+    federation: str
+    text: bytes
+
+
+class Cache:
+    """The watched objects.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds on a scale that never goes back.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock = clock
+        self._held: dict[Ref, _Held] = {}
+        self._of: defaultdict[Key, set[Ref]] = defaultdict(set)
+        self._claims: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._awaited: dict[Ref, float] = {}
+        self._lock = Lock()
+
+    def watched(self, body: Json) -> set[Key]:
+        """Take in an object that the watch brought; return the federations that it concerns, none where it is known."""
+        ref = ref_of(body)
+        with self._lock:
+            self._awaited.pop(ref, None)
+            return self._put(ref, body)
+
+    def adopt(self, body: Json) -> set[Key]:
+        """Take in an object that came as an answer; the watch is expected to bring it too. Returns as `watched`."""
+        ref = ref_of(body)
+        with self._lock:
+            touched = self._put(ref, body)
+            if touched:
+                self._awaited.setdefault(ref, self._clock())
+            return touched
+
+    def drop(self, ref: Ref) -> set[Key]:
+        """Forget an object that is gone; return the federations that it concerned."""
+        with self._lock:
+            self._awaited.pop(ref, None)
+            return self._drop(ref)
+
+    def lag(self) -> float:
+        """Seconds for which the longest-awaited object has been known here without the watch having brought it."""
+        with self._lock:
+            return self._clock() - min(self._awaited.values()) if self._awaited else 0.0
+
+    def __contains__(self, key: Key) -> bool:
+        """Whether the federation, or anything of it, exists."""
+        with self._lock:
+            return key in self._of
+
+    def versions(self, kind: str, namespaces: Iterable[str]) -> dict[Ref, str]:
+        """Return the resourceVersion of every object of a kind, of these namespaces or (none given) of all."""
+        wanted = set(namespaces)
+        with self._lock:
+            return {
+                ref: held.version
+                for ref, held in self._held.items()
+                if ref.kind == kind and (not wanted or ref.namespace in wanted)
+            }
+
+    def federation(self, key: Key) -> Json | None:
+        """Return the Federation object."""
+        return self._read(Ref("Federation", *key))
+
+    def silos(self, key: Key) -> dict[str, Json]:
+        """Return the federation's Silo objects by name."""
+        return {ref.name: body for ref, body in self._all(key, {"Silo"})}
+
+    def children(self, key: Key) -> dict[tuple[str, str], Json]:
+        """Return the objects that the operator made for the federation, by kind and name."""
+        return {(ref.kind, ref.name): body for ref, body in self._all(key, CHILD_KINDS)}
+
+    def pods(self, key: Key) -> list[Json]:
+        """Return the federation's pods, by name."""
+        return [body for _, body in sorted(self._all(key, {"Pod"}), key=lambda item: item[0])]
+
+    def claims(self, namespace: str) -> Mapping[str, str]:
+        """Return the phase of every volume claim of a namespace by name."""
+        with self._lock:
+            return dict(self._claims[namespace])
+
+    def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
+        with self._lock:
+            texts = [(ref, self._held[ref].text) for ref in self._of.get(key, ()) if ref.kind in kinds]
+        return [(ref, json.loads(text)) for ref, text in texts]
+
+    def _read(self, ref: Ref) -> Json | None:
+        with self._lock:
+            held = self._held.get(ref)
+        return json.loads(held.text) if held else None
+
+    def _put(self, ref: Ref, body: Json) -> set[Key]:
+        before, now = self._held.get(ref), _held(ref.kind, body)
+        if before and before.uid == now.uid and _no_newer(now.version, before.version):
+            return set()
+        touched = self._drop(ref)
+        self._held[ref] = now
+        if ref.kind == CLAIM:
+            self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", "")
+        if now.federation:
+            self._of[Key(ref.namespace, now.federation)].add(ref)
+        return touched | self._concerned(ref, now)
+
+    def _drop(self, ref: Ref) -> set[Key]:
+        held = self._held.pop(ref, None)
+        if held is None:
+            return set()
+        key = Key(ref.namespace, held.federation)
+        if key in self._of:
+            self._of[key].discard(ref)
+            if not self._of[key]:
+                del self._of[key]
+        if ref.kind == CLAIM:
+            del self._claims[ref.namespace][ref.name]
+        return self._concerned(ref, held)
+
+    def _concerned(self, ref: Ref, held: _Held) -> set[Key]:
+        if held.federation:
+            return {Key(ref.namespace, held.federation)}
+        return {key for key in self._of if key.namespace == ref.namespace}  # a claim that any of them may use
+
+
+def ref_of(body: Json) -> Ref:
+    """Return which object this is."""
+    return Ref(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
+
+
+def _held(kind: str, body: Json) -> _Held:
+    metadata: dict[str, Any] = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
+    match kind:
+        case "Federation":
+            federation = metadata["name"]
+        case "Silo":
+            federation = body.get("spec", {}).get("federation", "")
+        case _:
+            federation = metadata.get("labels", {}).get(FEDERATION_LABEL, "")
+    text = b"" if kind == CLAIM else json.dumps({**body, "metadata": metadata}, separators=(",", ":")).encode()
+    return _Held(metadata["uid"], metadata["resourceVersion"], federation, text)
+
+
+def _no_newer(version: str, than: str) -> bool:
+    """Say whether a version of an object is the held one or an older one, which a late event may bring."""
+    return version == than or (version.isdigit() and than.isdigit() and int(version) < int(than))

@@ -1,0 +1,72 @@
+"""The authority and the server's certificate: when they are made, renewed and warned of."""
+
+from collections.abc import Iterator
+
+from anchorage.spec.status import timestamp
+from anchorage_operator import reasons
+from anchorage_operator.addresses import certificate_names
+from anchorage_operator.conditions import Finding
+from anchorage_operator.names import owner_reference, server_labels
+from anchorage_operator.observed import CertificateFacts
+from anchorage_operator.planned import Effect, MakeAuthority, MakeServerCertificate, OwnAuthority
+from anchorage_operator.situation import Situation
+
+WARN_SECONDS = 90 * 86_400.0
+"""How long before its end the authority is warned of."""
+OVERDUE_SECONDS = 86_400.0
+"""How long a renewal may be late before it is warned of."""
+
+
+def renewal_time(certificate: CertificateFacts) -> float:
+    """Return when a certificate is renewed: after two thirds of its life, seconds since the epoch."""
+    return certificate.not_before + (certificate.not_after - certificate.not_before) * 2 / 3
+
+
+def certificate_effects(situation: Situation) -> Iterator[Effect]:
+    """Yield what must be made; the server's certificate comes after the authority's, at the next look."""
+    observed, spec = situation.observed, situation.spec
+    if spec is None:
+        return
+    owner, labels = owner_reference(situation.federation), server_labels(observed.name)
+    authority_owner = owner if spec.deletion_policy == "Delete" else None
+    authority, certificate = observed.authority, observed.server_certificate
+    if authority is None:
+        yield MakeAuthority(authority_owner, labels)
+        return
+    if authority.owned != (authority_owner is not None) and situation.verdict.federation is not None:
+        yield OwnAuthority(authority_owner)
+    names = certificate_names(observed, spec, situation.settings)
+    if (
+        certificate is None
+        or certificate.authority != authority.certificate
+        or set(certificate.names) != set(names)
+        or situation.now >= renewal_time(certificate)
+    ):
+        yield MakeServerCertificate(names, owner, labels)
+
+
+def certificates_valid(situation: Situation) -> Finding:
+    """Judge both certificates."""
+    authority, certificate, now = situation.observed.authority, situation.observed.server_certificate, situation.now
+    if authority is None or certificate is None:
+        return Finding("False", reasons.CERTIFICATES_PENDING, "the certificates are being made")
+    ends = {"the authority's": authority.not_after, "the server's": certificate.not_after}
+    for whose, end in ends.items():
+        if now >= end:
+            return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{whose} certificate ended at {timestamp(end)}")
+    if now >= renewal_time(certificate) + OVERDUE_SECONDS:
+        message = f"the server's certificate ends at {timestamp(certificate.not_after)} and was not renewed in time"
+        return Finding("True", reasons.CERTIFICATE_EXPIRING, message)
+    if now >= authority.not_after - WARN_SECONDS:
+        message = f"the authority's certificate ends at {timestamp(authority.not_after)}"
+        return Finding("True", reasons.CERTIFICATE_EXPIRING, message)
+    return Finding("True", reasons.CERTIFICATES_VALID, f"the server's ends at {timestamp(certificate.not_after)}")
+
+
+def certificate_times(situation: Situation) -> Iterator[float]:
+    """Yield when something about the certificates will change, seconds since the epoch."""
+    authority, certificate = situation.observed.authority, situation.observed.server_certificate
+    if authority is not None:
+        yield from (authority.not_after - WARN_SECONDS, authority.not_after)
+    if certificate is not None:
+        yield from (renewal_time(certificate), certificate.not_after)

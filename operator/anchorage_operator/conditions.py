@@ -1,0 +1,85 @@
+"""Conditions in the form that Kubernetes gives them."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from anchorage.spec.status import timestamp
+from anchorage_operator.observed import Json
+
+Truth = Literal["True", "False", "Unknown"]
+
+LONGEST_MESSAGE = 1024
+"""Bytes of a condition's and an Event's message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a condition says."""
+
+    status: Truth
+    reason: str
+    message: str = ""
+
+    @property
+    def holds(self) -> bool:
+        """Whether the condition is true."""
+        return self.status == "True"
+
+
+def conditions(
+    findings: Mapping[str, Finding], before: Sequence[Json], *, generation: int, now: float
+) -> list[dict[str, Any]]:
+    """Write findings as a list of conditions; ``lastTransitionTime`` moves only where ``status`` changes.
+
+    Parameters
+    ----------
+    findings : mapping of str to Finding
+        By the condition's type, in their order.
+    before : sequence of Json
+        The conditions as they are.
+    generation : int
+        Generation of the object that was looked at.
+    now : float
+        Seconds since the epoch.
+    """
+    known = {condition["type"]: condition for condition in before}
+    written = []
+    for kind, finding in findings.items():
+        old = known.get(kind)
+        since = old["lastTransitionTime"] if old and old["status"] == finding.status else timestamp(now)
+        written.append(
+            {
+                "type": kind,
+                "status": finding.status,
+                "reason": finding.reason,
+                "message": clipped(finding.message),
+                "lastTransitionTime": since,
+                "observedGeneration": generation,
+            }
+        )
+    return written
+
+
+def find(status: Json, kind: str) -> Finding | None:
+    """Return a condition of a status."""
+    for condition in status.get("conditions", ()):
+        if condition["type"] == kind:
+            return Finding(condition["status"], condition["reason"], condition.get("message", ""))
+    return None
+
+
+def clipped(message: str) -> str:
+    """Cut a message to `LONGEST_MESSAGE` bytes of one line."""
+    line = " ".join(message.split())
+    raw = line.encode()
+    if len(raw) <= LONGEST_MESSAGE:
+        return line
+    return raw[: LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"
+
+
+def listed(names: Iterable[str], most: int = 8) -> str:
+    """List names for people: ``a, b and 3 more``."""
+    all_names = sorted(names)
+    shown, rest = all_names[:most], len(all_names) - most
+    return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

@@ -1,0 +1,78 @@
+"""Whether an object in the cluster is as it was built, so that nothing is written where nothing changed."""
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import Any
+
+from anchorage_operator.names import APPLIED_HASH
+from anchorage_operator.observed import Json
+
+_SUFFIXES = {
+    "m": Decimal("0.001"),
+    "k": Decimal(10**3),
+    "M": Decimal(10**6),
+    "G": Decimal(10**9),
+    "T": Decimal(10**12),
+    "P": Decimal(10**15),
+    "Ki": Decimal(2**10),
+    "Mi": Decimal(2**20),
+    "Gi": Decimal(2**30),
+    "Ti": Decimal(2**40),
+    "Pi": Decimal(2**50),
+    "": Decimal(1),
+}
+_QUANTITIES = ("requests", "limits")
+_KEYS = ("mountPath", "uid", "name")
+"""What tells the items of a list apart, where all of them have it."""
+
+
+def digest(value: Any) -> str:
+    """Return a short hash of plain values."""
+    text = json.dumps(value, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def stamped(built: Json) -> dict[str, Any]:
+    """Return a built object with the annotation that tells which object was applied last."""
+    metadata = built["metadata"]
+    annotations = {**metadata.get("annotations", {}), APPLIED_HASH: digest(built)}
+    return {**built, "metadata": {**metadata, "annotations": annotations}}
+
+
+def differs(wanted: Json, found: Json | None) -> bool:
+    """Say whether a stamped object must be applied: it is not there, was built otherwise, or somebody changed a field of it."""
+    return found is None or not _holds(wanted, found)
+
+
+def amount(text: str | int) -> Decimal | None:
+    """Return a Kubernetes quantity as a number, None where it is none."""
+    word = str(text)
+    suffix = word.lstrip("0123456789.")
+    try:
+        return Decimal(word[: len(word) - len(suffix)]) * _SUFFIXES[suffix]
+    except (InvalidOperation, KeyError):
+        return None
+
+
+def _holds(wanted: Any, found: Any, quantities: bool = False) -> bool:
+    """Say whether everything that is wanted is found; the API server adds defaults and leaves empty parts out."""
+    if wanted == found:
+        return True
+    if isinstance(wanted, Mapping):
+        have = found if isinstance(found, Mapping) else {}
+        return all(_holds(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
+    if isinstance(wanted, list):
+        return _holds_list(wanted, found if isinstance(found, list) else [], quantities)
+    return quantities and found is not None and amount(wanted) is not None and amount(wanted) == amount(found)
+
+
+def _holds_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
+    for key in _KEYS:
+        if wanted and all(isinstance(item, Mapping) and key in item for item in wanted):
+            by_key = {item.get(key): item for item in found if isinstance(item, Mapping)}
+            return all(_holds(item, by_key.get(item[key]), quantities) for item in wanted)
+    return len(wanted) == len(found) and all(
+        _holds(one, other, quantities) for one, other in zip(wanted, found, strict=True)
+    )

@@ -1,0 +1,105 @@
+"""Events about federations and silos: few, on transitions; a repeated one is counted, not posted again."""
+
+import secrets
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from threading import Lock
+from typing import Any
+
+from anchorage.spec.status import timestamp
+from anchorage_operator.kube import ApiError, KubeApi
+from anchorage_operator.names import FIELD_MANAGER
+from anchorage_operator.planned import Event
+
+LONGEST_MESSAGE = 1024
+"""Bytes; the API server refuses more."""
+REMEMBERED = 1000
+"""Events that are counted when they repeat."""
+REPEAT_SECONDS = 60.0
+"""How often the count of a repeated event is written."""
+FRESH_SECONDS = 3000.0
+"""The API server forgets events after an hour; before that, one that repeats is posted anew."""
+
+
+@dataclass(slots=True)
+class _Posted:
+    name: str
+    first: float
+    written: float
+    count: int = 1
+
+
+class EventPoster:
+    """Posts Events.
+
+    Parameters
+    ----------
+    api : KubeApi
+        Writes them.
+    now : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(self, api: KubeApi, now: Callable[[], float]) -> None:
+        self._api = api
+        self._now = now
+        self._posted: OrderedDict[tuple[str, str, str], _Posted] = OrderedDict()
+        self._lock = Lock()
+
+    def post(self, event: Event) -> None:
+        """Post an event, or count it where the same was posted lately.
+
+        Raises
+        ------
+        ApiError
+            It cannot be written.
+        """
+        now, key = self._now(), (event.about["uid"], event.reason, event.message)
+        with self._lock:
+            known = self._posted.get(key)
+            if known and now - known.first < FRESH_SECONDS:
+                known.count += 1
+                if now - known.written < REPEAT_SECONDS:
+                    return
+                known.written = now
+            else:
+                known = None
+        if known and self._count(event, known, now):
+            return
+        body = _body(event, now)
+        self._api.create(body)
+        with self._lock:
+            self._posted[key] = _Posted(body["metadata"]["name"], now, now)
+            if len(self._posted) > REMEMBERED:
+                self._posted.popitem(last=False)
+
+    def _count(self, event: Event, known: _Posted, now: float) -> bool:
+        """Write a repeated event's count; False where the event is gone."""
+        body = {"count": known.count, "lastTimestamp": timestamp(now)}
+        try:
+            self._api.patch("Event", event.about["namespace"], known.name, body)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            return False
+        return True
+
+
+def _body(event: Event, now: float) -> dict[str, Any]:
+    about = event.about
+    name = f"{about['name'][:200]}.{secrets.token_hex(8)}"
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"name": name, "namespace": about["namespace"]},
+        "involvedObject": dict(about),
+        "type": event.type,
+        "reason": event.reason,
+        "message": event.message.encode()[:LONGEST_MESSAGE].decode(errors="ignore"),
+        "source": {"component": FIELD_MANAGER},
+        "reportingComponent": FIELD_MANAGER,
+        "firstTimestamp": timestamp(now),
+        "lastTimestamp": timestamp(now),
+        "count": 1,
+    }

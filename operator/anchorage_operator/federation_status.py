@@ -1,0 +1,151 @@
+"""The conditions of a Federation."""
+
+from anchorage.errors import CATALOGUE
+from anchorage.errors.rounds import QUORUM_LOST, STOPPED
+from anchorage.spec.status import Condition
+from anchorage_operator import reasons
+from anchorage_operator.certificates import certificates_valid
+from anchorage_operator.conditions import Finding, listed
+from anchorage_operator.membership import approval, is_managed
+from anchorage_operator.names import server_name
+from anchorage_operator.observed import Unreachable
+from anchorage_operator.situation import Situation
+
+UNREACHABLE_SECONDS = 10.0
+"""How long a server that was available may be silent before that shows."""
+
+
+def federation_findings(situation: Situation) -> dict[str, Finding]:
+    """Return what every condition of the Federation says, in the order in which they are read."""
+    accepted = _accepted(situation)
+    certificates = certificates_valid(situation)
+    server = _server_available(situation)
+    quorum = _quorum_met(situation, server)
+    succeeded = _succeeded(situation)
+    failed = _failed(situation)
+    findings = {
+        "Accepted": accepted,
+        "CertificatesValid": certificates,
+        "ServerAvailable": server,
+        "QuorumMet": quorum,
+    }
+    findings["Ready"] = _ready(situation, findings, succeeded, failed)
+    return findings | {"Succeeded": succeeded, "Failed": failed}
+
+
+def has_begun(situation: Situation) -> bool:
+    """Whether the first round was started."""
+    report = situation.report
+    return bool(situation.status.get("round")) or (report is not None and (report.round > 0 or bool(report.step)))
+
+
+def said(situation: Situation, kind: str) -> Condition | None:
+    """Return a condition as the server itself says it."""
+    report = situation.report
+    return next((each for each in report.conditions if each.type == kind), None) if report is not None else None
+
+
+def _accepted(situation: Situation) -> Finding:
+    refusal = situation.verdict.refusal
+    if refusal is not None:
+        return Finding("False", refusal.reason, refusal.message)
+    refused = situation.verdict.refused
+    message = f"silos that are not accepted: {listed(refused)}" if refused else ""
+    return Finding("True", reasons.ACCEPTED, message)
+
+
+def _server_available(situation: Situation) -> Finding:
+    if situation.spec is None:
+        return Finding("False", reasons.FEDERATION_NOT_ACCEPTED, "nothing was made, as the spec is not accepted")
+    if situation.suspended:
+        return Finding("False", reasons.SUSPENDED, "spec.suspend is true")
+    if situation.stopped:
+        return Finding("False", reasons.HALTED, "training failed; any change of the spec starts it again")
+    if situation.report is not None:
+        return Finding("True", reasons.AVAILABLE)
+    if ("StatefulSet", server_name(situation.observed.name)) not in situation.observed.children:
+        return Finding("False", reasons.STARTING, "its objects are being made")
+    pod, unreachable = situation.server_pod, situation.observed.report
+    if not pod.ready:
+        return Finding("False", pod.reason, pod.message)
+    if not isinstance(unreachable, Unreachable) or situation.now - unreachable.since < UNREACHABLE_SECONDS:
+        before = situation.finding("ServerAvailable")
+        return before if before is not None and before.holds else Finding("False", reasons.STARTING, "no answer yet")
+    return Finding("False", reasons.SERVER_UNREACHABLE, f"{unreachable.reason}: {unreachable.message}")
+
+
+def _quorum_met(situation: Situation, server: Finding) -> Finding:
+    if situation.finished:
+        return Finding("True", reasons.SUCCEEDED, "every round is committed")
+    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED):
+        return Finding("False", server.reason, server.message)
+    if server.reason == QUORUM_LOST.reason:
+        return Finding("False", server.reason, _missing(situation) or server.message)
+    report, spec = situation.report, situation.spec
+    if report is None or spec is None:
+        before = situation.finding("QuorumMet")
+        return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
+    needed = spec.protocol.min_silos
+    if report.connected_silos >= needed:
+        own = said(situation, "QuorumMet")
+        if own is None or own.status != "False":
+            return Finding("True", reasons.QUORUM_MET)
+        return Finding("False", own.reason, own.message)
+    reason = QUORUM_LOST.reason if has_begun(situation) else reasons.WAITING_FOR_SILOS
+    return Finding(
+        "False", reason, f"{report.connected_silos} of {needed} silos needed are connected; {_missing(situation)}"
+    )
+
+
+def _missing(situation: Situation) -> str:
+    """Name the silos that are not connected, and of a managed one why."""
+    report = situation.report
+    connected = {silo.name for silo in report.silos if silo.connected} if report is not None else set()
+    words = []
+    for name, silo in situation.silos.items():
+        if name in connected or approval(situation, silo).finding.status == "False":
+            continue
+        pod = situation.agent_pod(name) if is_managed(silo) else None
+        words.append(f"{name} ({pod.reason})" if pod is not None and pod.trouble else name)
+    return f"missing: {listed(words)}" if words else "there are no further silos"
+
+
+def _succeeded(situation: Situation) -> Finding:
+    if situation.finished:
+        return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "every round is committed")
+    failed = _failed(situation)
+    if failed.holds:
+        return Finding("False", failed.reason, failed.message)
+    return Finding("Unknown", reasons.TRAINING if has_begun(situation) else reasons.WAITING)
+
+
+def _failed(situation: Situation) -> Finding:
+    if situation.finished:
+        return Finding("False", reasons.ALL_ROUNDS_COMMITTED)
+    before = situation.finding("Failed")
+    if situation.stopped and before is not None:
+        return before
+    own = said(situation, "Failed")
+    if own is not None and own.status == "True" and own.reason in {entry.reason for entry in CATALOGUE.values()}:
+        passing = own.reason in (QUORUM_LOST.reason, STOPPED.reason)
+        return Finding("False" if passing else "True", own.reason, own.message)
+    pod = situation.server_pod
+    if situation.report is None and situation.server_wanted and pod.fatal:
+        return Finding("True", pod.reason, pod.message)
+    return Finding("False", reasons.TRAINING if has_begun(situation) else reasons.WAITING)
+
+
+def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Finding, failed: Finding) -> Finding:
+    """Sum up: the first condition that does not hold says why."""
+    accepted = findings["Accepted"]
+    if not accepted.holds:
+        goes_on = "; what ran before goes on" if situation.spec is not None else ""
+        return Finding("False", accepted.reason, accepted.message + goes_on)
+    if failed.holds:
+        return Finding("False", failed.reason, failed.message)
+    for finding in findings.values():
+        if not finding.holds:
+            return Finding("False", finding.reason, finding.message)
+    if succeeded.holds:
+        return Finding("True", reasons.SUCCEEDED, "every round is committed; the server keeps the results at hand")
+    return Finding("True", reasons.TRAINING)

@@ -1,0 +1,223 @@
+"""Effects that need keys: the authority, certificates, invitations. Keys pass through memory and lie in Secrets only."""
+
+import hashlib
+import secrets
+import ssl
+import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Lock
+from typing import Any
+
+from anchorage.errors import AnchorageError
+from anchorage.errors.identity import AUTHORITY_UNUSABLE
+from anchorage.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
+from anchorage.pki.credentials import certificate_of
+from anchorage.pki.files import write_once
+from anchorage.spec.status import timestamp
+from anchorage_operator.cache import Key
+from anchorage_operator.kube import ApiError, KubeApi
+from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
+from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
+from anchorage_operator.secret_facts import SecretFacts, decoded, encoded, invitation_of
+
+OPERATOR_VALID = timedelta(hours=24)
+"""How long the certificate is valid with which the operator asks a server; it is replaced at half of that."""
+
+
+class InvitationChangedError(Exception):
+    """A silo's invitation is not the one that was observed: look again before signing."""
+
+
+class Identity:
+    """Makes and uses the key material of every federation.
+
+    Parameters
+    ----------
+    api : KubeApi
+        Reads and writes the Secrets.
+    facts : SecretFacts
+        Told which Secrets to read again.
+    now : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(self, api: KubeApi, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
+        self._api = api
+        self._facts = facts
+        self._now = now
+        self._contexts: dict[Key, tuple[ssl.SSLContext, float]] = {}
+        self._lock = Lock()
+
+    def make_authority(self, key: Key, effect: MakeAuthority) -> None:
+        """Carry out `MakeAuthority`; an authority that somebody made meanwhile stays.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be written.
+        """
+        made = Authority.make(key.federation, now=self._now)
+        secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
+        secret["data"] = encoded({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
+        try:
+            self._api.create(secret)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+        self.forget(key)
+
+    def own_authority(self, key: Key, effect: OwnAuthority) -> None:
+        """Carry out `OwnAuthority`.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be written.
+        """
+        owners = None if effect.owner is None else [effect.owner]
+        name = authority_name(key.federation)
+        self._api.patch("Secret", key.namespace, name, {"metadata": {"ownerReferences": owners}})
+        self._facts.forget(key.namespace, name)
+
+    def make_server_certificate(self, key: Key, effect: MakeServerCertificate) -> None:
+        """Carry out `MakeServerCertificate`.
+
+        Raises
+        ------
+        ApiError
+            A Secret cannot be read or written.
+        AnchorageError
+            The authority is unusable.
+        """
+        authority, private = self._authority(key), make_key()
+        request = SigningRequest.make(private, server_uri(key.federation))
+        secret = _secret(key.namespace, server_tls_name(key.federation), effect.labels, effect.owner)
+        secret["data"] = encoded(
+            {
+                "tls.key": key_to_pem(private),
+                "tls.crt": authority.issue_server(request, effect.names),
+                "ca.pem": authority.certificate_pem,
+            }
+        )
+        self._api.apply(secret)
+        self._facts.forget(key.namespace, server_tls_name(key.federation))
+
+    def make_invitation(self, key: Key, effect: MakeInvitation) -> None:
+        """Carry out `MakeInvitation`.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be written.
+        """
+        token = secrets.token_urlsafe(32)
+        values = {
+            "token": token,
+            "hash": hashlib.sha256(token.encode()).hexdigest(),
+            "expires": timestamp(effect.expires),
+        }
+        name = enrolment_name(effect.silo)
+        secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encoded(values)}
+        try:
+            self._api.create(secret)
+        except ApiError as error:
+            if error.status != 409:
+                raise
+            unused = {**secret["data"], "key": None, "notAfter": None}
+            self._api.patch("Secret", key.namespace, name, {**secret, "data": unused})
+        self._facts.forget(key.namespace, name)
+
+    def sign(self, key: Key, effect: Sign, expected: Invitation | None) -> bytes:
+        """Carry out `Sign` up to the certificate (PEM), which the caller hands to the server.
+
+        Of two keys that race for one token, the API server lets one be written; the other finds the invitation changed.
+
+        Parameters
+        ----------
+        key : Key
+            The federation.
+        effect : Sign
+            What to sign.
+        expected : Invitation or None
+            The invitation that the decision to sign was made on.
+
+        Raises
+        ------
+        ApiError
+            A Secret cannot be read or written.
+        InvitationChangedError
+            The invitation is another one now.
+        AnchorageError
+            The request does not fit, or the authority is unusable.
+        """
+        name = enrolment_name(effect.silo)
+        secret = self._api.get("Secret", key.namespace, name)
+        self._facts.forget(key.namespace, name)
+        if secret is None or invitation_of(secret) != expected:
+            raise InvitationChangedError
+        certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
+        end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
+        metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
+        body = {"metadata": metadata, "data": encoded({"key": effect.key, "notAfter": timestamp(end)})}
+        self._api.patch("Secret", key.namespace, name, body)
+        return certificate
+
+    def operator_tls(self, key: Key) -> ssl.SSLContext:
+        """Return what the operator shows to a federation's server and trusts of it.
+
+        Raises
+        ------
+        ApiError
+            The authority's Secret cannot be read.
+        AnchorageError
+            The authority is unusable.
+        """
+        with self._lock:
+            context, renew = self._contexts.get(key, (None, 0.0))
+        if context and self._now() < renew:
+            return context
+        authority, private = self._authority(key), make_key()
+        certificate = authority.issue_operator(
+            SigningRequest.make(private, operator_uri(key.federation)), valid=OPERATOR_VALID
+        )
+        context = _context(authority.certificate_pem, certificate, key_to_pem(private))
+        with self._lock:
+            self._contexts[key] = context, self._now() + OPERATOR_VALID.total_seconds() / 2
+        return context
+
+    def forget(self, key: Key) -> None:
+        """Read the federation's Secrets again, and ask its server with a new certificate."""
+        with self._lock:
+            self._contexts.pop(key, None)
+        self._facts.forget(key.namespace, authority_name(key.federation))
+        self._facts.forget(key.namespace, server_tls_name(key.federation))
+
+    def _authority(self, key: Key) -> Authority:
+        name = authority_name(key.federation)
+        secret = self._api.get("Secret", key.namespace, name)
+        if secret is None:
+            self.forget(key)
+            raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
+        return Authority.from_pem(key.federation, decoded(secret, "ca.key"), decoded(secret, "ca.pem"), now=self._now)
+
+
+def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict[str, Any]:
+    owners = {} if owner is None else {"ownerReferences": [owner]}
+    metadata = {"name": name, "namespace": namespace, "labels": labels, **owners}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+
+
+def _context(authority: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
+    """Return a client's TLS settings; Python reads keys from files only, so one lies in a private folder for a moment."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=authority.decode())
+    with TemporaryDirectory(prefix="anchorage-") as folder:
+        chain = Path(folder) / "operator.pem"
+        write_once(chain, key + certificate)
+        context.load_cert_chain(chain)
+    return context

@@ -1,0 +1,118 @@
+"""Names, labels, ports and folders of everything that belongs to a federation in a cluster."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from anchorage.spec.base import API_VERSION
+from anchorage_operator.observed import Json
+
+FIELD_MANAGER = "anchorage-operator"
+
+SILOS_PORT = 8443
+ENROLMENT_PORT = 8444
+CONTROL_PORT = 8445
+PROBES_PORT = 8080
+
+FEDERATION_LABEL = "anchorage.dev/federation"
+SILO_LABEL = "anchorage.dev/silo"
+MANAGED_BY_LABEL = "app.kubernetes.io/managed-by"
+COMPONENT_LABEL = "app.kubernetes.io/component"
+NAME_LABEL = "app.kubernetes.io/name"
+INSTANCE_LABEL = "app.kubernetes.io/instance"
+
+CONFIG_HASH = "anchorage.dev/config-hash"
+"""Annotation of a pod template: hash of the ConfigMap that the pod reads at its start."""
+APPLIED_HASH = "anchorage.dev/applied-hash"
+"""Annotation of a child: hash of the object as it was applied last."""
+AUTHORITY_HASH = "anchorage.dev/authority-hash"
+"""Annotation of an agent's StatefulSet: hash of the authority's certificate that the agent enrols with."""
+
+CONFIG_FOLDER = "/etc/anchorage"
+TLS_FOLDER = "/etc/anchorage-tls"
+TOKEN_FOLDER = "/etc/anchorage-enrolment"
+AUTHORITY_FOLDER = "/etc/anchorage-authority"
+STATE_FOLDER = "/var/lib/anchorage"
+DATA_FOLDER = "/data"
+
+LONGEST_FEDERATION = 45
+LONGEST_SILO = 47
+"""Longest names: a StatefulSet's is at most 52 long, as its pods carry it in a label with a hash behind."""
+
+
+def server_name(federation: str) -> str:
+    """Name of the server's objects."""
+    return f"{federation}-server"
+
+
+def public_name(federation: str) -> str:
+    """Name of the Service that hospitals reach from outside the cluster, where there is one."""
+    return f"{federation}-server-public"
+
+
+def agent_name(silo: str) -> str:
+    """Name of the objects of a managed silo's agent."""
+    return f"{silo}-silo"
+
+
+def authority_name(federation: str) -> str:
+    """Name of the authority's Secret, and of the ConfigMap with its certificate."""
+    return f"{federation}-authority"
+
+
+def server_tls_name(federation: str) -> str:
+    """Name of the Secret with the server's key and certificate."""
+    return f"{federation}-server-tls"
+
+
+def enrolment_name(silo: str) -> str:
+    """Name of the Secret with a silo's invitation."""
+    return f"{silo}-enrolment"
+
+
+def server_labels(federation: str) -> dict[str, str]:
+    """Labels of the server's objects."""
+    return _labels(federation, "anchorage-server", "server")
+
+
+def agent_labels(federation: str, silo: str) -> dict[str, str]:
+    """Labels of the objects of a silo."""
+    return _labels(federation, "anchorage-silo", "silo") | {SILO_LABEL: silo}
+
+
+def selector(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the labels that choose the pods; they never change."""
+    return {key: value for key, value in labels.items() if key in (COMPONENT_LABEL, FEDERATION_LABEL, SILO_LABEL)}
+
+
+def owner_reference(owner: Json) -> dict[str, Any]:
+    """Return a reference to a Federation or a Silo, with which garbage collection deletes what has it."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "uid": metadata["uid"],
+        "controller": True,
+    }
+
+
+def involved(owner: Json) -> dict[str, Any]:
+    """Return what an Event says of the object that it is about."""
+    metadata = owner["metadata"]
+    return {
+        "apiVersion": API_VERSION,
+        "kind": owner["kind"],
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+    }
+
+
+def _labels(federation: str, name: str, component: str) -> dict[str, str]:
+    return {
+        NAME_LABEL: name,
+        INSTANCE_LABEL: federation,
+        COMPONENT_LABEL: component,
+        MANAGED_BY_LABEL: FIELD_MANAGER,
+        FEDERATION_LABEL: federation,
+    }

@@ -1,0 +1,148 @@
+"""One federation: from what is observed to what is to be done. Pure: no clock, no network, no keys."""
+
+from collections.abc import Iterator, Mapping, Set
+
+from anchorage.spec.federation import Silo
+from anchorage_operator.build_agent import AgentParts, agent_objects
+from anchorage_operator.build_server import ServerParts, server_objects
+from anchorage_operator.certificates import certificate_effects, certificate_times
+from anchorage_operator.conditions import Finding
+from anchorage_operator.drift import differs, digest, stamped
+from anchorage_operator.federation_status import federation_findings
+from anchorage_operator.membership import is_managed, membership_effects, outlived
+from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name, server_name
+from anchorage_operator.observed import CHILD_KINDS, Json, Observed
+from anchorage_operator.planned import Event, Plan, Reference
+from anchorage_operator.report import due, federation_status, held_back, silo_due
+from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.silo_status import silo_status
+from anchorage_operator.situation import RESULTS_AFTER_SECONDS, Situation
+from anchorage_operator.transitions import federation_events, silo_events
+
+LEAST_WAIT_SECONDS = 1.0
+"""Shortest wait until the next look."""
+
+
+def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
+    """Decide what to do for one federation.
+
+    Parameters
+    ----------
+    observed : Observed
+        Everything that is known of it.
+    settings : OperatorSettings
+        The operator's settings.
+    now : float
+        Seconds since the epoch.
+    """
+    federation = observed.federation
+    if federation is not None and federation["metadata"].get("deletionTimestamp"):
+        return Plan(requeue_after=settings.resync_seconds)
+    situation = Situation(observed, settings, now)
+    dead = tuple(outlived(situation))
+    gone = {(reference.kind, reference.name) for reference in dead}
+    wanted = {_key(built): stamped(built) for built in _wanted(situation)}
+    apply = [built for key, built in wanted.items() if key not in gone and differs(built, observed.children.get(key))]
+    delete = (*dead, *_left_over(situation, wanted.keys()))
+    if federation is None:
+        statuses, news = _silo_statuses(situation, {})
+        return Plan((), tuple(apply), delete, None, statuses, news, settings.resync_seconds)
+    findings = federation_findings(situation)
+    status, before = federation_status(situation, findings), situation.status
+    write = due(before, status, situation)
+    statuses, news = _silo_statuses(situation, findings)
+    return Plan(
+        effects=(*certificate_effects(situation), *membership_effects(situation)),
+        apply=tuple(apply),
+        delete=delete,
+        federation_status=status if write else None,
+        silo_statuses=statuses,
+        events=(*(federation_events(federation, before, status) if write else ()), *news),
+        requeue_after=_next_look(situation, held_back=not write and held_back(before, status)),
+    )
+
+
+def _wanted(situation: Situation) -> Iterator[Json]:
+    """Yield every object that should be there; nothing where the spec is refused, so that what runs goes on as it is."""
+    observed, settings = situation.observed, situation.settings
+    accepted = situation.verdict.federation
+    authority = observed.authority
+    if observed.federation is not None and (accepted is None or authority is None):
+        return
+    if accepted is not None and authority is not None:
+        parts = ServerParts(
+            federation=situation.federation,
+            spec=accepted.spec,
+            running=situation.server_wanted,
+            results_only=situation.results_only,
+            authority=authority.certificate,
+        )
+        yield from server_objects(parts, settings, with_pod=observed.server_certificate is not None)
+    for name, silo in situation.verdict.silos.items():
+        yield from _agent(situation, name, silo)
+
+
+def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
+    """Yield the objects of a managed silo; where the Federation is gone, an agent that was there rests."""
+    observed, managed = situation.observed, silo.spec.managed
+    child = observed.children.get(("StatefulSet", agent_name(name)))
+    if managed is None or (observed.federation is None and child is None):
+        return
+    known: Json = child["metadata"].get("annotations", {}) if child is not None else {}
+    authority = digest(observed.authority.certificate) if observed.authority else str(known.get(AUTHORITY_HASH, ""))
+    invitation = observed.invitations.get(name)
+    parts = AgentParts(
+        silo=situation.silos[name],
+        spec=silo.spec,
+        managed=managed,
+        running=situation.agents_wanted,
+        authority_hash=authority,
+    )
+    invited = invitation is not None and invitation.has_token
+    yield from agent_objects(parts, situation.settings, with_pod=child is not None or invited)
+
+
+def _left_over(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[Reference]:
+    """Yield children whose reason is gone while their owner is there; the rest goes with its owner."""
+    children = situation.observed.children
+    name = situation.observed.name
+    sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
+    for key in sometimes if situation.verdict.federation is not None and wanted else ():
+        if key in children and key not in wanted:
+            yield Reference(CHILD_KINDS[key[0]], *key)
+    for name in situation.verdict.silos:
+        if not is_managed(situation.silos[name]):
+            for kind, api_version in CHILD_KINDS.items():
+                if (kind, agent_name(name)) in children:
+                    yield Reference(api_version, kind, agent_name(name))
+
+
+def _silo_statuses(situation: Situation, findings: Mapping[str, Finding]) -> tuple[dict[str, Json], tuple[Event, ...]]:
+    """Return the statuses of silos that are worth a write, and the Events that go with them."""
+    statuses: dict[str, Json] = {}
+    events: list[Event] = []
+    for name, silo in situation.silos.items():
+        before: Json = silo.get("status") or {}
+        after = silo_status(situation, name, findings)
+        if silo_due(before, after, situation):
+            statuses[name] = after
+            events += silo_events(silo, before, after)
+    return statuses, tuple(events)
+
+
+def _next_look(situation: Situation, held_back: bool) -> float:
+    """Return in how many seconds something may have changed that nothing wakes the federation for; `held_back` is progress not yet written."""
+    observed, settings, now = situation.observed, situation.settings, situation.now
+    moments = [*certificate_times(situation)]
+    for invitation in observed.invitations.values():
+        moments += [invitation.not_after] if invitation.key else [invitation.expires]
+    if situation.finished and not situation.results_only:
+        moments.append(now + RESULTS_AFTER_SECONDS)
+    waits = [moment - now for moment in moments if moment > now]
+    unsettled = bool(observed.pods) and situation.report is None
+    waits.append(settings.poll_seconds if unsettled or held_back else settings.resync_seconds)
+    return max(min(waits), LEAST_WAIT_SECONDS)
+
+
+def _key(built: Json) -> tuple[str, str]:
+    return built["kind"], built["metadata"]["name"]

@@ -1,0 +1,195 @@
+"""What a pod's status says, in one reason and one line."""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from anchorage.errors import CATALOGUE
+from anchorage.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
+from anchorage_operator import reasons
+from anchorage_operator.moments import seconds_of
+from anchorage_operator.observed import Json
+
+EXITS: Mapping[int, str] = {
+    0: "ended without an error",
+    1: "error of the program",
+    2: "mistake in the documents or the command",
+    3: "data",
+    4: "identity or connection",
+    5: "rounds or deadline",
+    6: "storage",
+    7: "tracking",
+    8: "learning",
+    70: "internal error",
+    126: "the command cannot be executed",
+    127: "the command was not found",
+    134: "aborted",
+    137: "killed",
+    139: "segmentation fault",
+    143: "terminated",
+}
+"""What exit statuses mean."""
+YOUNG_SECONDS = 10.0
+"""How long a pod may be ahead of what is known of its claims."""
+MANY_RESTARTS = 3
+"""Restarts after which a container that is not ready counts as crashing."""
+
+_FAILURE = re.compile(r"^(ANC-\d{4}) ([A-Z][A-Za-z0-9]*): (.*)$", re.MULTILINE)
+_WORD = re.compile(r"^[A-Z][A-Za-z0-9]{0,62}$")
+_PASSING = {QUORUM_LOST.reason, STOPPED.reason, EVALUATION_MISSING.reason}
+"""Failures after which a restart may find things mended."""
+_PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "RegistryUnavailable")
+
+
+@dataclass(frozen=True, slots=True)
+class PodHealth:
+    """How a pod is.
+
+    Parameters
+    ----------
+    ready : bool
+        Whether it is ready.
+    reason : str
+        Why it is not, a reason of `reasons` or of the catalogue.
+    message : str
+        One line for people.
+    fatal : bool
+        Whether its process ended with a failure that comes again at every start until somebody mends it.
+    """
+
+    ready: bool
+    reason: str
+    message: str = ""
+    fatal: bool = False
+
+    @property
+    def trouble(self) -> bool:
+        """Whether somebody should look."""
+        passing = (reasons.AVAILABLE, reasons.STARTING, reasons.RESTARTING, reasons.TERMINATING, reasons.POD_MISSING)
+        return self.reason not in passing
+
+
+def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> PodHealth:
+    """Say how a pod with one container is.
+
+    Parameters
+    ----------
+    pod : Json or None
+        The pod, None where there is none.
+    claims : mapping of str to str, or None
+        Phases of the namespace's volume claims, None where they are not known.
+    now : float
+        Seconds since the epoch.
+    """
+    if pod is None:
+        return PodHealth(False, reasons.POD_MISSING, "the pod is not there yet")
+    status = pod.get("status", {})
+    if pod["metadata"].get("deletionTimestamp"):
+        return PodHealth(False, reasons.TERMINATING, "the pod is ending")
+    if status.get("phase") == "Failed":
+        return _given_up(status)
+    container = next(iter(status.get("containerStatuses", ())), None)
+    found = (_ended(container) if container is not None else None) or _not_started(pod, container, claims, now)
+    if found is not None:
+        return found
+    if any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())):
+        return PodHealth(True, reasons.AVAILABLE)
+    return PodHealth(False, reasons.STARTING, "the process runs but is not ready yet")
+
+
+def failure_in(text: str) -> tuple[str, str] | None:
+    """Find the last line ``ANC-1234 Reason: message`` of a termination message: the reason, and the line."""
+    found = None
+    for match in _FAILURE.finditer(text):
+        known = CATALOGUE.get(match[1])
+        found = (known.reason if known else match[2], match[0])
+    return found
+
+
+def _given_up(status: Json) -> PodHealth:
+    reason = str(status.get("reason", ""))
+    if reason == reasons.EVICTED:
+        return PodHealth(False, reasons.EVICTED, str(status.get("message", "")))
+    return PodHealth(False, reasons.POD_FAILED, ": ".join(filter(None, (reason, status.get("message", "")))))
+
+
+def _ended(container: Json) -> PodHealth | None:
+    """Tell of a container that crashes; one that runs again counts as crashed until it is ready."""
+    state = container.get("state", {})
+    waiting = state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
+    if not waiting and "terminated" not in state and ("running" not in state or container.get("ready")):
+        return None
+    ended = state.get("terminated") or container.get("lastState", {}).get("terminated")
+    if not ended or (not waiting and not ended.get("exitCode")):
+        return None
+    code = int(ended.get("exitCode", 0))
+    if ended.get("reason") == "OOMKilled":
+        limit = f" ({_memory_limit(container)})" if _memory_limit(container) else ""
+        return PodHealth(False, reasons.OUT_OF_MEMORY, f"the container used more memory than it may{limit}", True)
+    named = failure_in(str(ended.get("message", "")))
+    if named is not None:
+        return PodHealth(False, named[0], named[1], named[0] not in _PASSING)
+    message = f"the process ended with exit status {code} ({EXITS.get(code, 'unknown')})"
+    if waiting or int(container.get("restartCount", 0)) >= MANY_RESTARTS:
+        return PodHealth(False, reasons.CRASH_LOOP, message, True)
+    return PodHealth(False, reasons.RESTARTING, message)
+
+
+def _memory_limit(container: Json) -> str:
+    return str(container.get("resources", {}).get("limits", {}).get("memory", ""))
+
+
+def _not_started(pod: Json, container: Json | None, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:
+    waiting: Json = (container or {}).get("state", {}).get("waiting", {})
+    reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
+    if reason in _PULLING:
+        image = next((each.get("image", "") for each in pod["spec"].get("containers", ())), "")
+        detail = message.rpartition("ErrImagePull: ")[2] if reason == "ImagePullBackOff" and ":" in message else message
+        shown = "" if detail.startswith("Back-off") else f": {detail}"
+        return PodHealth(False, reasons.IMAGE_PULL, f'image "{image}" cannot be pulled{shown}')
+    if reason == "CreateContainerConfigError":
+        return _configuration_missing(message)
+    if reason in ("CreateContainerError", "RunContainerError", "PostStartHookError"):
+        return PodHealth(False, reasons.CONTAINER_ERROR, message)
+    if container is not None and "waiting" not in container.get("state", {}):
+        return None
+    return _unscheduled(pod, claims, now) or PodHealth(False, reasons.STARTING, "the container is being made")
+
+
+def _configuration_missing(message: str) -> PodHealth:
+    for word, reason in (("secret", reasons.SECRET_MISSING), ("configmap", reasons.CONFIG_MISSING)):
+        if re.search(rf"\b{word}\b", message, re.IGNORECASE):
+            return PodHealth(False, reason, message)
+    return PodHealth(False, reasons.CONTAINER_ERROR, message)
+
+
+def _unscheduled(pod: Json, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:
+    scheduled: Mapping[str, Any] = next(
+        (each for each in pod.get("status", {}).get("conditions", ()) if each["type"] == "PodScheduled"), {}
+    )
+    message = (
+        str(scheduled.get("message", "")).partition(" preemption:")[0] if scheduled.get("status") == "False" else ""
+    )
+    missing = re.search(r'persistentvolumeclaim "([^"]+)" not found', message)
+    names = [missing[1]] if missing else []
+    created = pod["metadata"].get("creationTimestamp")
+    if claims is not None and created is not None and now - seconds_of(created) > YOUNG_SECONDS:
+        names += [name for name in _claims(pod) if name not in claims]
+    if names:
+        return PodHealth(False, reasons.VOLUME_MISSING, f'volume claim "{names[0]}" does not exist in this namespace')
+    pending = [name for name in _claims(pod) if claims is not None and claims.get(name, "Bound") != "Bound"]
+    if "PersistentVolumeClaim" in message and pending:
+        return PodHealth(False, reasons.VOLUME_PENDING, f'volume claim "{pending[0]}" has no volume yet: {message}')
+    if "unbound immediate PersistentVolumeClaims" in message:
+        return PodHealth(False, reasons.VOLUME_PENDING, message)
+    lacking = re.search(r"Insufficient ([a-z0-9.-]+/[A-Za-z0-9._-]+)", message)
+    if lacking:
+        return PodHealth(False, reasons.UNSCHEDULABLE, f"no node has a free {lacking[1].rstrip('.')}: {message}")
+    return PodHealth(False, reasons.UNSCHEDULABLE, message) if message else None
+
+
+def _claims(pod: Json) -> Iterator[str]:
+    for volume in pod["spec"].get("volumes", ()):
+        if "persistentVolumeClaim" in volume:
+            yield str(volume["persistentVolumeClaim"]["claimName"])

@@ -1,0 +1,209 @@
+"""Asks every running server how it is, every few seconds, and wakes its federation when the answer is a new one."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from threading import Lock
+
+from anchorage.errors import AnchorageError
+from anchorage.spec.status import FederationStatus
+from anchorage_operator.cache import Cache, Key
+from anchorage_operator.identity import Identity
+from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
+from anchorage_operator.observed import Json, Member, Request, Unreachable
+from anchorage_operator.server_client import ServerClient, ServerError
+from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.work_queue import WorkQueue
+
+QUICK_SECONDS = 1.0
+QUICK_FOR_SECONDS = 120.0
+"""How often, and for how long after its pod started to run, a server is asked so that enrolment and the first round are not kept waiting."""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a server said last.
+
+    Parameters
+    ----------
+    report : FederationStatus or Unreachable
+        Its status, or why there is none.
+    members : tuple of Member, or None
+        The members that it has; None where it did not answer.
+    requests : tuple of Request
+        Signing requests that wait there.
+    """
+
+    report: FederationStatus | Unreachable
+    members: tuple[Member, ...] | None = None
+    requests: tuple[Request, ...] = field(default=())
+
+
+class Poller:
+    """Polls servers.
+
+    Parameters
+    ----------
+    cache : Cache
+        Says which servers run.
+    identity : Identity
+        Issues the certificate to ask with.
+    settings : OperatorSettings
+        How often, and the cluster's domain.
+    queue : WorkQueue
+        Of the servers to poll.
+    wake : callable
+        Told the federation whose server said something new.
+    now : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        cache: Cache,
+        identity: Identity,
+        settings: OperatorSettings,
+        queue: WorkQueue[Key],
+        wake: Callable[[Key], None],
+        now: Callable[[], float],
+        connect: Callable[..., ServerClient] = ServerClient,
+    ) -> None:
+        self._cache = cache
+        self._identity = identity
+        self._settings = settings
+        self._queue = queue
+        self._wake = wake
+        self._now = now
+        self._connect = connect
+        self._answers: dict[Key, Answer] = {}
+        self._clients: dict[Key, ServerClient] = {}
+        self._begun: dict[Key, float] = {}
+        self._lock = Lock()
+
+    def latest(self, key: Key, pods: list[Json]) -> Answer | None:
+        """Return what the federation's server said last, and see that it is polled; None where no pod of it runs.
+
+        Parameters
+        ----------
+        key : Key
+            The federation.
+        pods : list of Json
+            Its pods.
+        """
+        with self._lock:
+            answer = self._answers.get(key)
+            polled = key in self._clients
+        if not _runs(pods):
+            return None
+        if not polled:
+            self._queue.add(key)
+        return answer
+
+    def client(self, key: Key) -> ServerClient:
+        """Return the client for a federation's server.
+
+        Raises
+        ------
+        ApiError, AnchorageError
+            There is no certificate to ask it with.
+        """
+        name = f"{server_name(key.federation)}.{key.namespace}.svc"
+        service = self._cache.children(key).get(("Service", server_name(key.federation)), {})
+        address = service.get("spec", {}).get("clusterIP") or f"{name}.{self._settings.cluster_domain}"
+        context = self._identity.operator_tls(key)
+        with self._lock:
+            client = self._clients.get(key)
+            if client is None or client.address != address or client.context is not context:
+                if client:
+                    client.close()
+                client = self._clients[key] = self._connect(address, CONTROL_PORT, name, context)
+        return client
+
+    def put_members(self, key: Key, members: tuple[Member, ...], generation: int) -> None:
+        """Give a server its list of members.
+
+        Raises
+        ------
+        ApiError, AnchorageError, ServerError
+            There is no certificate to ask it with, or it did not answer.
+        """
+        self.client(key).put_members(members, generation)
+        with self._lock:
+            if key in self._answers:
+                self._answers[key] = replace(self._answers[key], members=members)
+
+    def put_answers(self, key: Key, answers: Sequence[Mapping[str, str]]) -> None:
+        """Answer signing requests that wait at a server. Raises as `put_members`."""
+        self.client(key).put_answers(answers)
+        answered = {answer["id"] for answer in answers}
+        with self._lock:
+            if key in self._answers:
+                left = tuple(request for request in self._answers[key].requests if request.id not in answered)
+                self._answers[key] = replace(self._answers[key], requests=left)
+
+    def poll(self, key: Key) -> float | None:
+        """Ask one server; return in how many seconds to ask again, None where no pod of it runs.
+
+        Raises
+        ------
+        ApiError
+            There is no certificate to ask it with.
+        """
+        if not _runs(self._cache.pods(key)):
+            self.forget(key)
+            return None
+        before = self._answers.get(key)
+        answer = self._ask(key, before)
+        with self._lock:
+            self._answers[key] = answer
+        if before is None or _news(before) != _news(answer):
+            self._wake(key)
+        if isinstance(answer.report, FederationStatus) and _over(answer.report) and not answer.requests:
+            return float(max(self._settings.poll_seconds, self._settings.resync_seconds))
+        young = self._now() - self._begun.setdefault(key, self._now()) < QUICK_FOR_SECONDS
+        return min(QUICK_SECONDS, self._settings.poll_seconds) if young else float(self._settings.poll_seconds)
+
+    def forget(self, key: Key) -> None:
+        """Hang up on a server that is gone."""
+        with self._lock:
+            client = self._clients.pop(key, None)
+            self._answers.pop(key, None)
+            self._begun.pop(key, None)
+        if client:
+            client.close()
+
+    def _ask(self, key: Key, before: Answer | None) -> Answer:
+        try:
+            client = self.client(key)
+            return Answer(client.status(), client.members(), client.requests())
+        except ServerError as error:
+            reason, message = error.reason, error.message
+        except AnchorageError as error:
+            reason, message = error.failure.reason, error.message
+        if reason == "CertificateNotTrusted":
+            self._identity.forget(key)  # the authority may be another one than the one that was read
+        known = before.report if before and isinstance(before.report, Unreachable) else None
+        if known is None:
+            _log.info("the server does not answer", extra={"federation": key, "reason": reason, "detail": message})
+        return Answer(Unreachable(reason, message, known.since if known else self._now()))
+
+
+def _runs(pods: list[Json]) -> bool:
+    for pod in pods:
+        labels = pod["metadata"].get("labels", {})
+        if labels.get(COMPONENT_LABEL) == "server" and pod.get("status", {}).get("phase") == "Running":
+            return True
+    return False
+
+
+def _over(report: FederationStatus) -> bool:
+    return any(c.type in ("Succeeded", "Failed") and c.status == "True" for c in report.conditions)
+
+
+def _news(answer: Answer) -> Answer:
+    """Return an answer without what changes by itself."""
+    if isinstance(answer.report, Unreachable):
+        return replace(answer, report=replace(answer.report, message=""))
+    return replace(answer, report=answer.report.model_copy(update={"last_updated_time": None}))

@@ -1,0 +1,182 @@
+"""The operator as a whole: threads that watch, compare, reconcile and poll, and what says whether they are well."""
+
+import logging
+import random
+import time
+from threading import Event, Thread
+
+from anchorage.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage_operator.cache import Cache, Key
+from anchorage_operator.events import EventPoster
+from anchorage_operator.identity import Identity
+from anchorage_operator.kube import ApiError, Connection, KubeApi
+from anchorage_operator.metrics import Metrics
+from anchorage_operator.poller import Poller
+from anchorage_operator.reconcile import IncompleteError, Reconciler
+from anchorage_operator.resync import Resync
+from anchorage_operator.secret_facts import SecretFacts
+from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.wiring import Watch
+from anchorage_operator.work_queue import WorkQueue
+
+WORKERS = 4
+POLLERS = 8
+PATIENCE = 3
+"""Intervals without a resync, or with the watch behind, before the process asks to be restarted."""
+
+DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
+"""What a mistake in this program raises: logged whole, and no reason to keep the other federations waiting."""
+
+_log = logging.getLogger(__name__)
+
+
+class Operator:
+    """Runs until it is stopped.
+
+    Parameters
+    ----------
+    settings : OperatorSettings
+        The operator's settings.
+    api : KubeApi
+        For everything but the watch.
+    connection : Connection
+        For the watch.
+    metrics : Metrics
+        Told what happens.
+    silent_seconds, pause_seconds : float, optional
+        Of the watch.
+    """
+
+    def __init__(
+        self, settings: OperatorSettings, api: KubeApi, connection: Connection, metrics: Metrics, **watch: float
+    ) -> None:
+        clock = time.monotonic
+        self._settings = settings
+        self._metrics = metrics
+        self._stopped = Event()
+        self._filled = Event()
+        self._queue: WorkQueue[Key] = WorkQueue(clock)
+        self._polls: WorkQueue[Key] = WorkQueue(clock)
+        self.cache = Cache(clock)
+        facts = SecretFacts(api, clock)
+        identity = Identity(api, facts)
+        self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
+        self._reconciler = Reconciler(
+            api=api,
+            cache=self.cache,
+            facts=facts,
+            identity=identity,
+            poller=self._poller,
+            events=EventPoster(api, time.time),
+            settings=settings,
+            now=time.time,
+        )
+        self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
+        self._watch = Watch(connection, self.cache, settings.watch, self._queue.add, **watch)
+        answers = {
+            "/healthz": lambda: _verdict(self.unhealthy()),
+            "/readyz": lambda: _verdict(self.unready()),
+            "/metrics": lambda: (200, METRICS, metrics.exposition()),
+        }
+        self._probes = ProbeServer(settings.listen, answers)
+        metrics.observe_depth(self._queue.__len__, self._polls.__len__)
+        metrics.observe_watch(self._watch.alive, self.cache.lag)
+
+    def run(self) -> None:
+        """Serve until `stop`; then end within seconds."""
+        self._probes.start()
+        threads = [Thread(target=self._keep_in_step, name="resync", daemon=True)]
+        threads += [Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(WORKERS)]
+        threads += [Thread(target=self._poll, name=f"poll-{n}", daemon=True) for n in range(POLLERS)]
+        threads[0].start()
+        while not self._stopped.is_set() and not self._filled.wait(0.2):
+            pass
+        if self._filled.is_set():
+            self._watch.start()
+            for thread in threads[1:]:
+                thread.start()
+        self._stopped.wait()
+        self._watch.stop()
+        self._queue.close()
+        self._polls.close()
+        deadline = time.monotonic() + 5.0
+        for thread in threads:
+            if thread.is_alive():
+                thread.join(max(deadline - time.monotonic(), 0.0))
+        self._probes.stop()
+
+    def stop(self) -> None:
+        """Let `run` end."""
+        self._stopped.set()
+
+    def unhealthy(self) -> str:
+        """Return what is wrong so that a restart may help; empty where nothing is."""
+        longest = PATIENCE * self._settings.resync_seconds
+        if self._resync.age > longest:
+            return f"the last resync that succeeded is {self._resync.age:.0f} s ago"
+        if self._filled.is_set() and not self._watch.alive():
+            return "the watch is dead"
+        if self.cache.lag() > longest:
+            return f"the watch has owed an object for {self.cache.lag():.0f} s"
+        if (late := self._queue.overdue()) > longest:
+            return f"a federation has waited for {late:.0f} s to be looked at"
+        return ""
+
+    def unready(self) -> str:
+        """Return what keeps the operator from working; empty where nothing does."""
+        if not self._filled.is_set():
+            return "nothing was read from the API server yet"
+        return self.unhealthy()
+
+    def _keep_in_step(self) -> None:
+        """Read everything, then compare it with the API server's lists every so often."""
+        failures = 0
+        while not self._stopped.is_set():
+            try:
+                if self._filled.is_set():
+                    self._metrics.resynced(time.time(), self._resync.run())
+                else:
+                    self._resync.fill()
+                    self._metrics.resynced(time.time(), 0)
+                    self._filled.set()
+                    _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
+                failures = 0
+                pause = self._settings.resync_seconds * (0.8 + 0.2 * random.random())
+            except ApiError as error:
+                failures += 1
+                longest = min(self._settings.resync_seconds, 0.5 * 2.0 ** min(failures, 10))
+                pause = max(error.retry_after, longest) * (1 + 0.2 * random.random())
+                _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
+            self._stopped.wait(pause)
+
+    def _work(self) -> None:
+        while (key := self._queue.wait()) is not None:
+            begun = time.monotonic()
+            try:
+                again = self._reconciler.reconcile(key)
+            except (ApiError, IncompleteError) as error:
+                self._metrics.reconciled("error", time.monotonic() - begun)
+                pause = self._queue.failed(key, error.retry_after)
+                _log.warning("not done", extra={"federation": key, "error": str(error), "again": round(pause, 1)})
+            except DEFECTS:
+                self._metrics.reconciled("defect", time.monotonic() - begun)
+                self._queue.failed(key)
+                _log.exception("a defect of the operator", extra={"federation": key})
+            else:
+                self._metrics.reconciled("success", time.monotonic() - begun)
+                self._queue.done(key, again)
+
+    def _poll(self) -> None:
+        while (key := self._polls.wait()) is not None:
+            try:
+                self._polls.done(key, self._poller.poll(key))
+            except ApiError as error:
+                self._polls.failed(key, error.retry_after)
+                _log.warning("cannot ask the server", extra={"federation": key, "error": str(error)})
+            except DEFECTS:
+                self._polls.failed(key)
+                _log.exception("a defect of the operator", extra={"federation": key})
+
+
+def _verdict(wrong: str) -> Answer:
+    return verdict(not wrong, wrong or "ok")

@@ -1,0 +1,287 @@
+"""One federation: observe, plan, carry out. Whatever wakes it, it looks at everything, so no event can be missed."""
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+
+from anchorage.errors import AnchorageError
+from anchorage_operator.cache import Cache, Key, Ref
+from anchorage_operator.events import EventPoster
+from anchorage_operator.identity import Identity, InvitationChangedError
+from anchorage_operator.kube import API_VERSIONS, ApiError, KubeApi
+from anchorage_operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, involved
+from anchorage_operator.observed import Invitation, Json, Observed
+from anchorage_operator.plan import plan
+from anchorage_operator.planned import (
+    Effect,
+    Event,
+    MakeAuthority,
+    MakeInvitation,
+    MakeServerCertificate,
+    OwnAuthority,
+    Plan,
+    PutMembers,
+    Refuse,
+    Sign,
+)
+from anchorage_operator.poller import Answer, Poller
+from anchorage_operator.secret_facts import SecretFacts
+from anchorage_operator.server_client import ServerError
+from anchorage_operator.settings import OperatorSettings
+
+SECRETS_WHEN_WELL_SECONDS = 900.0
+"""How old a reading of the Secrets may be while the server answers; it would not, were its certificate gone."""
+SECRETS_WHEN_NOT_SECONDS = 120.0
+SECRETS_WHEN_ASKED_SECONDS = 2.0
+"""The same while signing requests wait."""
+SOON_SECONDS = 0.05
+"""Half the pause after a first effect; it doubles with every further look that finds effects to carry out."""
+REFUSED = (400, 403, 422)
+"""Statuses with which the API server refuses an object for what is in it, or for the operator's rights."""
+
+_log = logging.getLogger(__name__)
+
+
+class IncompleteError(Exception):
+    """A part of a plan could not be carried out; the rest was.
+
+    Parameters
+    ----------
+    causes : sequence of Exception
+        What went wrong, in the plan's order.
+    """
+
+    def __init__(self, causes: Sequence[Exception]) -> None:
+        super().__init__("; ".join(map(str, causes)))
+        self.causes = tuple(causes)
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds that the API server asks to wait."""
+        return max((cause.retry_after for cause in self.causes if isinstance(cause, ApiError)), default=0.0)
+
+
+class Reconciler:
+    """Brings federations to the state that their documents describe.
+
+    Parameters
+    ----------
+    api : KubeApi
+        Writes.
+    cache : Cache
+        Knows what is there.
+    facts : SecretFacts
+        Knows what is in the Secrets.
+    identity : Identity
+        Makes keys and signs.
+    poller : Poller
+        Knows what the servers say.
+    events : EventPoster
+        Posts Events.
+    settings : OperatorSettings
+        The operator's settings.
+    now : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(
+        self,
+        *,
+        api: KubeApi,
+        cache: Cache,
+        facts: SecretFacts,
+        identity: Identity,
+        poller: Poller,
+        events: EventPoster,
+        settings: OperatorSettings,
+        now: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._facts = facts
+        self._identity = identity
+        self._poller = poller
+        self._events = events
+        self._settings = settings
+        self._now = now
+        self._repeated: dict[Key, int] = {}
+
+    def reconcile(self, key: Key) -> float | None:
+        """Look at one federation and do what is to be done; return in how many seconds to look again, None when it is gone.
+
+        Raises
+        ------
+        ApiError
+            The federation could not be observed.
+        IncompleteError
+            A part of the plan could not be carried out.
+        """
+        if key not in self._cache:
+            self._identity.forget(key)
+            self._poller.forget(key)
+            return None
+        observed = self.observe(key)
+        planned = plan(observed, self._settings, self._now())
+        if not self._carry_out(key, observed, planned):
+            self._repeated.pop(key, None)
+            return planned.requeue_after
+        times = self._repeated[key] = self._repeated.get(key, 0) + 1
+        return min(planned.requeue_after, SOON_SECONDS * 2.0 ** min(times, 16))
+
+    def observe(self, key: Key) -> Observed:
+        """Gather all that is known of a federation.
+
+        Raises
+        ------
+        ApiError
+            A Secret cannot be read.
+        """
+        federation, silos, pods = self._cache.federation(key), self._cache.silos(key), self._cache.pods(key)
+        answer = self._poller.latest(key, pods)
+        if federation is None:
+            return Observed(key.namespace, key.federation, None, silos, self._cache.children(key), pods)
+        oldest = _oldest(answer)
+        invitations = {name: self._facts.invitation(key.namespace, name, oldest) for name in silos}
+        return Observed(
+            namespace=key.namespace,
+            name=key.federation,
+            federation=federation,
+            silos=silos,
+            children=self._cache.children(key),
+            pods=pods,
+            claims=self._cache.claims(key.namespace),
+            authority=self._facts.authority(key, oldest),
+            server_certificate=self._facts.server_certificate(key, oldest),
+            invitations={name: found for name, found in invitations.items() if found is not None},
+            report=answer.report if answer else None,
+            members=answer.members if answer else None,
+            requests=answer.requests if answer else (),
+        )
+
+    def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
+        """Do what is planned; return whether to look again at once."""
+        causes: list[Exception] = []
+        again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
+        events = list(planned.events)
+        for body in planned.apply:
+            try:
+                self._apply(observed, body)
+            except ApiError as error:
+                causes.append(error)
+                if error.status in REFUSED and observed.federation:
+                    events.append(_refused(observed.federation, body, error))
+        for reference in planned.delete:
+            try:
+                self._api.delete(reference.kind, key.namespace, reference.name)
+            except ApiError as error:
+                causes.append(error)
+        written = self._write_status(key, "Federation", key.federation, planned.federation_status, causes)
+        for silo, status in planned.silo_statuses.items():
+            version = observed.silos[silo]["metadata"].get("resourceVersion", "")
+            written = self._write_status(key, "Silo", silo, status, causes, version) and written
+        for event in events if written else ():
+            try:
+                self._events.post(event)
+            except ApiError as error:
+                causes.append(error)
+        if causes:
+            raise IncompleteError(causes)
+        return again
+
+    def _write_status(
+        self, key: Key, kind: str, name: str, status: Json | None, causes: list[Exception], version: str = ""
+    ) -> bool:
+        """Write a status, unless it is as it should be; return whether nothing went wrong.
+
+        With a resourceVersion it is written only over that version: a person's approval that the cache has not seen yet stays.
+        """
+        if status is None:
+            return True
+        metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
+        body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, "status": status}
+        try:
+            self._cache.adopt(self._api.apply_status(body))
+        except ApiError as error:
+            if error.status == 404:
+                self._cache.drop(Ref(kind, key.namespace, name))
+                return False
+            causes.append(error)
+            return False
+        return True
+
+    def _apply(self, observed: Observed, body: Json) -> None:
+        """Apply a child; what somebody else made under its name is left alone."""
+        kind, name = body["kind"], body["metadata"]["name"]
+        if (kind, name) not in observed.children:
+            found = self._api.get(kind, observed.namespace, name)
+            if found and found["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
+                raise ApiError(
+                    403, "NameTaken", f"{kind} {name} is there already and not the operator's; rename one of them"
+                )
+        self._cache.adopt(self._api.apply(body))
+
+    def _carry_out_effects(
+        self,
+        key: Key,
+        invitations: Mapping[str, Invitation],
+        effects: Sequence[Effect],
+        causes: list[Exception],
+    ) -> bool:
+        """Carry out effects; return whether one of them calls for another look at once."""
+        again = False
+        answers: list[dict[str, str]] = []
+        for effect in effects:
+            try:
+                match effect:
+                    case Sign():
+                        answers.append(self._signed(key, effect, invitations.get(effect.silo)))
+                    case Refuse():
+                        answers.append({"id": effect.request, "code": effect.code, "message": effect.message})
+                    case PutMembers():
+                        self._poller.put_members(key, effect.members, effect.generation)
+                        continue
+                    case _:
+                        self._make(key, effect)
+                again = again or not isinstance(effect, Refuse)
+            except InvitationChangedError:
+                again = True
+            except (ApiError, AnchorageError, ServerError) as error:
+                causes.append(error)
+        if answers:
+            try:
+                self._poller.put_answers(key, answers)
+            except (ApiError, AnchorageError, ServerError) as error:
+                causes.append(error)
+        return again
+
+    def _make(self, key: Key, effect: MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation) -> None:
+        _log.info("making", extra={"federation": key, "what": type(effect).__name__})
+        match effect:
+            case MakeAuthority():
+                self._identity.make_authority(key, effect)
+            case OwnAuthority():
+                self._identity.own_authority(key, effect)
+            case MakeServerCertificate():
+                self._identity.make_server_certificate(key, effect)
+            case MakeInvitation():
+                self._identity.make_invitation(key, effect)
+
+    def _signed(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
+        try:
+            certificate = self._identity.sign(key, effect, expected)
+        except AnchorageError as error:
+            if error.failure.reason == "AuthorityUnusable":
+                raise
+            return {"id": effect.request, "code": error.code, "message": error.message}
+        _log.info("signed a certificate", extra={"federation": key, "silo": effect.silo, "key": effect.key})
+        return {"id": effect.request, "certificate": certificate.decode()}
+
+
+def _oldest(answer: Answer | None) -> float:
+    if answer is None or answer.members is None:
+        return SECRETS_WHEN_NOT_SECONDS
+    return SECRETS_WHEN_ASKED_SECONDS if answer.requests else SECRETS_WHEN_WELL_SECONDS
+
+
+def _refused(federation: Json, body: Json, error: ApiError) -> Event:
+    message = f"{body['kind']} {body['metadata']['name']} was refused: {error.message}"
+    return Event(involved(federation), "Warning", "ApplyRefused", message)

@@ -1,0 +1,184 @@
+"""The status of a Federation: what the server reports, what the operator adds, and how often it is worth a write."""
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from anchorage.spec.status import FederationStatus, Metric, timestamp
+from anchorage_operator.addresses import endpoints
+from anchorage_operator.conditions import Finding, conditions
+from anchorage_operator.membership import approval
+from anchorage_operator.moments import seconds_of
+from anchorage_operator.observed import Json
+from anchorage_operator.situation import Situation
+
+MOST_SILOS = 1000
+"""Silos in the status of a Federation; the Silo objects hold the others'."""
+SEEN_SECONDS = 60.0
+"""How much older than it is `lastSeenTime` may look where nothing else changed."""
+SILO_SECONDS = 8.0
+"""How often the progress of a Silo is written; more seldom where there are many."""
+SILOS_PER_SECOND = 10
+"""Silo statuses that progress alone may write in a second."""
+METRICS = ("accuracy", "balanced_accuracy")
+"""Metrics that the printer column shows, the first that there is."""
+
+_REPORTED = (
+    "round",
+    "rounds",
+    "progressPercentage",
+    "step",
+    "connectedSilos",
+    "silos",
+    "metrics",
+    "metric",
+    "lastCheckpoint",
+    "model",
+    "bestModel",
+    "tracking",
+    "startTime",
+    "completionTime",
+    "bytesUp",
+    "bytesDown",
+)
+_FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
+_FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "lastSeenTime")
+
+
+def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:
+    """Return the whole status of the Federation as it is now.
+
+    Parameters
+    ----------
+    situation : Situation
+        The federation.
+    findings : mapping of str to Finding
+        Its conditions.
+    """
+    before, observed = situation.status, situation.observed
+    reported = _reported(situation.report, before) if situation.report is not None else _remembered(situation)
+    status: dict[str, Any] = {
+        "observedGeneration": situation.generation,
+        "conditions": conditions(
+            findings, before.get("conditions", ()), generation=situation.generation, now=situation.now
+        ),
+        **reported,
+        "silosSummary": f"{reported.get('connectedSilos', 0)}/{_expected(situation)}",
+        "lastUpdatedTime": timestamp(situation.now),
+    }
+    if situation.spec is not None:
+        status["rounds"] = situation.spec.rounds
+        status["endpoint"], status["enrolmentEndpoint"] = endpoints(observed, situation.spec, situation.settings)
+    certificates = {}
+    if observed.server_certificate is not None:
+        certificates["serverNotAfter"] = timestamp(observed.server_certificate.not_after)
+    if observed.authority is not None:
+        certificates["authorityNotAfter"] = timestamp(observed.authority.not_after)
+    if certificates:
+        status["certificates"] = certificates
+    return status
+
+
+def due(before: Json, after: Json, situation: Situation) -> bool:
+    """Say whether the Federation's status is worth a write: at once where more than progress changed, else once in a while."""
+    if _bare(_slow(before)) != _bare(_slow(after)):
+        return True
+    if not held_back(before, after):
+        return False
+    written = before.get("lastUpdatedTime")
+    return written is None or situation.now - seconds_of(written) >= progress_seconds(situation)
+
+
+def held_back(before: Json, after: Json) -> bool:
+    """Say whether a Federation's status would say anything new."""
+    return bool(_bare(_without(before, ("lastUpdatedTime",))) != _bare(_without(after, ("lastUpdatedTime",))))
+
+
+def silo_due(before: Json, after: Json, situation: Situation) -> bool:
+    """Say the same of a Silo's status; `after` lacks the approval that a person gave."""
+    kept = {condition["type"] for condition in after.get("conditions", ())}
+    own = {**before, "conditions": [each for each in before.get("conditions", ()) if each["type"] in kept | _OWN]}
+    if _bare(_without(own, _FAST_OF_SILO)) != _bare(_without(after, _FAST_OF_SILO)):
+        return True
+    if _bare(_without(own, ("lastSeenTime",))) == _bare(_without(after, ("lastSeenTime",))):
+        return _age(before, after) >= SEEN_SECONDS
+    connected = any(each["type"] == "Connected" and each["status"] == "True" for each in after["conditions"])
+    return not connected or _age(before, after) >= max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
+
+
+def progress_seconds(situation: Situation) -> float:
+    """Return how often progress alone is written: once per poll, more seldom where the status is large."""
+    return situation.settings.poll_seconds * max(1.0, len(situation.silos) / 100)
+
+
+_OWN = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
+"""Conditions of a Silo that only the operator writes."""
+
+
+def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
+    values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
+    kept = {key: values[key] for key in _REPORTED if key in values}
+    kept["silos"] = _calm(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
+    kept["metric"] = _metric(report.metrics)
+    return kept
+
+
+def _remembered(situation: Situation) -> dict[str, Any]:
+    """Return what was reported last; where no server runs, nobody is connected to it."""
+    kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
+    if not situation.server_wanted or not situation.server_pod.ready:
+        kept |= {"connectedSilos": 0, "step": ""}
+        kept["silos"] = [{**silo, "connected": False} for silo in kept.get("silos", ())]
+    return kept
+
+
+def _calm(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
+    """Leave `lastSeenTime` as it was written for a silo of which nothing else is new."""
+    known = {silo["name"]: silo for silo in before}
+    calm = []
+    for silo in silos:
+        old = known.get(silo["name"], {})
+        same = _without(old, ("lastSeenTime",)) == _without(silo, ("lastSeenTime",))
+        lately = "lastSeenTime" in old and 0 <= _age(old, silo) < SEEN_SECONDS
+        calm.append({**silo, "lastSeenTime": old["lastSeenTime"]} if same and lately else silo)
+    return calm
+
+
+def _age(before: Json, after: Json) -> float:
+    old, new = before.get("lastSeenTime"), after.get("lastSeenTime")
+    if old is None or new is None:
+        return 0.0 if old == new else math.inf
+    return seconds_of(new) - seconds_of(old)
+
+
+def _metric(metrics: Sequence[Metric]) -> str:
+    by_name = {metric.name: metric for metric in metrics}
+    shown = next((by_name[name] for name in METRICS if name in by_name), metrics[0] if metrics else None)
+    if shown is None:
+        return ""
+    try:
+        return f"{shown.name} {float(shown.value):.3f}"[:128]
+    except ValueError:
+        return f"{shown.name} {shown.value}"[:128]
+
+
+def _expected(situation: Situation) -> int:
+    return sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
+
+
+def _slow(status: Json) -> dict[str, Any]:
+    kept = _without(status, _FAST)
+    kept["silos"] = [_without(silo, _FAST_OF_SILO) for silo in status.get("silos", ())]
+    return kept
+
+
+def _without(values: Json, keys: Sequence[str]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key not in keys}
+
+
+def _bare(value: Any) -> Any:
+    """Leave out what says nothing: the API server fills in defaults of fields that were not written."""
+    if isinstance(value, Mapping):
+        bare = {key: _bare(item) for key, item in value.items()}
+        return {key: item for key, item in bare.items() if item not in ("", 0, None, {}, [])}
+    return [_bare(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,0 +1,111 @@
+"""Compares the cache with the API server's own lists: what the watch has lost is found, and a watch that is dead is noticed."""
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from anchorage_operator.cache import Cache, Key, Ref
+from anchorage_operator.kube import KubeApi
+from anchorage_operator.names import FEDERATION_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL
+from anchorage_operator.observed import CHILD_KINDS
+
+_MANAGED = f"{MANAGED_BY_LABEL}={FIELD_MANAGER}"
+WATCHED: Mapping[str, str] = {
+    "Federation": "",
+    "Silo": "",
+    **dict.fromkeys(CHILD_KINDS, _MANAGED),
+    "Pod": FEDERATION_LABEL,
+    "PersistentVolumeClaim": "",
+}
+"""Label selector of every kind that is watched."""
+
+_log = logging.getLogger(__name__)
+
+
+class Resync:
+    """Lists everything that is watched.
+
+    Parameters
+    ----------
+    api : KubeApi
+        Lists.
+    cache : Cache
+        Is corrected.
+    namespaces : sequence of str
+        Namespaces to look after; none: all.
+    wake : callable
+        Told every federation of which something was found otherwise than known.
+    clock : callable
+        Seconds on a scale that never goes back.
+    """
+
+    def __init__(
+        self,
+        api: KubeApi,
+        cache: Cache,
+        namespaces: Sequence[str],
+        wake: Callable[[Key], None],
+        clock: Callable[[], float],
+    ) -> None:
+        self._api = api
+        self._cache = cache
+        self._namespaces = namespaces
+        self._wake = wake
+        self._clock = clock
+        self._last = clock()
+
+    @property
+    def age(self) -> float:
+        """Seconds since the last one that succeeded, or since the start."""
+        return self._clock() - self._last
+
+    def fill(self) -> None:
+        """Read everything once, before the watch starts.
+
+        Raises
+        ------
+        ApiError
+            A kind cannot be listed.
+        """
+        for kind, labels in WATCHED.items():
+            for namespace in self._scopes():
+                for body in self._api.list(kind, namespace, labels):
+                    self._touch(self._cache.watched(body))
+        self._last = self._clock()
+
+    def run(self) -> int:
+        """Compare, and correct; return how many objects were not as known.
+
+        Raises
+        ------
+        ApiError
+            A kind cannot be listed.
+        """
+        corrected = sum(self._compare(kind, labels) for kind, labels in WATCHED.items())
+        if corrected:
+            _log.info("the watch was behind", extra={"objects": corrected})
+        self._last = self._clock()
+        return corrected
+
+    def _compare(self, kind: str, labels: str) -> int:
+        known = self._cache.versions(kind, self._namespaces)
+        found = {
+            Ref(kind, metadata["namespace"], metadata["name"]): metadata["resourceVersion"]
+            for namespace in self._scopes()
+            for metadata in self._api.list_metadata(kind, namespace, labels)
+        }
+        changed = [ref for ref, version in found.items() if known.get(ref) != version]
+        gone = [ref for ref in known if ref not in found]
+        return sum(map(self._correct, [*changed, *gone]))
+
+    def _correct(self, ref: Ref) -> bool:
+        body = self._api.get(*ref)
+        touched = self._cache.drop(ref) if body is None else self._cache.adopt(body)
+        self._touch(touched)
+        return bool(touched)
+
+    def _touch(self, keys: Iterable[Key]) -> None:
+        for key in keys:
+            self._wake(key)
+
+    def _scopes(self) -> Iterator[str | None]:
+        return iter(self._namespaces or (None,))

@@ -1,0 +1,144 @@
+"""What is known of the Secrets. The operator may not list or watch them: it reads the ones it needs by name, and seldom."""
+
+import random
+from base64 import b64decode, b64encode
+from binascii import Error as BadBase64
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from threading import Lock
+
+from cryptography import x509
+
+from anchorage.errors import AnchorageError
+from anchorage.pki import certificate_of
+from anchorage_operator.cache import Key
+from anchorage_operator.kube import KubeApi
+from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
+from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation, Json
+
+Facts = AuthorityFacts | CertificateFacts | Invitation
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    facts: Facts | None
+    """None where there is no such Secret."""
+    read: float
+    """When it was read, spread backwards so that not all are read again together."""
+
+
+class SecretFacts:
+    """Reads Secrets and remembers what is public in them.
+
+    Parameters
+    ----------
+    api : KubeApi
+        Reads them.
+    clock : callable
+        Seconds on a scale that never goes back.
+    """
+
+    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+        self._api = api
+        self._clock = clock
+        self._known: dict[tuple[str, str], _Known] = {}
+        self._lock = Lock()
+
+    def authority(self, key: Key, oldest: float) -> AuthorityFacts | None:
+        """Return what is known of a federation's authority, from a reading at most `oldest` seconds old; None without a Secret.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be read.
+        """
+        facts = self._facts(key.namespace, authority_name(key.federation), _authority_facts, oldest)
+        return facts if isinstance(facts, AuthorityFacts) else None
+
+    def server_certificate(self, key: Key, oldest: float) -> CertificateFacts | None:
+        """Return what is known of the server's certificate. Parameters and failures as in `authority`."""
+        facts = self._facts(key.namespace, server_tls_name(key.federation), _certificate_facts, oldest)
+        return facts if isinstance(facts, CertificateFacts) else None
+
+    def invitation(self, namespace: str, silo: str, oldest: float) -> Invitation | None:
+        """Return what is known of a silo's invitation. Parameters and failures as in `authority`."""
+        facts = self._facts(namespace, enrolment_name(silo), invitation_of, oldest)
+        return facts if isinstance(facts, Invitation) else None
+
+    def forget(self, namespace: str, name: str) -> None:
+        """Read this Secret again when it is next asked for."""
+        with self._lock:
+            self._known.pop((namespace, name), None)
+
+    def _facts(self, namespace: str, name: str, parse: Callable[[Json], Facts], oldest: float) -> Facts | None:
+        now = self._clock()
+        with self._lock:
+            known = self._known.get((namespace, name))
+        if known and now - known.read < oldest:
+            return known.facts
+        secret = self._api.get("Secret", namespace, name)
+        facts = None if secret is None else parse(secret)
+        with self._lock:
+            self._known[namespace, name] = _Known(facts, now - oldest * 0.3 * random.random())
+        return facts
+
+
+def encoded(values: Mapping[str, bytes | str]) -> dict[str, str]:
+    """Return the ``data`` of a Secret."""
+    plain = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
+    return {name: b64encode(value).decode() for name, value in plain.items()}
+
+
+def decoded(secret: Json, name: str) -> bytes:
+    """Return one value of a Secret; empty where it is missing or no base64."""
+    try:
+        return b64decode((secret.get("data") or {}).get(name, ""), validate=True)
+    except BadBase64:
+        return b""
+
+
+def invitation_of(secret: Json) -> Invitation:
+    """Return what a silo's enrolment Secret says; an unreadable time is long past."""
+    return Invitation(
+        hash=_word(secret, "hash"),
+        expires=_moment(secret, "expires"),
+        key=_word(secret, "key"),
+        has_token=bool(decoded(secret, "token")),
+        not_after=_moment(secret, "notAfter"),
+    )
+
+
+def _word(secret: Json, name: str) -> str:
+    return decoded(secret, name).decode(errors="replace").strip()
+
+
+def _moment(secret: Json, name: str) -> float:
+    try:
+        return datetime.fromisoformat(_word(secret, name)).timestamp()
+    except ValueError:
+        return 0.0
+
+
+def _authority_facts(secret: Json) -> AuthorityFacts:
+    pem = decoded(secret, "ca.pem")
+    try:
+        not_after = certificate_of(pem, "ca.pem").not_valid_after_utc.timestamp()
+    except AnchorageError:
+        not_after = 0.0
+    owned = any(owner["kind"] == "Federation" for owner in secret["metadata"].get("ownerReferences", ()))
+    return AuthorityFacts(pem.decode(errors="replace"), not_after, owned)
+
+
+def _certificate_facts(secret: Json) -> CertificateFacts:
+    try:
+        certificate = certificate_of(decoded(secret, "tls.crt"), "tls.crt")
+    except AnchorageError:
+        return CertificateFacts(0.0, 0.0, (), "")
+    names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    return CertificateFacts(
+        certificate.not_valid_before_utc.timestamp(),
+        certificate.not_valid_after_utc.timestamp(),
+        (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))),
+        decoded(secret, "ca.pem").decode(errors="replace"),
+    )

@@ -1,0 +1,69 @@
+"""The operator's own settings: one YAML document, from the chart's values."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from anchorage.errors.documents import NOT_A_DOCUMENT
+from anchorage.spec.base import Document, Name
+from anchorage.spec.checking import check_document
+from anchorage.spec.federation import TrackingUri
+from anchorage.spec.mistakes import DocumentError, Mistake
+from anchorage.spec.pod import Image, PodOverrides
+from anchorage.spec.source import read_documents
+
+Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
+DomainName = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Interval = Annotated[int, Field(ge=1, le=3600)]
+
+
+class Images(Document):
+    """Images of the pods that the operator makes."""
+
+    server: Image = Field(description="Image of the aggregation server.")
+    agent: Image = Field(description="Image of the agents of managed silos.")
+
+
+class OperatorSettings(Document):
+    """What the operator does where a Federation or a Silo says nothing."""
+
+    images: Images = Field(description="Images of the pods.")
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
+        "IfNotPresent", description="When nodes pull images."
+    )
+    image_pull_secrets: Annotated[tuple[Name, ...], Field(max_length=16)] = Field(
+        (), description="Secrets for pulling images, in the federation's namespace."
+    )
+    server: PodOverrides = Field(PodOverrides(), description="Defaults under spec.server.pod.")
+    agent: PodOverrides = Field(PodOverrides(), description="Defaults under spec.managed.pod.")
+    tracking_uri: TrackingUri | None = Field(None, description="MLflow where spec.tracking.uri says nothing.")
+    cluster_domain: DomainName = Field("cluster.local", description="Domain of the cluster's services.")
+    watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
+        (), description="Namespaces to look after; empty: every one."
+    )
+    resync_seconds: Interval = Field(30, description="How often every federation is looked at.")
+    poll_seconds: Interval = Field(
+        5, description="How often a running server is asked, and at most how often progress is written."
+    )
+    listen: Address = Field("0.0.0.0:8080", description="Where probes and metrics are served.")
+
+
+def read_settings(path: Path) -> OperatorSettings:
+    """Read the settings.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read, or a field is wrong; with every mistake.
+    """
+    documents = read_documents(path)
+    if len(documents) != 1:
+        found = f"found {len(documents)} documents, allowed is one with the operator's settings"
+        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(path))])
+    settings, mistakes = check_document(documents[0], OperatorSettings)
+    if settings is None or mistakes:
+        places = [documents[0].where(str(path), mistake.path) for mistake in mistakes]
+        raise DocumentError([replace(m, where=at, line=line) for m, (at, line) in zip(mistakes, places, strict=True)])
+    return settings

@@ -1,0 +1,164 @@
+"""The status of a Silo: its conditions, and what the server says of it."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from anchorage.spec.status import SiloStatus, timestamp
+from anchorage_operator import reasons
+from anchorage_operator.conditions import Finding, conditions, find, listed
+from anchorage_operator.membership import Approval, approval, is_managed
+from anchorage_operator.names import agent_name
+from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.situation import Situation
+
+REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")
+"""Fields that are the server's own."""
+
+
+def silo_status(situation: Situation, name: str, federation: Mapping[str, Finding]) -> dict[str, Any]:
+    """Return the whole status of a silo, but for an approval that a person gave.
+
+    Parameters
+    ----------
+    situation : Situation
+        The federation.
+    name : str
+        The silo.
+    federation : mapping of str to Finding
+        The Federation's conditions; empty where there is no Federation.
+    """
+    silo = situation.silos[name]
+    before: Json = silo.get("status") or {}
+    decided = approval(situation, silo)
+    reported = _reported(situation, name)
+    findings = silo_findings(situation, name, decided, reported, federation)
+    if decided.by_person:
+        del findings["Approved"]
+    generation = int(silo["metadata"].get("generation", 0))
+    status: dict[str, Any] = {
+        "observedGeneration": generation,
+        "conditions": conditions(findings, before.get("conditions", ()), generation=generation, now=situation.now),
+        "role": "Managed" if is_managed(silo) else "Remote",
+    }
+    if reported is not None:
+        values = reported.model_dump(mode="json", by_alias=True, exclude_none=True)
+        status |= {key: values[key] for key in REPORTED if key in values}
+    else:
+        status |= {key: before[key] for key in REPORTED if key in before}
+    invitation = situation.observed.invitations.get(name)
+    if invitation is not None and invitation.key:
+        end = {"notAfter": timestamp(invitation.not_after)} if invitation.not_after else {}
+        status["certificate"] = {"key": invitation.key, **end}
+    return status
+
+
+def silo_findings(
+    situation: Situation,
+    name: str,
+    decided: Approval,
+    reported: SiloStatus | None,
+    federation: Mapping[str, Finding],
+) -> dict[str, Finding]:
+    """Return what every condition of a silo says, in the order in which they are read."""
+    silo = situation.silos[name]
+    accepted = _accepted(situation, name)
+    enrolled = _enrolled(situation, silo, decided.finding)
+    findings = {"Accepted": accepted, "Approved": decided.finding}
+    if is_managed(silo):
+        findings["AgentAvailable"] = _agent_available(situation, name, accepted)
+    findings["Enrolled"] = enrolled
+    before = find(silo.get("status") or {}, "Connected")
+    server = federation.get("ServerAvailable")
+    unheard = situation.report is None and server is not None and server.holds
+    findings["Connected"] = (
+        before if unheard and before is not None else _connected(situation, reported, enrolled, server)
+    )
+    findings["Ready"] = _ready(findings)
+    return findings
+
+
+def _reported(situation: Situation, name: str) -> SiloStatus | None:
+    report = situation.report
+    return next((each for each in report.silos if each.name == name), None) if report is not None else None
+
+
+def _accepted(situation: Situation, name: str) -> Finding:
+    if situation.observed.federation is None:
+        message = f"there is no Federation {situation.observed.name} in namespace {situation.observed.namespace}"
+        return Finding("False", reasons.FEDERATION_NOT_FOUND, message)
+    refusal = situation.verdict.refused.get(name)
+    return Finding("False", refusal.reason, refusal.message) if refusal else Finding("True", reasons.ACCEPTED)
+
+
+def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
+    name = str(silo["metadata"]["name"])
+    invitation = situation.observed.invitations.get(name)
+    if approved.status == "False":
+        return Finding("False", reasons.DENIED, approved.message or "the silo was denied")
+    if invitation is None or (is_managed(silo) and not invitation.key):
+        words = "the agent enrols by itself once its pod runs" if is_managed(silo) else "there is no invitation yet"
+        return Finding("False", reasons.STARTING if is_managed(silo) else reasons.NOT_INVITED, words)
+    if invitation.key:
+        return _signed(situation, invitation)
+    asking = {request.key for request in situation.observed.requests if request.silo == name}
+    if not approved.holds and asking:
+        message = f"the silo asks to enrol with key {listed(asking)} and waits for `fedctl silo approve`"
+        return Finding("False", reasons.PENDING_APPROVAL, message)
+    end = timestamp(invitation.expires)
+    if situation.now >= invitation.expires:
+        return Finding("False", reasons.INVITATION_EXPIRED, f"the invitation could be used until {end}")
+    return Finding("False", reasons.INVITED, f"the invitation can be used until {end}")
+
+
+def _signed(situation: Situation, invitation: Invitation) -> Finding:
+    if not invitation.not_after:
+        return Finding("True", reasons.CERTIFICATE_SIGNED)
+    end = timestamp(invitation.not_after)
+    if situation.now >= invitation.not_after:
+        return Finding("False", reasons.CERTIFICATE_EXPIRED, f"the certificate ended at {end}")
+    return Finding("True", reasons.CERTIFICATE_SIGNED, f"the certificate ends at {end}")
+
+
+def _agent_available(situation: Situation, name: str, accepted: Finding) -> Finding:
+    if situation.observed.federation is None:
+        return Finding("False", accepted.reason, accepted.message)
+    if situation.spec is None:
+        return Finding("False", reasons.FEDERATION_NOT_ACCEPTED, "the Federation's spec was never accepted")
+    if situation.finished:
+        return Finding("False", reasons.SUCCEEDED, "training is over; the agent's pod is not needed")
+    if not situation.agents_wanted:
+        reason = reasons.SUSPENDED if situation.suspended else reasons.HALTED
+        return Finding("False", reason, "the agent's pod does not run")
+    if ("StatefulSet", agent_name(name)) not in situation.observed.children:
+        return Finding("False", reasons.STARTING, "its objects are being made")
+    pod = situation.agent_pod(name)
+    if pod.ready:
+        return Finding("True", reasons.AVAILABLE)
+    return Finding("False", pod.reason, pod.message)
+
+
+def _connected(situation: Situation, reported: SiloStatus | None, enrolled: Finding, server: Finding | None) -> Finding:
+    if situation.finished:
+        return Finding("False", reasons.SUCCEEDED, "training is over")
+    if server is None:
+        return Finding("False", reasons.FEDERATION_NOT_FOUND)
+    if reported is not None and reported.connected:
+        return Finding("True", reasons.CONNECTED)
+    if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED):
+        return Finding("False", server.reason, server.message)
+    if not enrolled.holds:
+        return Finding("False", enrolled.reason, enrolled.message)
+    if server.reason == reasons.SERVER_UNREACHABLE:
+        return Finding("Unknown", server.reason, "the server does not answer the operator")
+    if not server.holds:
+        return Finding("False", reasons.SERVER_UNAVAILABLE, f"the server does not run ({server.reason})")
+    message = reported.message if reported is not None and reported.message else "the agent is not connected"
+    return Finding("False", reasons.NOT_CONNECTED, message)
+
+
+def _ready(findings: Mapping[str, Finding]) -> Finding:
+    """Sum up: the first condition that does not hold says why; what the agent's pod waits for says more than that it is not connected."""
+    if findings["Accepted"].holds and findings["Connected"].holds:
+        return Finding("True", reasons.CONNECTED)
+    broken = next(finding for finding in findings.values() if not finding.holds)
+    return Finding("False", broken.reason, broken.message)

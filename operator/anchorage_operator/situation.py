@@ -1,0 +1,150 @@
+"""One federation as `plan` sees it: what was observed, and the few things that everything else is decided by."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from anchorage.errors.rounds import DEADLINE_EXCEEDED
+from anchorage.spec.federation import FederationSpec
+from anchorage.spec.status import FederationStatus
+from anchorage_operator.conditions import Finding, find
+from anchorage_operator.moments import seconds_of
+from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL
+from anchorage_operator.observed import Json, Observed
+from anchorage_operator.pods import PodHealth, diagnose
+from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.verdict import Verdict, judge, running_spec
+
+RESULTS_AFTER_SECONDS = 60.0
+"""How long after the end the server keeps its resources where nothing says that MLflow has the results."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """One federation at one time.
+
+    Parameters
+    ----------
+    observed : Observed
+        What was observed.
+    settings : OperatorSettings
+        The operator's settings.
+    now : float
+        Seconds since the epoch.
+    """
+
+    observed: Observed
+    settings: OperatorSettings
+    now: float
+
+    @cached_property
+    def federation(self) -> Json:
+        """The Federation object; empty where there is none."""
+        return self.observed.federation or {}
+
+    @cached_property
+    def silos(self) -> Mapping[str, Json]:
+        """The Silo objects that are not being deleted, in the order of their names."""
+        silos = sorted(self.observed.silos.items())
+        return {name: silo for name, silo in silos if not silo["metadata"].get("deletionTimestamp")}
+
+    @cached_property
+    def verdict(self) -> Verdict:
+        """What may be put in force."""
+        return judge(self.observed, self.silos)
+
+    @cached_property
+    def spec(self) -> FederationSpec | None:
+        """The spec in force: the object's, or where that is refused, the one that runs."""
+        if self.verdict.federation is not None:
+            return self.verdict.federation.spec
+        return running_spec(self.observed)
+
+    @property
+    def status(self) -> Json:
+        """The Federation's status as it was written last."""
+        status: Json = self.federation.get("status") or {}
+        return status
+
+    @property
+    def generation(self) -> int:
+        """Generation of the Federation object."""
+        return int(self.federation["metadata"].get("generation", 0))
+
+    @property
+    def report(self) -> FederationStatus | None:
+        """What the server says, None where it says nothing."""
+        return self.observed.report if isinstance(self.observed.report, FederationStatus) else None
+
+    @property
+    def suspended(self) -> bool:
+        """Whether the user wants no pod to run."""
+        accepted = self.verdict.federation
+        return accepted is not None and accepted.spec.suspend
+
+    @cached_property
+    def finished(self) -> bool:
+        """Whether every round that is asked for is committed."""
+        if self.report is not None:
+            done = _said(self.report, "Succeeded")
+            committed = self.report.round
+        else:
+            before = find(self.status, "Succeeded")
+            done = before is not None and before.holds
+            committed = int(self.status.get("round", 0))
+        return done and self.spec is not None and committed >= self.spec.rounds
+
+    @cached_property
+    def stopped(self) -> bool:
+        """Whether training failed for good, and the spec was not changed since."""
+        failed = find(self.status, "Failed")
+        conditions = self.status.get("conditions", ())
+        generation = next((each.get("observedGeneration") for each in conditions if each["type"] == "Failed"), None)
+        said = failed is not None and failed.holds and failed.reason == DEADLINE_EXCEEDED.reason
+        return said and generation == self.generation and not self.finished
+
+    @property
+    def server_wanted(self) -> bool:
+        """Whether the server's pod should run."""
+        return not self.suspended and not self.stopped
+
+    @property
+    def agents_wanted(self) -> bool:
+        """Whether the agents' pods should run."""
+        return self.observed.federation is not None and self.server_wanted and not self.finished
+
+    @cached_property
+    def results_only(self) -> bool:
+        """Whether the server has nothing left to do but to show the results."""
+        if not self.finished:
+            return False
+        since = next(
+            (c["lastTransitionTime"] for c in self.status.get("conditions", ()) if c["type"] == "Succeeded"), None
+        )
+        before = find(self.status, "Succeeded")
+        if since is None or before is None or not before.holds:
+            return False
+        tracked = self.report is not None and bool(self.report.model and self.report.tracking.model_version)
+        return tracked or self.now - seconds_of(since) >= RESULTS_AFTER_SECONDS
+
+    @cached_property
+    def server_pod(self) -> PodHealth:
+        """How the server's pod is."""
+        return self._health({COMPONENT_LABEL: "server"})
+
+    def agent_pod(self, silo: str) -> PodHealth:
+        """Say how the pod of a managed silo is."""
+        return self._health({COMPONENT_LABEL: "silo", SILO_LABEL: silo})
+
+    def finding(self, kind: str) -> Finding | None:
+        """Return a condition of the Federation as it was written last."""
+        return find(self.status, kind)
+
+    def _health(self, labels: Mapping[str, str]) -> PodHealth:
+        pods = [pod for pod in self.observed.pods if labels.items() <= pod["metadata"].get("labels", {}).items()]
+        pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
+        return diagnose(pods[-1] if pods else None, self.observed.claims, self.now)
+
+
+def _said(report: FederationStatus, kind: str) -> bool:
+    return any(condition.type == kind and condition.status == "True" for condition in report.conditions)

@@ -1,0 +1,153 @@
+"""Events: what changed between the status as it was and as it becomes. Few, and only on transitions."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Literal
+
+from anchorage.errors import CATALOGUE
+from anchorage.errors.rounds import QUORUM_LOST
+from anchorage_operator import reasons
+from anchorage_operator.conditions import Finding, clipped, find, listed
+from anchorage_operator.names import involved
+from anchorage_operator.observed import Json
+from anchorage_operator.planned import Event
+
+SINGLE_SILOS = 5
+"""Silos that are told of one by one; more of them share an Event."""
+PROGRESS_STEP = 10
+"""Percent of the rounds between two Events."""
+
+_QUIET = (
+    reasons.STARTING,
+    reasons.TERMINATING,
+    reasons.POD_MISSING,
+    reasons.SUSPENDED,
+    reasons.HALTED,
+    reasons.SUCCEEDED,
+    reasons.CERTIFICATES_PENDING,
+    reasons.FEDERATION_NOT_ACCEPTED,
+    reasons.SERVER_UNAVAILABLE,
+    reasons.WAITING_FOR_SILOS,
+)
+"""Reasons of a condition that is not true which are no news."""
+
+_TRUE_EVENTS = {
+    "Accepted": "Accepted",
+    "ServerAvailable": "ServerAvailable",
+    "Succeeded": "Succeeded",
+}
+_OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected": "SiloConnected"}
+
+
+def federation_events(federation: Json, before: Json, after: Json) -> Iterator[Event]:
+    """Yield the Events of a Federation whose status changes.
+
+    Parameters
+    ----------
+    federation : Json
+        The object.
+    before, after : Json
+        Its status as it is and as it becomes.
+    """
+    about = involved(federation)
+    for kind in ("Accepted", "CertificatesValid", "ServerAvailable", "QuorumMet", "Succeeded", "Failed"):
+        yield from _of_condition(about, kind, find(before, kind), find(after, kind))
+    yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
+    yield from _progress(about, before, after)
+    yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()))
+    old, new = (status.get("certificates", {}).get("serverNotAfter") for status in (before, after))
+    if old and new and old != new:
+        yield _event(about, "Normal", "CertificateRotated", f"the server has a new certificate, which ends at {new}")
+
+
+def silo_events(silo: Json, before: Json, after: Json) -> Iterator[Event]:
+    """Yield the Events of a Silo whose status changes: admission, connection, and what its agent's pod lacks."""
+    about = involved(silo)
+    for kind, reason in _OF_SILO.items():
+        old, new = find(before, kind), find(after, kind)
+        if new is not None and new.holds and new.reason != reasons.MANAGED and not (old is not None and old.holds):
+            yield _event(about, "Normal", reason, new.message or f"{kind} is True ({new.reason})")
+    for kind in ("Accepted", "AgentAvailable", "Enrolled", "Connected"):
+        old, new = find(before, kind), find(after, kind)
+        if new is None or new.holds or new.reason in _QUIET:
+            continue
+        lost = kind == "Connected" and old is not None and old.holds
+        broken = kind in ("Accepted", "AgentAvailable") and (old is None or old.reason != new.reason)
+        expired = new.reason in (reasons.INVITATION_EXPIRED, reasons.CERTIFICATE_EXPIRED, reasons.PENDING_APPROVAL)
+        if lost:
+            yield _event(about, "Warning", "SiloLost", new.message)
+        elif broken or (kind == "Enrolled" and expired and (old is None or old.reason != new.reason)):
+            yield _event(about, "Warning", new.reason, new.message)
+
+
+def _of_condition(about: Json, kind: str, old: Finding | None, new: Finding | None) -> Iterator[Event]:
+    if new is None:
+        return
+    turned = old is None or old.status != new.status
+    if kind == "Failed":
+        if new.holds and turned:
+            yield _event(about, "Warning", "Failed", f"{new.reason}: {new.message}")
+    elif kind == "QuorumMet":
+        yield from _quorum(about, old, new)
+    elif new.holds:
+        if turned and kind in _TRUE_EVENTS:
+            yield _event(about, "Normal", _TRUE_EVENTS[kind], new.message or f"{kind} is True")
+        elif new.reason == reasons.CERTIFICATE_EXPIRING and (old is None or old.reason != new.reason):
+            yield _event(about, "Warning", new.reason, new.message)
+    elif kind != "Succeeded" and new.reason not in _QUIET and (old is None or turned or old.reason != new.reason):
+        yield _event(about, "Warning", new.reason, new.message)
+
+
+def _quorum(about: Json, old: Finding | None, new: Finding) -> Iterator[Event]:
+    lost = new.reason in CATALOGUE_REASONS and not new.holds
+    if lost and (old is None or old.reason != new.reason):
+        yield _event(about, "Warning", QUORUM_LOST.reason, new.message)
+    elif new.reason == reasons.QUORUM_MET and old is not None and not old.holds:
+        yield _event(about, "Normal", "QuorumMet", "enough silos are connected")
+
+
+def _suspension(about: Json, old: Finding | None, new: Finding | None) -> Iterator[Event]:
+    was, is_now = (finding is not None and finding.reason == reasons.SUSPENDED for finding in (old, new))
+    if is_now and not was:
+        yield _event(about, "Normal", "Suspended", "the pods end; training resumes when spec.suspend is false")
+    elif was and not is_now:
+        yield _event(about, "Normal", "Resumed", "the pods start; training resumes at the last committed round")
+
+
+def _progress(about: Json, before: Json, after: Json) -> Iterator[Event]:
+    if (after.get("step") or after.get("round")) and not (before.get("step") or before.get("round")):
+        yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds was started")
+    old, new = find(before, "ServerAvailable"), find(after, "ServerAvailable")
+    came_back = old is not None and not old.holds and new is not None and new.holds
+    if came_back and before.get("round") and after.get("round"):
+        text = f"the server goes on after round {after['round']}, the last that was committed"
+        yield _event(about, "Normal", "CheckpointRestored", text)
+    steps = [int(status.get("progressPercentage", 0)) // PROGRESS_STEP for status in (before, after)]
+    if steps[1] > steps[0]:
+        shown = f"; {after['metric']}" if after.get("metric") else ""
+        yield _event(
+            about, "Normal", "Progress", f"round {after['round']} of {after.get('rounds', 0)} is committed{shown}"
+        )
+
+
+def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json]) -> Iterator[Event]:
+    was, is_now = ({silo["name"] for silo in silos if silo.get("connected")} for silos in (before, after))
+    messages: Mapping[str, str] = {silo["name"]: silo.get("message", "") for silo in after}
+    changes: Sequence[tuple[set[str], Literal["Normal", "Warning"], str, str]] = (
+        (is_now - was, "Normal", "SiloConnected", "connected"),
+        (was - is_now, "Warning", "SiloLost", "no longer connected"),
+    )
+    for names, kind, reason, words in changes:
+        if len(names) > SINGLE_SILOS:
+            yield _event(about, kind, reason, f"{len(names)} silos are {words}: {listed(names)}")
+            continue
+        for name in sorted(names):
+            why = f" ({messages[name]})" if kind == "Warning" and messages.get(name) else ""
+            yield _event(about, kind, reason, f"silo {name} is {words}{why}")
+
+
+def _event(about: Json, kind: Literal["Normal", "Warning"], reason: str, message: str) -> Event:
+    return Event(about, kind, reason, clipped(message) or reason)
+
+
+CATALOGUE_REASONS = frozenset(entry.reason for entry in CATALOGUE.values())
+"""Reasons of the catalogue of failures."""

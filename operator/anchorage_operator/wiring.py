@@ -1,0 +1,173 @@
+"""kopf as the watch engine, and nothing more: it brings objects into the cache. The only module that knows kopf.
+
+kopf lists and watches, follows bookmarks, notices silent streams and expired versions. What it lacks is added here: it starts streams
+that end at once again without a pause, and it ends for good after an error in a stream. It writes nothing: no finalizers, no
+annotations, no Events. Its own indices are not used, since they keep what was deleted while a stream was down.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from threading import Thread
+from typing import Any
+
+import aiohttp
+import kopf
+from kopf._core.engines.peering import Identity
+
+from anchorage_operator.cache import Cache, Key, ref_of
+from anchorage_operator.kube import PAGE, Connection, group_version, plural
+from anchorage_operator.observed import Json
+from anchorage_operator.resync import WATCHED
+
+STREAM_SECONDS = 300
+"""How long one stream lasts at most."""
+SILENT_SECONDS = 70.0
+"""How long one may say nothing; the API server sends a bookmark every minute."""
+PAUSE_SECONDS = 1.0
+"""Between the starts of two streams of the same kind."""
+LONGEST_RESTART_SECONDS = 30.0
+
+IDENTITY = Identity("anchorage-operator")
+"""Who kopf is; it would look for the user's name, and a pod's user often has none."""
+
+_log = logging.getLogger(__name__)
+
+_Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
+
+
+class Watch:
+    """Feeds the cache from watches, in a thread and an event loop of its own.
+
+    Parameters
+    ----------
+    connection : Connection
+        How to reach the API server.
+    cache : Cache
+        Takes the objects.
+    namespaces : sequence of str
+        Namespaces to watch; none: all.
+    wake : callable
+        Told every federation of which something changed.
+    silent_seconds, pause_seconds : float
+        As the module's constants.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        cache: Cache,
+        namespaces: Sequence[str],
+        wake: Callable[[Key], None],
+        *,
+        silent_seconds: float = SILENT_SECONDS,
+        pause_seconds: float = PAUSE_SECONDS,
+    ) -> None:
+        self._connection = connection
+        self._cache = cache
+        self._namespaces = namespaces
+        self._wake = wake
+        self._silent_seconds = silent_seconds
+        self._pause_seconds = pause_seconds
+        self._streams: dict[str, float] = {}
+        self._started = 0.0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stop = asyncio.Event()
+        self._thread = Thread(target=lambda: asyncio.run(self._run()), name="watch", daemon=True)
+
+    def start(self) -> None:
+        """Watch from now on."""
+        self._started = time.monotonic()
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop watching."""
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10.0)
+
+    def alive(self) -> bool:
+        """Whether a stream of every kind was begun lately enough to be open still, or to be begun again soon."""
+        latest = time.monotonic() - STREAM_SECONDS - 2 * self._silent_seconds
+        expected = len(WATCHED) * max(len(self._namespaces), 1)
+        begun = self._started > latest or sum(begun > latest for begun in list(self._streams.values())) >= expected
+        return self._thread.is_alive() and begun
+
+    async def _run(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        pause = self._pause_seconds
+        while not self._stop.is_set():
+            begun = time.monotonic()
+            watching = asyncio.create_task(self._operator())
+            await asyncio.wait((watching,))
+            if error := watching.exception():
+                _log.warning("the watch ended", extra={"error": f"{type(error).__name__}: {error}"[:500]})
+            if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
+                pause = self._pause_seconds
+            await asyncio.wait((asyncio.create_task(self._stop.wait()),), timeout=pause * (1 + random.random()))
+            pause = min(2 * pause, LONGEST_RESTART_SECONDS)
+
+    async def _operator(self) -> None:
+        registry = kopf.OperatorRegistry()
+        kopf.on.login(registry=registry)(self._login)
+        for kind in WATCHED:
+            group, version = group_version(kind)
+            kopf.on.event(group, version, plural(kind), registry=registry)(self._take_in)
+        await kopf.operator(
+            registry=registry,
+            settings=_settings(self._silent_seconds, self._pause_seconds),
+            stop_flag=self._stop,
+            standalone=True,
+            identity=IDENTITY,
+            clusterwide=not self._namespaces,
+            namespaces=self._namespaces,
+        )
+
+    async def _take_in(self, **given: Any) -> None:
+        raw = given["event"]
+        body: Json = raw["object"]
+        touched = self._cache.drop(ref_of(body)) if raw["type"] == "DELETED" else self._cache.watched(body)
+        for key in touched:
+            self._wake(key)
+
+    async def _login(self, **_: Any) -> kopf.AiohttpSession:
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True)
+        session = aiohttp.ClientSession(connector=connector, middlewares=(self._pace,))
+        return kopf.AiohttpSession(server=self._connection.server, aiohttp_session=session)
+
+    async def _pace(self, request: aiohttp.ClientRequest, handler: _Handler) -> aiohttp.ClientResponse:
+        """Send the present token along, and keep streams that end at once from being begun again without a pause."""
+        if token := self._connection.authorization():
+            request.headers["Authorization"] = token
+        if "watch" in request.url.query:
+            path = request.url.path
+            await asyncio.sleep(self._streams.get(path, 0.0) + self._pause_seconds - time.monotonic())
+            self._streams[path] = time.monotonic()
+        return await handler(request)
+
+
+def _settings(silent_seconds: float, pause_seconds: float) -> kopf.OperatorSettings:
+    settings = kopf.OperatorSettings()
+    settings.process.ultimate_exiting_timeout = None  # by default it kills the process some time after a stream's error
+    settings.scanning.disabled = True
+    settings.posting.enabled = False
+    settings.watching.chunk_size = PAGE
+    settings.watching.inactivity_timeout = silent_seconds
+    settings.watching.server_timeout = STREAM_SECONDS
+    settings.watching.connect_timeout = 10
+    settings.watching.reconnect_backoff = pause_seconds
+    settings.networking.request_timeout = 30
+    settings.networking.error_backoffs = (1, 2, 5)
+    settings.queueing.idle_timeout = 1.0
+    for kind, labels in WATCHED.items():
+        if labels:
+            settings.watching.label_selectors[(*group_version(kind), plural(kind))] = labels
+    return settings
+
+
+def quieten() -> None:
+    """Keep kopf from logging a line per event, and from warning that its own signal handlers are not in use."""
+    logging.getLogger("kopf").setLevel(logging.WARNING)
+    logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

@@ -1,0 +1,146 @@
+"""Which federations to look at, and when: every key once, later after failures, never in a hot loop."""
+
+import heapq
+import itertools
+import random
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from threading import Condition
+from typing import Generic, TypeVar
+
+Key = TypeVar("Key", bound=Hashable)
+
+FIRST_DELAY = 0.2
+"""Seconds after the first failure; each further one doubles it."""
+LONGEST_DELAY = 30.0
+JITTER = 0.2
+"""Back-off and repetition are spread over this share of their length, so that many keys do not come due at once."""
+
+
+@dataclass(slots=True)
+class _Entry:
+    due: float = 0.0
+    """When to hand it out, on the clock's scale; infinity while nothing asks for it."""
+    taken: float | None = None
+    """When a worker took it; None while none has it."""
+    failures: int = 0
+
+
+class WorkQueue(Generic[Key]):
+    """Hands out keys when they are due, each to one worker at a time.
+
+    A key that is added while it waits is handed out once, at the earliest of the times asked for. A key that is added while a
+    worker has it is handed out again when the worker is done.
+
+    Parameters
+    ----------
+    clock : callable
+        Seconds on a scale that never goes back.
+    spread : callable
+        A number in [0, 1) for the jitter.
+    """
+
+    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = random.random) -> None:
+        self._clock = clock
+        self._spread = spread
+        self._entries: dict[Key, _Entry] = {}
+        self._heap: list[tuple[float, int, Key]] = []
+        self._order = itertools.count()
+        self._changed = Condition()
+        self._closed = False
+
+    def __len__(self) -> int:
+        """Keys that are due now and wait for a worker."""
+        with self._changed:
+            now = self._clock()
+            return sum(entry.taken is None and entry.due <= now for entry in self._entries.values())
+
+    def add(self, key: Key, delay: float = 0.0) -> None:
+        """Ask that `key` be handed out in `delay` seconds, or sooner."""
+        with self._changed:
+            self._schedule(key, self._clock() + delay)
+
+    def discard(self, key: Key) -> None:
+        """Forget a key and its failures, unless a worker has it."""
+        with self._changed:
+            entry = self._entries.get(key)
+            if entry and entry.taken is None:
+                del self._entries[key]
+
+    def take(self) -> Key | None:
+        """Hand out the key that is due longest, or None where none is due."""
+        with self._changed:
+            return self._take()
+
+    def wait(self) -> Key | None:
+        """Wait for a key that is due; None once the queue is closed."""
+        with self._changed:
+            while not self._closed:
+                key = self._take()
+                if key is not None:
+                    return key
+                self._changed.wait(self._heap[0][0] - self._clock() if self._heap else None)
+            return None
+
+    def done(self, key: Key, again: float | None = None) -> None:
+        """Give a key back after success, to be handed out again in about `again` seconds (None: when it is added)."""
+        with self._changed:
+            entry = self._entries[key]
+            entry.failures = 0
+            self._give_back(key, entry, None if again is None else again * (1 - JITTER * self._spread()))
+
+    def failed(self, key: Key, at_least: float = 0.0) -> float:
+        """Give a key back after a failure; return the seconds until it is handed out again, at least `at_least`.
+
+        What was added meanwhile does not shorten the wait: a change that cannot be carried out must not make a hot loop.
+        """
+        with self._changed:
+            entry = self._entries[key]
+            delay = max(at_least, min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(entry.failures, 16)))
+            entry.failures += 1
+            delay *= 1 + JITTER * self._spread()
+            entry.due = float("inf")
+            self._give_back(key, entry, delay)
+            return delay
+
+    def overdue(self) -> float:
+        """Seconds for which a key has waited for a worker, or been held by one; 0 where none is late."""
+        with self._changed:
+            now = self._clock()
+            starts = (entry.due if entry.taken is None else entry.taken for entry in self._entries.values())
+            return max([0.0, *(now - start for start in starts)])
+
+    def close(self) -> None:
+        """Send every worker home."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def _take(self) -> Key | None:
+        while self._heap and self._heap[0][0] <= self._clock():
+            due, _, key = heapq.heappop(self._heap)
+            entry = self._entries.get(key)
+            if entry and entry.taken is None and entry.due == due:
+                entry.taken, entry.due = self._clock(), float("inf")
+                return key
+        return None
+
+    def _schedule(self, key: Key, due: float) -> None:
+        entry = self._entries.setdefault(key, _Entry(float("inf")))
+        if entry.failures and entry.taken is None:
+            return  # it waits for its back-off
+        if due < entry.due:
+            entry.due = due
+            if entry.taken is None:
+                heapq.heappush(self._heap, (due, next(self._order), key))
+                self._changed.notify()
+
+    def _give_back(self, key: Key, entry: _Entry, delay: float | None) -> None:
+        entry.taken = None
+        due = entry.due if delay is None else min(entry.due, self._clock() + delay)
+        if due == float("inf"):
+            del self._entries[key]
+            return
+        entry.due = due
+        heapq.heappush(self._heap, (due, next(self._order), key))
+        self._changed.notify()

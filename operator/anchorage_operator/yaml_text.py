@@ -1,0 +1,18 @@
+"""Documents for ConfigMaps as YAML that people read, the same text for the same values."""
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import yaml
+
+
+def as_yaml(value: Mapping[str, Any]) -> str:
+    """Write plain values as YAML, keys in alphabetical order."""
+    return _written(json.dumps(value, sort_keys=True))
+
+
+@lru_cache(maxsize=2048)  # every look at a federation writes the same texts again, and PyYAML takes milliseconds
+def _written(text: str) -> str:
+    return yaml.safe_dump(json.loads(text), sort_keys=True, allow_unicode=True, default_flow_style=False, width=120)
