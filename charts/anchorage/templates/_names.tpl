@@ -1,0 +1,78 @@
+{{/* Name of the release's objects. */}}
+{{- define "anchorage.fullname" -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 45 | trimSuffix "-" -}}
+{{- else if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 45 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 45 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "anchorage.operator.name" -}}
+{{- include "anchorage.fullname" . }}-operator
+{{- end -}}
+
+{{- define "anchorage.mlflow.name" -}}
+{{- include "anchorage.fullname" . }}-mlflow
+{{- end -}}
+
+{{/* Labels by which pods are chosen; they never change. Argument: list of root and component. */}}
+{{- define "anchorage.selector" -}}
+{{- $root := index . 0 -}}
+app.kubernetes.io/name: anchorage-{{ index . 1 }}
+app.kubernetes.io/instance: {{ $root.Release.Name }}
+{{- end -}}
+
+{{/* Labels of every object. Argument: list of root and component. */}}
+{{- define "anchorage.labels" -}}
+{{- $root := index . 0 -}}
+{{ include "anchorage.selector" . }}
+app.kubernetes.io/component: {{ index . 1 }}
+app.kubernetes.io/part-of: anchorage
+app.kubernetes.io/managed-by: {{ $root.Release.Service }}
+app.kubernetes.io/version: {{ $root.Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace "+" "_" }}
+{{- end -}}
+
+{{/* Name of an image. Argument: list of root and part. */}}
+{{- define "anchorage.image" -}}
+{{- $root := index . 0 -}}
+{{- $images := $root.Values.images -}}
+{{- $part := index . 1 -}}
+{{- if get $images $part -}}
+{{- get $images $part -}}
+{{- else if eq $part "mlflow" -}}
+{{- include "anchorage.image" (list $root "server") -}}
+{{- else -}}
+{{- printf "%s/anchorage-%s:%s" (trimSuffix "/" $images.registry) $part (default $root.Chart.AppVersion $images.tag) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* The operator's account. */}}
+{{- define "anchorage.serviceAccount" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "anchorage.operator.name" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Namespaces that are watched, as JSON; empty: all. */}}
+{{- define "anchorage.namespaces" -}}
+{{- if eq .Values.rbac.scope "Cluster" -}}
+[]
+{{- else -}}
+{{- default (list .Release.Namespace) .Values.watch.namespaces | uniq | sortAlpha | toJson -}}
+{{- end -}}
+{{- end -}}
+
+{{/* MLflow for federations that name none; empty: none. */}}
+{{- define "anchorage.trackingUri" -}}
+{{- if .Values.defaults.trackingUri -}}
+{{- .Values.defaults.trackingUri -}}
+{{- else if .Values.mlflow.enabled -}}
+{{- printf "http://%s.%s.svc.%s:%d" (include "anchorage.mlflow.name" .) .Release.Namespace .Values.operator.clusterDomain (int .Values.mlflow.service.port) -}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,18 @@
+{{/* The operator's settings file (anchorage_operator.settings). */}}
+{{- define "anchorage.settings" -}}
+images:
+  server: {{ include "anchorage.image" (list . "server") | quote }}
+  agent: {{ include "anchorage.image" (list . "agent") | quote }}
+imagePullPolicy: {{ .Values.images.pullPolicy }}
+imagePullSecrets: {{ toJson .Values.images.pullSecrets }}
+server: {{ toJson .Values.defaults.server }}
+agent: {{ toJson .Values.defaults.agent }}
+{{- with include "anchorage.trackingUri" . }}
+trackingUri: {{ . | quote }}
+{{- end }}
+clusterDomain: {{ .Values.operator.clusterDomain | quote }}
+watch: {{ include "anchorage.namespaces" . }}
+resyncSeconds: {{ int .Values.operator.resyncSeconds }}
+pollSeconds: {{ int .Values.operator.pollSeconds }}
+listen: "0.0.0.0:8080"
+{{- end -}}
