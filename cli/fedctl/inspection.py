@@ -1,11 +1,12 @@
-"""``fedctl status``, ``silos``, ``rounds`` and ``logs``: what a run is doing, and what it did."""
+"""``fedctl status``, ``silos``, ``rounds``, ``events`` and ``logs``: what a federation is doing, and what it did."""
 
 import json
-import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
 from datetime import UTC, datetime
-from pathlib import Path
-from time import sleep
+from functools import partial
+from queue import SimpleQueue
+from threading import Thread
 from typing import Any
 
 import typer
@@ -13,72 +14,34 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.errors import AnchorageError, commands
-from anchorage.spec.files import as_mapping, load_federation
-from fedctl.observation import Observation, observe, read_journal, require_run
 from fedctl.output import Format, amount, duration, plain_table, show
+from fedctl.source import Event, Observation, Source
 from fedctl.view import FIRST_METRICS, metrics_line, moved
-from fedctl.workdir import DEFAULT_PARENT, Workdir
-
-FOLLOW_SECONDS = 0.5
 
 
-def find_run(name: str | None, workdir: Path | None) -> Workdir:
-    """Return the folder that the user means.
-
-    Parameters
-    ----------
-    name : str or None
-        A federation that was run here, in ``.anchorage/<name>``.
-    workdir : Path or None
-        The folder itself. With neither, the only run below ``.anchorage``.
-
-    Raises
-    ------
-    AnchorageError
-        There is no such run, or several.
-    """
-    if workdir is not None or name is not None:
-        run = Workdir((workdir or DEFAULT_PARENT / str(name)).resolve())
-        require_run(run)
-        return run
-    runs = sorted(path.parent for path in DEFAULT_PARENT.glob("*/federation.yaml"))
-    if len(runs) != 1:
-        found = ", ".join(path.name for path in runs) or "no run"
-        raise AnchorageError(
-            commands.NO_RUN_HERE, f"found {found} in {DEFAULT_PARENT.resolve()}; name one, or a folder with --workdir"
-        )
-    return Workdir(runs[0].resolve())
-
-
-def show_status(run: Workdir, output: Format, watch: bool) -> None:
+def show_status(source: Source, output: Format, watch: bool) -> None:
     """Print the federation with its status."""
-
-    def document() -> Any:
-        seen = observe(run)
-        federation = load_federation(run.federation).federation
-        return as_mapping(federation.model_copy(update={"status": seen.status}))
-
     if output.for_people:
-        show(lambda: observe(run), lambda seen: _status_table(run, seen, output is Format.WIDE), output, watch=watch)
+        show(source.observe, lambda seen: _status_table(seen, output is Format.WIDE), output, watch=watch)
     else:
-        show(document, str, output, watch=watch)
+        show(lambda: source.observe().document, str, output, watch=watch)
 
 
-def _status_table(run: Workdir, seen: Observation, wide: bool) -> RenderableType:
-    status = seen.status
+def _status_table(seen: Observation, wide: bool) -> RenderableType:
+    status, spec = seen.status, seen.document["spec"]
     true = next((c for c in status.conditions if c.type in ("Succeeded", "Failed") and c.status == "True"), None)
+    refused = next((c for c in status.conditions if c.type == "Accepted" and c.status == "False"), None)
     ready = next((c for c in status.conditions if c.type == "Ready"), None)
     waiting = next((c for c in status.conditions if c.type == "QuorumMet" and c.status == "False"), None)
-    state = true or (waiting if seen.live else None) or ready
-    federation = load_federation(run.federation).federation
+    state = true or refused or (waiting if seen.live else None) or ready
     columns = ["federation", "state", "reason", "round", "silos", "method"]
     cells = [
-        federation.metadata.name,
+        seen.document["metadata"]["name"],
         f"{state.type}={state.status}" if state else "Unknown",
         state.reason if state else "",
-        f"{status.round}/{status.rounds or federation.spec.rounds}",
-        f"{status.connected_silos}/{len(status.silos)}",
-        federation.spec.method.name,
+        f"{status.round}/{status.rounds or spec['rounds']}",
+        status.silos_summary or f"{status.connected_silos}/{len(status.silos)}",
+        spec["method"]["name"],
     ]
     if wide:
         columns += ["step", "moved", "model", "tracking run"]
@@ -93,18 +56,16 @@ def _status_table(run: Workdir, seen: Observation, wide: bool) -> RenderableType
     return Group(*lines)
 
 
-def show_silos(run: Workdir, output: Format, watch: bool) -> None:
+def show_silos(source: Source, output: Format, watch: bool) -> None:
     """Print one line per silo."""
-
-    def silos() -> list[Any]:
-        values = observe(run).status.model_dump(mode="json", by_alias=True)["silos"]
-        return list(values)
-
-    show(silos, lambda values: _silos_table(values, output is Format.WIDE), output, watch=watch)
+    show(lambda: list(source.silos()), lambda rows: _silos_table(rows, output is Format.WIDE), output, watch=watch)
 
 
 def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
-    columns = ["silo", "connected", "state", "progress", "images", "weight"] + (["last seen"] if wide else [])
+    columns = ["silo", "connected", "state", "progress", "images", "weight"]
+    in_cluster = wide and any("role" in silo for silo in silos)
+    if wide:
+        columns += ["last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
     table = plain_table(*columns, "failure", right=("images", "weight"))
     for silo in silos:
         cells = [
@@ -116,15 +77,16 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
             f"{float(silo['weight']):.3f}",
         ]
         cells += [silo["lastSeenTime"] or ""] if wide else []
+        if in_cluster:
+            cells += [silo["role"], silo["approved"], (silo["certificate"] or {}).get("notAfter") or ""]
         table.add_row(*cells, f"{silo['code']} {silo['message']}".strip())
     return table
 
 
-def show_rounds(run: Workdir, output: Format, watch: bool) -> None:
+def show_rounds(source: Source, output: Format, watch: bool) -> None:
     """Print one line per committed round."""
-    require_run(run)
     show(
-        lambda: list(read_journal(run)),
+        lambda: list(source.rounds()),
         lambda rounds: _rounds_table(rounds, output is Format.WIDE),
         output,
         watch=watch,
@@ -164,15 +126,30 @@ def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
     return table
 
 
-def show_logs(run: Workdir, process: str | None, lines: int, follow: bool) -> None:
+def show_events(source: Source, output: Format, watch: bool) -> None:
+    """Print one line per thing that happened, the latest last."""
+    show(lambda: [asdict(event) for event in source.events()], _events_table, output, watch=watch)
+
+
+def _events_table(events: Sequence[Any]) -> RenderableType:
+    table = plain_table("time", "type", "reason", "about", "message")
+    for values in events:
+        event = Event(**values)
+        message = f"{event.message} ({event.count} times)" if event.count > 1 else event.message
+        style = "yellow" if event.type == "Warning" else None
+        table.add_row(event.time, event.type, event.reason, event.about, message, style=style)
+    return table
+
+
+def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> None:
     """Print the end of one process's log, or of all of them.
 
     Parameters
     ----------
-    run : Workdir
-        The run.
+    source : Source
+        The federation.
     process : str or None
-        ``server`` or a silo's name; None takes every log.
+        ``server`` or a silo's name; None takes every log that can be read here.
     lines : int
         Lines from the end of each log.
     follow : bool
@@ -183,33 +160,51 @@ def show_logs(run: Workdir, process: str | None, lines: int, follow: bool) -> No
     AnchorageError
         There is no such log.
     """
-    logs = sorted((run.root / "logs").glob("*.log"))
-    chosen = [path for path in logs if process in (None, path.stem)]
+    chosen = [process] if process is not None else list(source.processes())
     if not chosen:
-        found = ", ".join(path.stem for path in logs) or "none"
-        raise AnchorageError(
-            commands.NO_RUN_HERE, f"{run.root} has no log of {process or 'any process'}; there are: {found}"
-        )
-    offsets = {path: path.stat().st_size for path in chosen}
-    for path in chosen:
-        for line in path.read_bytes()[: offsets[path]].decode(errors="replace").splitlines()[-lines:]:
-            typer.echo(_readable(line, path.stem if len(chosen) > 1 else ""))
-    while follow:
-        sys.stdout.flush()
-        sleep(FOLLOW_SECONDS)
-        for path in chosen:
-            for line in _added(path, offsets):
-                typer.echo(_readable(line, path.stem if len(chosen) > 1 else ""))
+        raise AnchorageError(commands.NO_RUN_HERE, "no process has written a log yet")
+    logs = {name: partial(source.log, name, lines, follow=follow) for name in chosen}
+    for name, line in merged(logs) if follow else _one_by_one(logs):
+        if not isinstance(line, AnchorageError):
+            typer.echo(_readable(line, name if len(chosen) > 1 else ""))
+        elif len(chosen) > 1:  # one log of several that cannot be read keeps nobody from the others
+            typer.echo(f"{name}: {line}", err=True)
+        else:
+            raise line
 
 
-def _added(path: Path, offsets: dict[Path, int]) -> Iterator[str]:
-    with path.open("rb") as file:
-        file.seek(offsets[path])
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            offsets[path] += len(line)
-            yield line.decode(errors="replace").rstrip("\n")
+Log = Callable[[], Iterator[str]]
+Said = tuple[str, str | AnchorageError]
+"""A process, and a line of its log or why that cannot be read on."""
+
+
+def _one_by_one(logs: Mapping[str, Log]) -> Iterator[Said]:
+    for name, log in logs.items():
+        try:
+            for line in log():
+                yield name, line
+        except AnchorageError as error:
+            yield name, error
+
+
+def merged(logs: Mapping[str, Log]) -> Iterator[Said]:
+    """Yield the lines of several logs as they come, until all of them have ended."""
+    said: SimpleQueue[Said | None] = SimpleQueue()
+
+    def pump(name: str, log: Log) -> None:
+        for line in _one_by_one({name: log}):
+            said.put(line)
+        said.put(None)
+
+    for name, log in logs.items():
+        Thread(target=pump, args=(name, log), daemon=True).start()
+    left = len(logs)
+    while left:
+        line = said.get()
+        if line is None:
+            left -= 1
+        else:
+            yield line
 
 
 def _readable(line: str, process: str) -> str:

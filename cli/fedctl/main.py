@@ -6,6 +6,19 @@ from typing import Annotated
 
 import typer
 
+from fedctl.arguments import (
+    Context,
+    DataRoot,
+    Federation,
+    File,
+    Folder,
+    Labels,
+    Namespace,
+    Run,
+    Set,
+    Silo,
+    Site,
+)
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
 
@@ -16,25 +29,16 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+silo_app = typer.Typer(help="Hospitals that join a federation in a cluster.", no_args_is_help=True)
 model_app = typer.Typer(help="Models of a run.", no_args_is_help=True)
 data_app = typer.Typer(help="Images of a federation.", no_args_is_help=True)
 methods_app = typer.Typer(help="Methods that a federation can use.", no_args_is_help=True)
 bench_app = typer.Typer(help="How fast this machine is.", no_args_is_help=True)
+app.add_typer(silo_app, name="silo")
 app.add_typer(model_app, name="model")
 app.add_typer(data_app, name="data")
 app.add_typer(methods_app, name="methods")
 app.add_typer(bench_app, name="bench")
-
-File = Annotated[Path, typer.Option("--file", "-f", help="File of YAML documents: one Federation and its Silos.")]
-Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override a field of the Federation, such as spec.rounds=5."),
-]
-DataRoot = Annotated[
-    Path | None, typer.Option(help="Folder in which claimName names folders; default: the file's folder.")
-]
-Folder = Annotated[Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME.")]
-Run = Annotated[str | None, typer.Argument(help="Name of the federation; may be left out where there is only one.")]
 
 
 @app.command()
@@ -60,41 +64,184 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
 
 
 @app.command()
-def status(name: Run = None, workdir: Folder = None, output: Output = Format.TABLE, watch: Watch = False) -> None:
-    """Say how far a run is and what it waits for."""
-    from fedctl.inspection import find_run, show_status
+def status(
+    name: Run = None,
+    workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """Say how far a federation is and what it waits for."""
+    from fedctl.choice import Place, choose
+    from fedctl.inspection import show_status
 
-    show_status(find_run(name, workdir), output, watch)
+    show_status(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
 @app.command()
-def silos(name: Run = None, workdir: Folder = None, output: Output = Format.TABLE, watch: Watch = False) -> None:
-    """List the silos of a run: what they do, how much they count, what failed."""
-    from fedctl.inspection import find_run, show_silos
+def silos(
+    name: Run = None,
+    workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """List the silos of a federation: what they do, how much they count, what failed."""
+    from fedctl.choice import Place, choose
+    from fedctl.inspection import show_silos
 
-    show_silos(find_run(name, workdir), output, watch)
+    show_silos(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
 @app.command()
-def rounds(name: Run = None, workdir: Folder = None, output: Output = Format.TABLE, watch: Watch = False) -> None:
-    """List the committed rounds of a run."""
-    from fedctl.inspection import find_run, show_rounds
+def rounds(
+    name: Run = None,
+    workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """List the committed rounds of a federation."""
+    from fedctl.choice import Place, choose
+    from fedctl.inspection import show_rounds
 
-    show_rounds(find_run(name, workdir), output, watch)
+    show_rounds(choose(name, Place(workdir, namespace, context)), output, watch)
+
+
+@app.command()
+def events(
+    name: Run = None,
+    workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+    watch: Watch = False,
+) -> None:
+    """List what happened to a federation, its silos and their pods."""
+    from fedctl.choice import Place, choose
+    from fedctl.inspection import show_events
+
+    show_events(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
 @app.command()
 def logs(
     name: Run = None,
     workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
     process: Annotated[str | None, typer.Option(help="server, or a silo's name; default: all.")] = None,
     tail: Annotated[int, typer.Option(min=0, help="Lines from the end of each log.")] = 50,
     follow: Annotated[bool, typer.Option("--follow", help="Go on until Ctrl-C.")] = False,
 ) -> None:
-    """Print the logs of a run's processes."""
-    from fedctl.inspection import find_run, show_logs
+    """Print the logs of a federation's processes."""
+    from fedctl.choice import Place, choose
+    from fedctl.inspection import show_logs
 
-    show_logs(find_run(name, workdir), process, tail, follow)
+    show_logs(choose(name, Place(workdir, namespace, context)), process, tail, follow)
+
+
+@app.command()
+def doctor(
+    site: Annotated[
+        Site, typer.Option("--for", help="coordinator: the operator and servers. hospital: one agent.")
+    ] = Site.COORDINATOR,
+    namespace: Namespace = None,
+    context: Context = None,
+    address: Annotated[
+        list[str] | None,
+        typer.Option(metavar="HOST:PORT", help="Address of the federation to reach from here; may be repeated."),
+    ] = None,
+    authority: Annotated[
+        Path | None,
+        typer.Option("--ca", help="The federation's ca.pem, or an enrolment.yaml, which names the addresses too."),
+    ] = None,
+    proxy: Annotated[
+        str | None, typer.Option(metavar="http://HOST:PORT", help="HTTP proxy through which the agent will dial.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check a cluster before an install, and say what to do."""
+    from fedctl.choice import Place
+    from fedctl.doctor import examine
+
+    examine(site, Place(None, namespace, context), address or [], authority, proxy, output)
+
+
+@silo_app.command("invite")
+def silo_invite(
+    name: Federation,
+    silo: Silo,
+    labels: Annotated[
+        Labels | None, typer.Option(help="Which of the hospital's images are labelled; default: None.")
+    ] = None,
+    valid: Annotated[str, typer.Option(metavar="SPAN", help="How long the token may be used: 12h, 7d.")] = "7d",
+    address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where the hospital reaches the server.")
+    ] = None,
+    enrolment_address: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Where the hospital enrols; default: beside --address.")
+    ] = None,
+    replace: Annotated[
+        bool, typer.Option("--replace", help="Invite an enrolled silo again; its present key is refused from now on.")
+    ] = False,
+    namespace: Namespace = None,
+    context: Context = None,
+) -> None:
+    """Write a hospital's enrolment.yaml to standard output, and let the cluster know its one-time token's hash."""
+    from fedctl.choice import Place
+    from fedctl.invitation import Wanted, invite
+
+    wanted = Wanted(silo, labels, valid, address, enrolment_address, replace)
+    invite(name, Place(None, namespace, context), wanted)
+
+
+@silo_app.command("approve")
+def silo_approve(
+    name: Federation,
+    silo: Silo,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Let a hospital in; shows the fingerprint of the key that asks."""
+    from fedctl.admission import decide
+    from fedctl.choice import Place
+
+    decide(name, silo, Place(None, namespace, context), output, approved=True)
+
+
+@silo_app.command("deny")
+def silo_deny(
+    name: Federation,
+    silo: Silo,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Keep a hospital out, or put it out; its late update is dropped."""
+    from fedctl.admission import decide
+    from fedctl.choice import Place
+
+    decide(name, silo, Place(None, namespace, context), output, approved=False)
+
+
+@silo_app.command("remove")
+def silo_remove(
+    name: Federation,
+    silo: Silo,
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Take a hospital out of the federation for good, with its invitation."""
+    from fedctl.admission import remove
+    from fedctl.choice import Place
+
+    remove(name, silo, Place(None, namespace, context), output)
 
 
 @model_app.command("pull")
@@ -102,14 +249,16 @@ def model_pull(
     out: Annotated[Path, typer.Option(help="Folder for the model; made where it is missing.")],
     name: Run = None,
     workdir: Folder = None,
+    namespace: Namespace = None,
+    context: Context = None,
     best: Annotated[bool, typer.Option("--best", help="The best model instead of the last.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Copy a run's model (safetensors) and check that it is whole."""
-    from fedctl.inspection import find_run
+    """Copy a federation's model (safetensors) and check that it is whole."""
+    from fedctl.choice import Place, choose
     from fedctl.model_pull import pull_model
 
-    pull_model(find_run(name, workdir), out, best, output)
+    pull_model(choose(name, Place(workdir, namespace, context)), out, best, output)
 
 
 @data_app.command("check")

@@ -1,4 +1,4 @@
-"""``fedctl model pull``: a run's model as a file."""
+"""``fedctl model pull``: a federation's model as a file."""
 
 import json
 from pathlib import Path
@@ -9,22 +9,21 @@ import typer
 from anchorage.errors import AnchorageError, commands
 from anchorage.errors.storage import TENSOR_FILE_UNUSABLE
 from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
-from fedctl.observation import observe
 from fedctl.output import Format, emit
-from fedctl.workdir import Workdir, read_json
+from fedctl.source import ModelFile, Source
 
 STATE = "method_state/"
 """Prefix of a method's own arrays in a checkpoint, which no tensor of a model has."""
 
 
-def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
-    """Copy a model of a run and its description; of a run that goes on, the last committed one. A method's own state
+def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
+    """Copy a model of a federation and its description; of one that goes on, the last committed one. A method's own state
     is left out.
 
     Parameters
     ----------
-    run : Workdir
-        The run.
+    source : Source
+        The federation.
     out : Path
         Folder that gets ``model.safetensors`` and ``model.json``.
     best : bool
@@ -37,32 +36,17 @@ def pull_model(run: Workdir, out: Path, best: bool, output: Format) -> None:
     AnchorageError
         Nothing is committed yet, the file is gone or damaged, or `out` cannot be written.
     """
-    status = observe(run).status
-    stored = status.best_model if best else status.model
-    if stored is not None:
-        path, digest, number = Path(stored.path), stored.digest, stored.round
-    elif status.last_checkpoint is not None and not best:
-        last = status.last_checkpoint
-        path, digest, number = Path(last.path), last.digest, last.round
-    else:
-        what = "best model" if best else "model"
-        raise AnchorageError(commands.NO_MODEL_YET, f"{run.root} has no {what} yet; it comes with the run's end")
-    facts = {"path": str(out / "model.safetensors"), "digest": digest, "round": number}
-    _copy(path, out, digest, {**_description(run), **facts})
+    with source.model(best=best) as model:
+        facts = {"path": str(out / "model.safetensors"), "digest": model.digest, "round": model.round}
+        _copy(model, out, {**model.description, **facts})
     if output.for_people:
-        typer.echo(f"{facts['path']}: round {number}, digest {digest}")
+        typer.echo(f"{facts['path']}: round {facts['round']}, digest {facts['digest']}")
     else:
         emit(facts, output)
 
 
-def _description(run: Workdir) -> dict[str, Any]:
-    known: dict[str, Any] = read_json(run.model / "model.json") or {}
-    return known
-
-
-def _copy(path: Path, out: Path, digest: str, description: dict[str, Any]) -> None:
-    if not path.exists():
-        raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
+def _copy(found: ModelFile, out: Path, description: dict[str, Any]) -> None:
+    path, digest = found.path, found.digest
     layout, metadata = read_description(path)
     model = read_safetensors(path, layout.select(name for name in layout.by_name if not name.startswith(STATE))).model
     if model.digest != digest:

@@ -2,39 +2,17 @@
 
 import http.client
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Sequence
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from anchorage.errors import AnchorageError, commands
 from anchorage.spec.status import Condition, FederationStatus
+from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
 
 TIMEOUT_SECONDS = 5.0
-
-Round = Mapping[str, Any]
-"""A committed round as JSON values (`anchorage.rounds.interfaces.RoundRecord`, camelCase)."""
-
-_BOOKKEEPING = frozenset({"schemaVersion", "checksum", "contributions"})
-
-
-@dataclass(frozen=True, slots=True)
-class Observation:
-    """The status of a run.
-
-    Parameters
-    ----------
-    status : FederationStatus
-        What the server says, or said last.
-    live : bool
-        Whether the server answered now.
-    """
-
-    status: FederationStatus
-    live: bool
 
 
 def ask_status(endpoint: str) -> FederationStatus:
@@ -74,8 +52,8 @@ def left_status(run: Workdir) -> FederationStatus:
         return FederationStatus()
 
 
-def observe(run: Workdir) -> Observation:
-    """Return the status of a run: live if its server answers, else as it was left.
+def observe(run: Workdir) -> tuple[FederationStatus, bool]:
+    """Return the status of a run, live if its server answers, else as it was left, and whether it is live.
 
     A run that is neither live nor over is shown as what it is: nothing is connected, and the condition Ready says ``NotRunning``.
 
@@ -88,11 +66,11 @@ def observe(run: Workdir) -> Observation:
     endpoints = read_json(run.endpoints)
     if run.busy() and endpoints is not None:
         try:
-            return Observation(ask_status(endpoints["status"]), live=True)
+            return ask_status(endpoints["status"]), True
         except AnchorageError:
             pass
     status = _disconnected(left_status(run))
-    return Observation(status if over(status) else _not_running(run, status), live=False)
+    return (status if over(status) else _not_running(run, status)), False
 
 
 def require_run(run: Workdir) -> None:
@@ -131,7 +109,7 @@ def read_journal(run: Workdir) -> Sequence[Round]:
             entry = json.loads(line)
         except ValueError:
             break
-        rounds.append({key: value for key, value in entry.items() if key not in _BOOKKEEPING})
+        rounds.append({key: value for key, value in entry.items() if key not in BOOKKEEPING})
     return rounds
 
 

@@ -1,0 +1,89 @@
+"""``fedctl silo approve``, ``deny`` and ``remove``: who decides which hospital is a member."""
+
+import re
+import time
+
+import typer
+
+from anchorage.errors import AnchorageError, cluster
+from anchorage.spec.base import API_VERSION
+from anchorage.spec.silo_status import SiloCrStatus
+from anchorage.spec.status import timestamp
+from fedctl.choice import Place
+from fedctl.cluster_api import SECRETS, SILOS
+from fedctl.cluster_source import condition, is_managed, typed_status
+from fedctl.invitation import remote_federation, secret_name
+from fedctl.output import Format, emit
+
+_KEY = re.compile(r"\b[0-9a-f]{64}\b")
+
+
+def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool) -> None:
+    """Write the condition Approved into a silo's status, and say which key asks.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such silo, its agent runs in the cluster, or the cluster refuses.
+    """
+    source = remote_federation(federation, place)
+    silo = source.silo(name)
+    if is_managed(silo):
+        raise AnchorageError(
+            cluster.SILO_NOT_REMOTE,
+            f"the agent of silo {name} runs in this cluster: it is a member while its object exists",
+        )
+    status = typed_status(silo, SiloCrStatus)
+    word = "True" if approved else "False"
+    before = condition(status, "Approved")
+    same = before is not None and before.status == word
+    decision = {
+        "type": "Approved",
+        "status": word,
+        "reason": "ApprovedByUser" if approved else "DeniedByUser",
+        "message": "by fedctl silo approve" if approved else "by fedctl silo deny",
+        "lastTransitionTime": before.last_transition_time if before and same else timestamp(time.time()),
+        "observedGeneration": silo["metadata"].get("generation", 0),
+    }
+    source.api.apply_status(
+        SILOS,
+        {
+            "apiVersion": API_VERSION,
+            "kind": SILOS.kind,
+            "metadata": {"name": name, "namespace": source.api.namespace},
+            "status": {"conditions": [decision]},
+        },
+    )
+    key = _key(status)
+    if not output.for_people:
+        emit({"federation": federation, "silo": name, "approved": approved, "key": key}, output)
+        return
+    typer.echo(f"{name} {'approved' if approved else 'denied'} in {federation}")
+    typer.echo(f"key: sha256 {key}" if key else "key: none has asked yet; the first that shows the token is taken")
+
+
+def _key(status: SiloCrStatus) -> str:
+    """Return the SHA-256 of the key that has a certificate, or of the one that asks for it; empty where none has asked."""
+    if status.certificate is not None and status.certificate.key:
+        return status.certificate.key
+    enrolled = condition(status, "Enrolled")
+    asking = _KEY.findall(enrolled.message) if enrolled is not None and enrolled.reason == "PendingApproval" else []
+    return ", ".join(asking)
+
+
+def remove(federation: str, name: str, place: Place, output: Format) -> None:
+    """Delete a Silo and its invitation.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such silo, or the cluster refuses.
+    """
+    source = remote_federation(federation, place)
+    source.silo(name)
+    source.api.delete(SILOS, name)
+    source.api.delete(SECRETS, secret_name(name))
+    if output.for_people:
+        typer.echo(f"{name} removed from {federation}; an agent of it is refused from now on")
+    else:
+        emit({"federation": federation, "silo": name, "removed": True}, output)

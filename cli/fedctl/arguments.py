@@ -1,0 +1,43 @@
+"""Arguments and options that several commands take."""
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+File = Annotated[Path, typer.Option("--file", "-f", help="File of YAML documents: one Federation and its Silos.")]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", metavar="PATH=VALUE", help="Override a field of the Federation, such as spec.rounds=5."),
+]
+DataRoot = Annotated[
+    Path | None, typer.Option(help="Folder in which claimName names folders; default: the file's folder.")
+]
+Folder = Annotated[Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME.")]
+Run = Annotated[str | None, typer.Argument(help="Name of the federation; may be left out where there is only one.")]
+Namespace = Annotated[
+    str | None,
+    typer.Option("--namespace", "-n", help="Look in a cluster, in this namespace; default: the context's."),
+]
+Context = Annotated[
+    str | None,
+    typer.Option("--context", help="Look in a cluster, by this context of the kubeconfig; default: the current."),
+]
+Federation = Annotated[str, typer.Argument(help="Name of the federation.")]
+Silo = Annotated[str, typer.Argument(help="Name of the silo.")]
+
+
+class Site(StrEnum):
+    """What a cluster is to become."""
+
+    COORDINATOR = "coordinator"
+    HOSPITAL = "hospital"
+
+
+class Labels(StrEnum):
+    """Which of a silo's images are labelled."""
+
+    NONE = "None"
+    ALL = "All"
+    PARTIAL = "Partial"

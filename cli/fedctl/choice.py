@@ -1,0 +1,104 @@
+"""Which federation a command is about: a run on this machine, or one in a cluster."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from anchorage.errors import AnchorageError, cluster, commands
+from fedctl.cluster_api import FEDERATIONS, ClusterApi
+from fedctl.cluster_connection import ClusterConnection
+from fedctl.cluster_source import ClusterSource
+from fedctl.local_source import LocalSource
+from fedctl.observation import require_run
+from fedctl.source import Source
+from fedctl.workdir import DEFAULT_PARENT, Workdir
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """What the command line says about where.
+
+    Parameters
+    ----------
+    workdir : Path or None
+        A working folder.
+    namespace, context : str or None
+        A place in a cluster.
+    """
+
+    workdir: Path | None = None
+    namespace: str | None = None
+    context: str | None = None
+
+    @property
+    def says_cluster(self) -> bool:
+        """Whether a cluster was named."""
+        return self.namespace is not None or self.context is not None
+
+
+def choose(name: str | None, place: Place) -> Source:
+    """Return the federation that is meant.
+
+    A folder that is named, a run of this name below ``.anchorage``, or the only run there, wins; a namespace or a context that is
+    named, or no run here, means the cluster.
+
+    Raises
+    ------
+    AnchorageError
+        There is none, there are several, or the cluster cannot be asked.
+    """
+    here = None if place.says_cluster and place.workdir is None else local_run(name, place)
+    return LocalSource(here) if here is not None else in_cluster(name, place)
+
+
+def local_run(name: str | None, place: Place) -> Workdir | None:
+    """Return the run on this machine that is meant, None where a cluster is.
+
+    Raises
+    ------
+    AnchorageError
+        The folder holds no run, or several runs are here and none is named.
+    """
+    if place.workdir is not None:
+        if place.says_cluster:
+            raise typer.BadParameter("--workdir names a run on this machine; leave --namespace and --context out")
+        run = Workdir(place.workdir.resolve())
+        require_run(run)
+        return run
+    runs = {path.parent.name: path.parent for path in sorted(DEFAULT_PARENT.glob("*/federation.yaml"))}
+    if name is None and len(runs) > 1:
+        raise AnchorageError(
+            commands.NO_RUN_HERE,
+            f"found {', '.join(runs)} in {DEFAULT_PARENT.resolve()}; name one, or a cluster's with --namespace",
+        )
+    found = runs.get(name) if name is not None else next(iter(runs.values()), None)
+    return Workdir(found.resolve()) if found is not None else None
+
+
+def in_cluster(name: str | None, place: Place) -> ClusterSource:
+    """Return the federation of the cluster that is meant.
+
+    Raises
+    ------
+    AnchorageError
+        As `choose`.
+    """
+    try:
+        api = ClusterApi(ClusterConnection.open(place.context, place.namespace))
+    except AnchorageError as error:
+        if place.says_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
+            raise
+        raise AnchorageError(
+            commands.NO_RUN_HERE,
+            f"found no run{f' of {name}' if name else ''} in {DEFAULT_PARENT.resolve()}, and no cluster ({error.message})",
+        ) from error
+    if name is not None:
+        return ClusterSource(api, name)
+    found = [item["metadata"]["name"] for item in api.list_all(FEDERATIONS)]
+    where = f"namespace {api.namespace!r} of context {api.connection.context!r}"
+    if not found:
+        raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{where} has no federation; name its namespace with -n")
+    if len(found) > 1:
+        raise AnchorageError(cluster.SEVERAL_FEDERATIONS, f"{where} has {', '.join(found)}; name one")
+    return ClusterSource(api, found[0])

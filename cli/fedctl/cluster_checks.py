@@ -1,0 +1,212 @@
+"""What ``fedctl doctor`` looks at in a cluster."""
+
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from email.utils import parsedate_to_datetime
+from typing import Any
+
+from anchorage.crd.definitions import RESOURCES, definition
+from fedctl.arguments import Site
+from fedctl.checkup import Check, Level, guarded
+from fedctl.cluster_api import (
+    DEFINITIONS,
+    ENDPOINT_SLICES,
+    NAMESPACES,
+    NODES,
+    SECRETS,
+    SILOS,
+    STORAGE_CLASSES,
+    ClusterApi,
+    Resource,
+)
+
+OLDEST_VERSION = (1, 29)
+"""Rules in CRDs (CEL) are stable from here on."""
+
+SELECTABLE_FIELDS_VERSION = (1, 31)
+
+CLOCK_WARNS_SECONDS, CLOCK_FAILS_SECONDS = 30.0, 240.0
+"""Certificates are valid from five minutes before they are made; a clock further behind than that refuses them."""
+
+GPU = "nvidia.com/gpu"
+DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
+ENFORCED = "pod-security.kubernetes.io/enforce"
+
+_VERBS = ("get", "create", "patch", "delete")
+_AGENT = (
+    Resource("apps", "v1", "statefulsets", "StatefulSet"),
+    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
+    Resource("", "v1", "configmaps", "ConfigMap"),
+    Resource("", "v1", "services", "Service"),
+    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
+    SECRETS,
+    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+)
+_OPERATOR = (
+    *_AGENT,
+    Resource("apps", "v1", "deployments", "Deployment"),
+    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
+    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
+    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
+)
+
+
+def cluster_checks(api: ClusterApi, site: Site) -> Iterator[Check]:
+    """Look at a cluster from outside; changes nothing.
+
+    Parameters
+    ----------
+    api : ClusterApi
+        The cluster, and the namespace of the install.
+    site : Site
+        What the cluster is to become.
+    """
+    yield from guarded("API server", lambda: server_checks(api))
+    if site is Site.COORDINATOR:
+        yield from guarded("CRDs", lambda: [definitions_check(api)])
+    yield from guarded("nodes", lambda: nodes_checks(api.list_all(NODES)))
+    yield from guarded("storage class", lambda: [storage_check(api.list_all(STORAGE_CLASSES))])
+    yield from guarded("DNS", lambda: [dns_check(api)])
+    yield from guarded("namespace", lambda: [namespace_check(api)])
+    yield from guarded("rights", lambda: [rights_check(api, site)])
+
+
+def server_checks(api: ClusterApi) -> Iterator[Check]:
+    """Look at the API server's version and clock."""
+    before = time.time()
+    answer = api.version()
+    between = (before + time.time()) / 2
+    said = answer.document()
+    yield version_check(str(said.get("gitVersion", "")))
+    date = answer.headers.get("date")
+    if date is not None:
+        yield clock_check(parsedate_to_datetime(date).timestamp() - between)
+
+
+def version_check(version: str) -> Check:
+    """Judge a version such as ``v1.34.4``."""
+    found = re.match(r"v?(\d+)\.(\d+)", version)
+    number = (int(found[1]), int(found[2])) if found else (0, 0)
+    if number < OLDEST_VERSION:
+        return Check("version", Level.FAIL, f"Kubernetes {version}", "upgrade the cluster to 1.29 or later")
+    if number < SELECTABLE_FIELDS_VERSION:
+        remedy = "all but `kubectl get silos --field-selector` works; upgrade to 1.31 for that"
+        return Check("version", Level.WARN, f"Kubernetes {version}", remedy)
+    return Check("version", Level.OK, f"Kubernetes {version}")
+
+
+def clock_check(ahead: float) -> Check:
+    """Judge by how many seconds the API server's clock is ahead of this machine's; its header has whole seconds."""
+    found = f"the API server's clock differs from this machine's by {round(ahead)} s"
+    if abs(ahead) < CLOCK_WARNS_SECONDS:
+        return Check("clock", Level.OK, found)
+    level = Level.WARN if abs(ahead) < CLOCK_FAILS_SECONDS else Level.FAIL
+    return Check("clock", level, found, "set both clocks by NTP: certificates are refused by a clock that is wrong")
+
+
+def definitions_check(api: ClusterApi) -> Check:
+    """Compare the installed CRDs with those of this fedctl."""
+    present = {resource.name: api.get(DEFINITIONS, resource.name) for resource in RESOURCES}
+    if not any(present.values()):
+        return Check("CRDs", Level.OK, "not installed yet; the chart brings them (crds.enabled)")
+    ours = {resource.name: definition(resource) for resource in RESOURCES}
+    different = [name for name in ours if _schema(present[name]) != _schema(ours[name])]
+    if different:
+        found = f"{', '.join(different)} differ from this fedctl's"
+        return Check(
+            "CRDs", Level.WARN, found, "upgrade the chart (crds.enabled=true), or use the fedctl of its version"
+        )
+    return Check("CRDs", Level.OK, f"{', '.join(ours)} as this fedctl knows them")
+
+
+def _schema(definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    versions = definition["spec"]["versions"] if definition else []
+    return {version["name"]: version["schema"] for version in versions}
+
+
+def nodes_checks(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
+    """Look for ready nodes and their GPUs."""
+    ready = [node for node in nodes if _is_ready(node) and not node.get("spec", {}).get("unschedulable")]
+    if not ready:
+        found = f"{len(nodes)} nodes, none ready for pods"
+        yield Check("nodes", Level.FAIL, found, "`kubectl describe nodes` says why; no pod can start")
+    else:
+        yield Check("nodes", Level.OK, f"{len(ready)} of {len(nodes)} ready for pods")
+    gpus = sum(int(node.get("status", {}).get("allocatable", {}).get(GPU, 0)) for node in ready)
+    if gpus:
+        yield Check("GPU", Level.OK, f"{gpus} {GPU}")
+    else:
+        remedy = "training runs on processors; for GPUs install the NVIDIA device plugin, else set no GPU limits"
+        yield Check("GPU", Level.WARN, f"no node offers {GPU}", remedy)
+
+
+def _is_ready(node: Mapping[str, Any]) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c["type"] == "Ready" and c["status"] == "True" for c in conditions)
+
+
+def storage_check(classes: Sequence[Mapping[str, Any]]) -> Check:
+    """Look for the class that volume claims without one get."""
+    defaults = [
+        item["metadata"]["name"]
+        for item in classes
+        if item["metadata"].get("annotations", {}).get(DEFAULT_CLASS) == "true"
+    ]
+    if defaults:
+        return Check("storage class", Level.OK, f"{', '.join(defaults)} is the default")
+    names = ", ".join(item["metadata"]["name"] for item in classes) or "none"
+    remedy = (
+        "mark one as the default, or name one: spec.server.storage.className, persistence.storageClass of the charts"
+    )
+    return Check("storage class", Level.WARN, f"no default; there are: {names}", remedy)
+
+
+def dns_check(api: ClusterApi) -> Check:
+    """Look whether the cluster's DNS has a ready endpoint."""
+    slices = api.list_all(ENDPOINT_SLICES, namespace="kube-system", labels="kubernetes.io/service-name=kube-dns")
+    endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
+    ready = sum(endpoint.get("conditions", {}).get("ready") is not False for endpoint in endpoints)
+    if ready:
+        return Check("DNS", Level.OK, f"{ready} endpoints of kube-system/kube-dns are ready")
+    found = "no ready endpoint of kube-system/kube-dns" if slices else "no Service kube-system/kube-dns"
+    return Check("DNS", Level.WARN, found, "see that the cluster resolves names: pods reach the server by its name")
+
+
+def namespace_check(api: ClusterApi) -> Check:
+    """Look at the namespace's Pod Security Standard."""
+    found = api.get(NAMESPACES, api.namespace)
+    if found is None:
+        remedy = f"helm install … -n {api.namespace} --create-namespace makes it"
+        return Check("namespace", Level.WARN, f"{api.namespace} does not exist", remedy)
+    if found.get("status", {}).get("phase") == "Terminating":
+        return Check("namespace", Level.FAIL, f"{api.namespace} is being deleted", "wait, or use another one")
+    enforced = found["metadata"].get("labels", {}).get(ENFORCED)
+    if enforced == "restricted":
+        return Check("namespace", Level.OK, f"{api.namespace} enforces the restricted Pod Security Standard")
+    remedy = f"every pod meets the restricted standard: kubectl label namespace {api.namespace} {ENFORCED}=restricted"
+    return Check("namespace", Level.WARN, f"{api.namespace} enforces {enforced or 'no Pod Security Standard'}", remedy)
+
+
+def rights_check(api: ClusterApi, site: Site) -> Check:
+    """Ask the API server whether this user may install the chart."""
+    wanted = [(verb, resource, api.namespace) for resource in _resources(site) for verb in _VERBS]
+    wanted.append(("list", SECRETS, api.namespace))  # Helm keeps its releases in Secrets
+    if site is Site.COORDINATOR:
+        wanted += [(verb, DEFINITIONS, "") for verb in ("create", "patch")]
+    missing = [
+        f"{verb} {resource.full_name}{'' if namespace else ' (cluster-wide)'}"
+        for verb, resource, namespace in wanted
+        if not api.may(verb, resource, namespace=namespace)
+    ]
+    if missing:
+        remedy = "ask whoever runs the cluster for these rights, or to install the chart"
+        return Check("rights", Level.FAIL, f"this user may not {', '.join(missing)}", remedy)
+    extra = "" if api.may("patch", SILOS, namespace=api.namespace, subresource="status") else "; not to approve silos"
+    return Check(
+        "rights", Level.OK, f"to install in namespace {api.namespace}{extra if site is Site.COORDINATOR else ''}"
+    )
+
+
+def _resources(site: Site) -> Iterable[Resource]:
+    return _OPERATOR if site is Site.COORDINATOR else _AGENT

@@ -1,0 +1,288 @@
+"""A federation in a cluster: its objects' status, its server's files by commands in the pod, its pods' logs."""
+
+import json
+import re
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from time import sleep
+from typing import Any, TypeVar
+
+from anchorage.errors import CATALOGUE, AnchorageError, cluster, commands
+from anchorage.spec.base import Document
+from anchorage.spec.checking import check_document
+from anchorage.spec.silo_status import SiloCrStatus
+from anchorage.spec.source import RawDocument
+from anchorage.spec.status import Condition, FederationStatus, SiloStatus
+from fedctl.cluster_api import EVENTS, FEDERATIONS, PODS, SILOS, ClusterApi, Json
+from fedctl.cluster_connection import CommandError
+from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow
+
+STATE = "/var/lib/anchorage"
+READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
+"""What is run in the server's pod."""
+
+RECONNECT_SECONDS = 1.0
+
+D = TypeVar("D", bound=Document)
+
+_FAILURE = re.compile(r"^(ANC-\d{4}) \w+: (.*)$", re.MULTILINE)
+
+
+class ClusterSource:
+    """A Federation object and what belongs to it; see `fedctl.source.Source`.
+
+    Parameters
+    ----------
+    api : ClusterApi
+        The cluster and the namespace.
+    name : str
+        The federation.
+    """
+
+    def __init__(self, api: ClusterApi, name: str) -> None:
+        self.api = api
+        self.name = name
+        self._rounds: tuple[int, Sequence[Round]] | None = None
+
+    @property
+    def server_pod(self) -> str:
+        """Name of the server's pod."""
+        return f"{self.name}-server-0"
+
+    def observe(self) -> Observation:
+        """Return the Federation as the cluster has it, without its managers' bookkeeping."""
+        federation = self.federation()
+        status = typed_status(federation, FederationStatus)
+        live = any(c.type == "ServerAvailable" and c.status == "True" for c in status.conditions)
+        metadata = {key: value for key, value in federation["metadata"].items() if key != "managedFields"}
+        return Observation({**federation, "metadata": metadata}, status, live)
+
+    def federation(self) -> Json:
+        """Return the Federation object.
+
+        Raises
+        ------
+        AnchorageError
+            There is none, or the cluster cannot be asked.
+        """
+        found = self.api.get(FEDERATIONS, self.name)
+        if found is None:
+            raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{self.name!r} is not in {self._where()}")
+        return found
+
+    def silo_objects(self) -> Sequence[Json]:
+        """Return the Silo objects of the federation, by name."""
+        silos = self.api.list_all(SILOS)
+        mine = [silo for silo in silos if silo.get("spec", {}).get("federation") == self.name]
+        return sorted(mine, key=lambda silo: str(silo["metadata"]["name"]))
+
+    def silos(self) -> Sequence[SiloRow]:
+        """Return one row per Silo object."""
+        self.federation()
+        return [silo_row(silo) for silo in self.silo_objects()]
+
+    def rounds(self) -> Sequence[Round]:
+        """Return the journal of the server; it is read again only when the federation's round has moved."""
+        now = self.observe().status.round
+        if self._rounds is None or self._rounds[0] != now:
+            entries = self._read_json("rounds")
+            kept = [{key: value for key, value in entry.items() if key not in BOOKKEEPING} for entry in entries]
+            self._rounds = (now, kept)
+        return self._rounds[1]
+
+    def events(self) -> Sequence[Event]:
+        """Return the Events of the Federation, its Silos, and the objects and pods made for them."""
+        self.federation()
+        mine = {("Federation", self.name)} | _children(self.name, "server")
+        for silo in self.silo_objects():
+            name = silo["metadata"]["name"]
+            mine |= {("Silo", name)} | _children(name, "silo")
+        found = []
+        for item in self.api.list_all(EVENTS):
+            about = item.get("involvedObject", {})
+            if (about.get("kind"), about.get("name")) in mine:
+                found.append(_event(item))
+        return sorted(found, key=lambda event: event.time)
+
+    def processes(self) -> Sequence[str]:
+        """Return the server and the managed silos."""
+        self.federation()
+        return ["server", *(silo["metadata"]["name"] for silo in self.silo_objects() if is_managed(silo))]
+
+    def log(self, process: str, tail: int, *, follow: bool) -> Iterator[str]:
+        """Return the lines of a pod's log; with `follow` also those of the container that comes after a restart."""
+        if process != "server":
+            silo = self.silo(process)
+            if not is_managed(silo):
+                raise AnchorageError(
+                    cluster.POD_UNREACHABLE, f"silo {process} runs at the hospital, and so lies its log: ask there"
+                )
+        pod = self.server_pod if process == "server" else f"{process}-silo-0"
+        return self._followed(pod, tail) if follow else self.api.logs(pod, tail=tail, follow=False)
+
+    @contextmanager
+    def model(self, *, best: bool) -> Iterator[ModelFile]:
+        """Copy a model out of the server's pod into a temporary file."""
+        self.federation()
+        known = self._read_json("model")
+        found = known.get("best" if best else "final") or (None if best else known.get("checkpoint"))
+        if not found:
+            what = "best model" if best else "model"
+            raise AnchorageError(
+                commands.NO_MODEL_YET, f"{self.name} has no {what} yet; `fedctl status` shows how far it is"
+            )
+        with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
+            path = Path(folder) / "model.safetensors"
+            with path.open("wb") as file:
+                for piece in self._read("model-file", found["file"]):
+                    file.write(piece)
+            yield ModelFile(path, found["digest"], found["round"], _description(known))
+
+    def silo(self, name: str) -> Json:
+        """Return a Silo object of the federation.
+
+        Raises
+        ------
+        AnchorageError
+            There is none.
+        """
+        silo = self.api.get(SILOS, name)
+        if silo is None or silo.get("spec", {}).get("federation") != self.name:
+            raise AnchorageError(
+                cluster.NO_SUCH_SILO, f"{self._where()} has no silo {name!r} of federation {self.name!r}"
+            )
+        return silo
+
+    def _followed(self, pod: str, tail: int) -> Iterator[str]:
+        began = self._container_start(pod)
+        yield from self.api.logs(pod, tail=tail, follow=True)
+        while True:
+            sleep(RECONNECT_SECONDS)
+            start = self._container_start(pod)
+            if start not in ("", began):
+                began = start
+                yield from self.api.logs(pod, tail=1_000_000, follow=True, since=start)
+
+    def _container_start(self, pod: str) -> str:
+        """Return when the pod's container started, empty while none runs."""
+        found = self.api.get(PODS, pod) or {}
+        for container in found.get("status", {}).get("containerStatuses", []):
+            return str(container.get("state", {}).get("running", {}).get("startedAt", ""))
+        return ""
+
+    def _read_json(self, *what: str) -> Any:
+        try:
+            return json.loads(b"".join(self._read(*what)))
+        except ValueError as error:
+            raise AnchorageError(
+                cluster.CLUSTER_REFUSED, f"pod {self.server_pod} wrote no JSON for {what[0]}: {error}"
+            ) from error
+
+    def _read(self, *what: str) -> Iterator[bytes]:
+        try:
+            yield from self.api.execute(self.server_pod, *READ, *what)
+        except CommandError as error:
+            if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
+                raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
+            if error.exit_code < 0:
+                raise AnchorageError(
+                    cluster.POD_UNREACHABLE,
+                    f"pod {self.server_pod} in {self._where()} cannot be asked: {' '.join(error.stderr.split())}",
+                ) from error
+            last = (error.stderr.strip().splitlines() or ["nothing"])[-1]
+            raise AnchorageError(
+                cluster.CLUSTER_REFUSED,
+                f"pod {self.server_pod} ended {what[0]} with exit status {error.exit_code} and said: {last}",
+            ) from error
+
+    def _where(self) -> str:
+        return f"namespace {self.api.namespace!r} of context {self.api.connection.context!r}"
+
+
+def is_managed(silo: Mapping[str, Any]) -> bool:
+    """Say whether a silo's agent runs in the cluster."""
+    return silo.get("spec", {}).get("managed") is not None
+
+
+def condition(status: SiloCrStatus, kind: str) -> Condition | None:
+    """Return a condition of a silo's status, None where it has not been written."""
+    return next((c for c in status.conditions if c.type == kind), None)
+
+
+def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
+    """Return an object's status; fields that this version does not know are left out.
+
+    Raises
+    ------
+    AnchorageError
+        It cannot be understood.
+    """
+    status, mistakes = check_document(RawDocument(item.get("status", {})), kind)
+    if status is None:
+        name = item.get("metadata", {}).get("name")
+        raise AnchorageError(
+            cluster.CLUSTER_REFUSED,
+            f"the status of {item.get('kind')} {name} is of another version than this fedctl: {mistakes[0].message}",
+        )
+    return status
+
+
+def silo_row(silo: Mapping[str, Any]) -> SiloRow:
+    """Write a Silo object as the row that a local run has for it, and what only a cluster knows."""
+    status = typed_status(silo, SiloCrStatus)
+    approved, connected, ready = (condition(status, kind) for kind in ("Approved", "Connected", "Ready"))
+    common = status.model_dump(include=set(SiloStatus.model_fields) & set(SiloCrStatus.model_fields))
+    waits = approved is not None and approved.status != "True"
+    state = (
+        approved.reason if approved is not None and waits else status.state or (ready.reason if ready else "Waiting")
+    )
+    message = status.message or (approved.message if approved is not None and waits else "")
+    row = SiloStatus(
+        **{
+            **common,
+            "name": silo["metadata"]["name"],
+            "connected": connected is not None and connected.status == "True",
+            "state": state,
+            "message": message,
+        }
+    ).model_dump(mode="json", by_alias=True)
+    certificate = status.certificate.model_dump(mode="json", by_alias=True) if status.certificate else None
+    return {
+        **row,
+        "role": "Managed" if is_managed(silo) else "Remote",
+        "approved": approved.status if approved else "Unknown",
+        "certificate": certificate,
+    }
+
+
+def _description(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Put what the server says of its models together as its own file ``model.json`` has it; empty before the run's end."""
+    if not known.get("description"):
+        return {}
+    models = {name: known[name] for name in ("final", "best") if known.get(name)}
+    sizeless = {name: {key: item for key, item in model.items() if key != "bytes"} for name, model in models.items()}
+    return {**known["description"], **sizeless}
+
+
+def _children(name: str, component: str) -> set[tuple[str, str]]:
+    """Name the objects that the operator and its StatefulSet make for a federation or a silo."""
+    base = f"{name}-{component}"
+    kinds = ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy")
+    made = {("Service", f"{base}-public"), ("Pod", f"{base}-0"), ("PersistentVolumeClaim", f"state-{base}-0")}
+    return made | {(kind, base) for kind in kinds}
+
+
+def _event(item: Mapping[str, Any]) -> Event:
+    about = item["involvedObject"]
+    series = item.get("series") or {}
+    time = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime")
+    return Event(
+        time=str(time or item["metadata"].get("creationTimestamp", "")),
+        type=item.get("type") or "Normal",
+        reason=item.get("reason") or "",
+        about=f"{about['kind']}/{about['name']}",
+        message=" ".join((item.get("message") or "").split()),
+        count=series.get("count") or item.get("count") or 1,
+    )

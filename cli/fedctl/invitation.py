@@ -1,0 +1,277 @@
+"""``fedctl silo invite``: what a hospital's agent needs to enrol, and what the cluster must know of it."""
+
+import base64
+import hashlib
+import re
+import secrets
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+import yaml
+
+from anchorage.errors import AnchorageError, cluster
+from anchorage.spec.base import API_VERSION
+from anchorage.spec.status import timestamp
+from fedctl.arguments import Labels
+from fedctl.choice import Place, in_cluster, local_run
+from fedctl.cluster_api import CONFIG_MAPS, SECRETS, SILOS, ClusterApi, Json
+from fedctl.cluster_source import ClusterSource, is_managed
+
+ENROLMENT_PORT = 8444
+IN_CLUSTER = re.compile(r"\.svc(\.[a-z0-9.-]+)?:\d+$")
+_ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][-A-Za-z0-9.]*):([0-9]{1,5})$")
+_SPAN = re.compile(r"^([0-9]{1,4})([mhd])$")
+_SECONDS = {"m": 60, "h": 3600, "d": 86_400}
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """An invitation as the command line asks for it.
+
+    Parameters
+    ----------
+    silo : str
+        Name of the silo.
+    labels : Labels or None
+        None keeps the Silo object's, or takes ``None`` for a new one.
+    valid : str
+        How long the token may be used, such as ``12h`` or ``7d``.
+    address, enrolment_address : str or None
+        host:port; None takes what the federation says.
+    replace : bool
+        Whether an enrolled silo may be invited again.
+    """
+
+    silo: str
+    labels: Labels | None
+    valid: str
+    address: str | None
+    enrolment_address: str | None
+    replace: bool
+
+
+def invite(name: str, place: Place, wanted: Wanted) -> None:
+    """Write ``enrolment.yaml`` to standard output, after the cluster knows the silo and the hash of its token.
+
+    Raises
+    ------
+    AnchorageError
+        The federation runs on this machine or does not exist, its authority or address is not known, or the silo's name is taken.
+    """
+    seconds = span(wanted.valid)
+    source = remote_federation(name, place)
+    federation, api = source.federation(), source.api
+    present = _acceptable(api.get(SILOS, wanted.silo), name, wanted)
+    labels = present["spec"].get("labels", "None") if present else str(wanted.labels or Labels.NONE)
+    server, enrolment = addresses(federation, wanted)
+    authority = _authority(api, name)
+    held = api.get(SECRETS, secret_name(wanted.silo))
+    if held is not None and "key" in held.get("data", {}) and not wanted.replace:
+        raise AnchorageError(
+            cluster.SILO_TAKEN,
+            f"silo {wanted.silo} has enrolled already; --replace invites it again and refuses its present key",
+        )
+    silo = present or api.create(SILOS, _silo(name, wanted.silo, labels, api.namespace))
+    if present and wanted.replace:
+        api.apply_status(SILOS, _without_decision(wanted.silo, api.namespace))
+    token = secrets.token_urlsafe(32)
+    _store(api, silo, name, token, seconds, exists=held is not None)
+    values = {
+        "federation": name,
+        "silo": wanted.silo,
+        "labels": labels,
+        "server": server,
+        "enrolment": enrolment,
+        "authority": authority,
+        "token": token,
+    }
+    typer.echo(_yaml({"enrolment": values}), nl=False)
+    _tell(wanted, name, server)
+
+
+def remote_federation(name: str, place: Place) -> ClusterSource:
+    """Return a federation in a cluster.
+
+    Raises
+    ------
+    AnchorageError
+        A run of this name is on this machine, and no cluster was named; or the cluster cannot be asked.
+    """
+    if not place.says_cluster and (run := local_run(name, place)) is not None:
+        raise AnchorageError(
+            cluster.LOCAL_RUN,
+            f"{name} runs on this machine ({run.root}): its silos are members without invitation or approval",
+        )
+    return in_cluster(name, place)
+
+
+def span(text: str) -> int:
+    """Return the seconds that a time span such as ``12h`` or ``7d`` stands for.
+
+    Raises
+    ------
+    typer.BadParameter
+        It is none, or longer than a year.
+    """
+    found = _SPAN.match(text)
+    seconds = int(found[1]) * _SECONDS[found[2]] if found else 0
+    if not 0 < seconds <= 366 * 86_400:
+        raise typer.BadParameter(
+            f"--valid {text!r}: allowed are minutes, hours or days up to a year, such as 12h or 7d"
+        )
+    return seconds
+
+
+def addresses(federation: Json, wanted: Wanted) -> tuple[str, str]:
+    """Return where the hospital reaches the server, and where it enrols.
+
+    Raises
+    ------
+    AnchorageError
+        Neither the command line nor the federation says it.
+    """
+    status, server = federation.get("status", {}), federation["spec"].get("server", {})
+    reached = wanted.address or server.get("address") or status.get("endpoint")
+    if not reached:
+        raise AnchorageError(
+            cluster.ADDRESS_UNKNOWN,
+            f"federation {federation['metadata']['name']} says no address; name it with --address host:port",
+        )
+    known = server.get("enrolmentAddress") or status.get("enrolmentEndpoint")
+    enrols = wanted.enrolment_address or (None if wanted.address else known)
+    if enrols is None:
+        host = address_parts(reached)[0]
+        enrols = f"{host}:{address_parts(known)[1] if known else ENROLMENT_PORT}"
+    for text in (reached, enrols):
+        address_parts(text)
+    return reached, enrols
+
+
+def address_parts(text: str) -> tuple[str, int]:
+    """Return host and port of an address; an IPv6 address keeps its brackets.
+
+    Raises
+    ------
+    typer.BadParameter
+        It is not ``host:port``.
+    """
+    found = _ADDRESS.match(text)
+    if not found or not 0 < int(found[2]) < 65_536:
+        raise typer.BadParameter(f"{text!r} is no address; allowed is host:port")
+    return found[1], int(found[2])
+
+
+def secret_name(silo: str) -> str:
+    """Return the name of the Secret that holds a silo's invitation."""
+    return f"{silo}-enrolment"
+
+
+def _acceptable(silo: Json | None, federation: str, wanted: Wanted) -> Json | None:
+    if silo is None:
+        return None
+    spec = silo["spec"]
+    if spec.get("federation") != federation:
+        raise AnchorageError(
+            cluster.SILO_TAKEN,
+            f"silo {wanted.silo} is a member of federation {spec.get('federation')} in this namespace",
+        )
+    if is_managed(silo):
+        raise AnchorageError(
+            cluster.SILO_NOT_REMOTE, f"the agent of silo {wanted.silo} runs in this cluster (spec.managed)"
+        )
+    if wanted.labels is not None and wanted.labels != spec.get("labels", "None"):
+        raise AnchorageError(
+            cluster.SILO_TAKEN,
+            f"silo {wanted.silo} has spec.labels {spec.get('labels', 'None')}, not {wanted.labels}; edit the Silo first",
+        )
+    return silo
+
+
+def _authority(api: ClusterApi, federation: str) -> str:
+    found = api.get(CONFIG_MAPS, f"{federation}-authority") or {}
+    certificate = found.get("data", {}).get("ca.pem")
+    if not certificate:
+        raise AnchorageError(
+            cluster.AUTHORITY_NOT_READY,
+            f"namespace {api.namespace!r} has no ConfigMap {federation}-authority with ca.pem; is the operator running?",
+        )
+    return str(certificate)
+
+
+def _silo(federation: str, name: str, labels: str, namespace: str) -> Json:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": SILOS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"federation": federation, "labels": labels},
+    }
+
+
+def _without_decision(name: str, namespace: str) -> Json:
+    """Give the status without fedctl's condition, so that a new key must be approved anew."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": SILOS.kind,
+        "metadata": {"name": name, "namespace": namespace},
+        "status": {"conditions": []},
+    }
+
+
+def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
+    """Write the token's hash, never the token; a key that used an earlier token goes."""
+    name = silo["metadata"]["name"]
+    facts = {
+        "hash": hashlib.sha256(token.encode()).hexdigest(),
+        "expires": timestamp(time.time() + seconds),
+    }
+    data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
+    if exists:
+        api.merge(SECRETS, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
+        return
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": SILOS.kind,
+        "name": name,
+        "uid": silo["metadata"]["uid"],
+    }
+    metadata = {
+        "name": secret_name(name),
+        "namespace": api.namespace,
+        "labels": {"anchorage.dev/federation": federation, "anchorage.dev/silo": name},
+        "ownerReferences": [owner],
+    }
+    api.create(
+        SECRETS, {"apiVersion": "v1", "kind": SECRETS.kind, "metadata": metadata, "type": "Opaque", "data": data}
+    )
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes texts of several lines as such."""
+
+
+def _text(dumper: yaml.SafeDumper, value: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", value, style="|" if "\n" in value else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def _yaml(values: Json) -> str:
+    return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
+
+
+def _tell(wanted: Wanted, federation: str, server: str) -> None:
+    silo = wanted.silo
+    lines = [
+        f"invited {silo} to {federation}; the file holds a one-time token, valid for {wanted.valid}: hand it over on a way "
+        "that only the hospital reads",
+        f"at the hospital: helm install {silo} charts/silo-agent -f enrolment.yaml -f site.yaml",
+        f"then here:       fedctl silo approve {federation} {silo}",
+    ]
+    if IN_CLUSTER.search(server):
+        lines.append(
+            f"warning: {server} is a name of this cluster, which no other site reaches; set spec.server.address, or --address"
+        )
+    typer.echo("\n".join(lines), err=True)

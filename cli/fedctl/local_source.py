@@ -1,0 +1,111 @@
+"""A run on this machine: its server while that lives, else the files that it left."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from time import sleep
+
+from anchorage.errors import AnchorageError, commands
+from anchorage.spec.files import as_mapping, load_federation
+from anchorage.spec.status import timestamp
+from fedctl.observation import observe, read_journal, require_run
+from fedctl.source import Event, ModelFile, Observation, Round, SiloRow
+from fedctl.workdir import Workdir, read_json
+
+FOLLOW_SECONDS = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """A run in a working folder; see `fedctl.source.Source`.
+
+    Parameters
+    ----------
+    run : Workdir
+        The folder.
+    """
+
+    run: Workdir
+
+    def observe(self) -> Observation:
+        """Return the documents of the run with its status."""
+        status, live = observe(self.run)
+        federation = load_federation(self.run.federation).federation
+        return Observation(as_mapping(federation.model_copy(update={"status": status})), status, live)
+
+    def silos(self) -> Sequence[SiloRow]:
+        """Return the silos as the server sees them."""
+        rows: list[SiloRow] = observe(self.run)[0].model_dump(mode="json", by_alias=True)["silos"]
+        return rows
+
+    def rounds(self) -> Sequence[Round]:
+        """Return the journal."""
+        require_run(self.run)
+        return read_journal(self.run)
+
+    def events(self) -> Sequence[Event]:
+        """Return committed rounds, failures of silos in them, and the status's conditions."""
+        status, _ = observe(self.run)
+        about = f"Federation/{load_federation(self.run.federation).federation.metadata.name}"
+        found: list[Event] = []
+        for record in self.rounds():
+            time = timestamp(record["time"])
+            metrics = ", ".join(f"{name} {value:.4g}" for name, value in record["metrics"].items() if value is not None)
+            message = f"round {record['round']}" + (f", {metrics}" if metrics else "")
+            found.append(Event(time, "Normal", "RoundCommitted", about, message))
+            for silo in record["silos"]:
+                if silo["code"]:
+                    said = f"{silo['code']} {silo['message']}, round {record['round']}"
+                    found.append(Event(time, "Warning", f"Silo{silo['state']}", f"Silo/{silo['name']}", said))
+        for condition in status.conditions:
+            bad = condition.status == ("True" if condition.type == "Failed" else "False")
+            message = f"{condition.type}={condition.status} {condition.message}".strip()
+            time = condition.last_transition_time
+            found.append(Event(time, "Warning" if bad else "Normal", condition.reason, about, message))
+        return sorted(found, key=lambda event: event.time)
+
+    def processes(self) -> Sequence[str]:
+        """Return the processes that have written a log."""
+        require_run(self.run)
+        return sorted(path.stem for path in self.run.log("server").parent.glob("*.log"))
+
+    def log(self, process: str, tail: int, *, follow: bool) -> Iterator[str]:
+        """Return the lines of a log file."""
+        path = self.run.log(process)
+        if not path.exists():
+            found = ", ".join(self.processes()) or "none"
+            raise AnchorageError(commands.NO_RUN_HERE, f"{self.run.root} has no log of {process}; there are: {found}")
+        return _lines(path, tail, follow)
+
+    @contextmanager
+    def model(self, *, best: bool) -> Iterator[ModelFile]:
+        """Give the stored model; of a run that goes on, the last committed checkpoint."""
+        status, _ = observe(self.run)
+        stored = status.best_model if best else status.model
+        found = stored or (None if best else status.last_checkpoint)
+        if found is None:
+            what = "best model" if best else "model"
+            raise AnchorageError(
+                commands.NO_MODEL_YET, f"{self.run.root} has no {what} yet; it comes with the run's end"
+            )
+        path = Path(found.path)
+        if not path.exists():
+            raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
+        yield ModelFile(path, found.digest, found.round, read_json(self.run.model / "model.json") or {})
+
+
+def _lines(path: Path, tail: int, follow: bool) -> Iterator[str]:
+    """Yield the end of a file, and with `follow` what is added, without a last line that is being written."""
+    content = path.read_bytes()
+    offset = len(content) if not follow else content.rfind(b"\n") + 1
+    yield from content[:offset].decode(errors="replace").splitlines()[-tail:] if tail else ()
+    while follow:
+        sleep(FOLLOW_SECONDS)
+        with path.open("rb") as file:
+            file.seek(offset)
+            for line in file:
+                if not line.endswith(b"\n"):
+                    break
+                offset += len(line)
+                yield line.decode(errors="replace").rstrip("\n")
