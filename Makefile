@@ -3,9 +3,10 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
+HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types layers generate check-generated check isic18 clean
+.PHONY: help demo test test-cluster lint types layers generate check-generated check charts charts-lint images image-locks isic18 clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -25,26 +26,51 @@ demo: $(VENV)/.run ## A real federation on this machine, with a live view
 test: $(VENV)/.dev ## All tests
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
 
+test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
+	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh
+	$(BIN)/python -m pytest tests/cluster -m cluster $(ARGS)
+
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
 types: $(VENV)/.dev ## mypy strict
 	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_operator -p anchorage_silo -p fedctl
+	MYPYPATH=charts/values $(BIN)/mypy charts/values/*.py images/lock.py
 
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
-generate: $(VENV)/.dev ## Write gRPC code, error pages and the file's reference
+GENERATED := core/anchorage/wire docs/errors docs/conditions.md docs/federation.md crds charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml \
+	$(foreach chart,anchorage silo-agent,$(addprefix charts/$(chart)/,README.md values.schema.json values.yaml))
+
+generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values
 	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/wire/anchorage.proto
 	$(BIN)/python -m anchorage.errors.pages docs/errors
 	$(BIN)/python -m anchorage.spec.pages docs/federation.md
+	$(BIN)/python -m anchorage.methods.pages docs/methods
+	$(BIN)/python -m anchorage_operator.pages docs/conditions.md
+	$(BIN)/python -m anchorage.crd crds
+	$(BIN)/python -m anchorage.crd --chart charts/anchorage/templates
+	$(BIN)/python charts/values
 
 check-generated: generate ## Fail when a generated file is not in step with its source
-	@git diff --exit-code --stat -- core/anchorage/wire docs/errors docs/federation.md
-	@test -z "$$(git ls-files --others --exclude-standard -- core/anchorage/wire docs/errors docs/federation.md)"
+	@git diff --exit-code --stat -- $(GENERATED)
+	@test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))"
 
 check: lint types layers check-generated ## Everything but the tests
+
+charts: ## Package the charts into dist/ (HELM=helm)
+	$(HELM) package charts/anchorage charts/silo-agent --destination dist
+
+charts-lint: $(VENV)/.dev ## helm lint --strict, with the helm that the tests find or compile (ANCHORAGE_HELM)
+	$(BIN)/python -m pytest -q tests/charts/test_charts_pages.py -k lint
+
+images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PIP_CONF=, BUILD_FLAGS=, PARTS='operator server agent'
+	BUILDER='$(BUILDER)' BASE='$(BASE)' REGISTRY='$(REGISTRY)' PIP_CONF='$(PIP_CONF)' BUILD_FLAGS='$(BUILD_FLAGS)' images/build.sh $(PARTS)
+
+image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
+	$(BIN)/python images/lock.py
 
 bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-resume; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)

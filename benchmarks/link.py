@@ -101,7 +101,8 @@ def _serve(pipe: Connection, folder: Path, silos: int, nbytes: int) -> None:
         listen="127.0.0.1:0",
         credentials=_credentials(folder, "server"),
         welcome="{}",
-        admit=lambda silo: True,
+        admit=lambda silo, key: True,
+        renew=lambda csr_pem, silo: b"",
         clock=SystemClock(),
     )
     pipe.send(link.start())

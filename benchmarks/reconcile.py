@@ -1,0 +1,210 @@
+"""What the operator costs with many federations: ``KUBECONFIG=FILE make bench-reconcile ARGS="--json FILE"``.
+
+Against a real API server (Kubernetes 1.34 or later, an empty namespace is made and removed): applies the CRDs, creates federations with
+their silos, starts the operator as its own process, and waits until every federation has its server's StatefulSet and a status. The pods
+ask for a node that does not exist, so that nothing but the operator is measured. Then nothing changes for a few resyncs: resident memory,
+processor time per full resync (every federation looked at once, every kind listed once), and the writes that the API server counted.
+"""
+
+import argparse
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import psutil
+from kubernetes.client import Configuration
+from kubernetes.client.rest import RESTClientObject
+from kubernetes.config import load_kube_config
+
+ROOT = Path(__file__).parents[1]
+NAMESPACE = "anchorage-bench"
+PORT = 18099
+RESYNC_SECONDS = 30
+TARGETS = {"residentMegabytes": 120.0, "secondsPerResync": 1.0, "writes": 0}
+WRITES = ("APPLY", "POST", "PATCH", "DELETE", "PUT")
+OURS = (
+    "federations",
+    "silos",
+    "statefulsets",
+    "services",
+    "configmaps",
+    "serviceaccounts",
+    "networkpolicies",
+    "poddisruptionbudgets",
+    "secrets",
+    "events",
+)
+
+
+class Cluster:
+    """The API server that KUBECONFIG names."""
+
+    def __init__(self) -> None:
+        self._configuration = Configuration()
+        load_kube_config(os.environ["KUBECONFIG"], client_configuration=self._configuration)
+        self._rest = RESTClientObject(self._configuration)
+
+    def ask(self, method: str, path: str, body: Mapping[str, object] | None = None, content_type: str = "") -> bytes:
+        """Send a request; raise RuntimeError where it is refused."""
+        headers = {"Accept": "application/json"} | ({"Content-Type": content_type} if content_type else {})
+        if token := self._configuration.get_api_key_with_prefix("BearerToken", alias="authorization"):
+            headers["Authorization"] = token
+        response = self._rest.request(method, self._configuration.host + path, headers=headers, body=body)
+        data: bytes = response.read()
+        if response.status >= 400:
+            raise RuntimeError(f"{method} {path}: {response.status} {data[:500]!r}")
+        return data
+
+    def apply(self, path: str, body: Mapping[str, object]) -> None:
+        """Apply an object server-side."""
+        self.ask("PATCH", f"{path}?fieldManager=bench&force=true", body, "application/apply-patch+yaml")
+
+    def writes(self) -> float:
+        """Return how many writes of the operator's kinds the API server has answered since it started.
+
+        Writes to subresources are counted for federations and silos only: controllers and kubelets write those of the other kinds.
+        """
+        total = 0.0
+        for line in self.ask("GET", "/metrics").decode().splitlines():
+            if not line.startswith("apiserver_request_total{"):
+                continue
+            labels = dict(re.findall(r'(\w+)="([^"]*)"', line))
+            ours = labels["resource"] in OURS and labels["verb"] in WRITES
+            if ours and (not labels["subresource"] or labels["resource"] in ("federations", "silos")):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def read(self, kind: str) -> list[dict[str, object]]:
+        """Return the objects of a kind in the benchmark's namespace."""
+        items: list[dict[str, object]] = json.loads(self.ask("GET", _path(kind)))["items"]
+        return items
+
+
+def _path(kind: str) -> str:
+    prefix = "/apis/apps/v1" if kind == "statefulsets" else "/apis/anchorage.dev/v1alpha1"
+    return f"{prefix}/namespaces/{NAMESPACE}/{kind}"
+
+
+def documents(federations: int, silos: int, managed: int) -> Iterable[tuple[str, dict[str, object]]]:
+    """Yield path and body of every federation and silo; the first `managed` silos of each run in the cluster."""
+    data = {"format": "Digits", "use": "Part", "testPercent": 20, "anchors": 80}
+    for n in range(federations):
+        name = f"bench-{n:03d}"
+        spec = {
+            "rounds": 15,
+            "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+            "method": {"name": "FedAnchor"},
+            "protocol": {"mode": "Synchronous", "minSilos": silos, "roundDeadlineSeconds": 300},
+            "anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 20, "anchors": 80},
+            "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}},
+        }
+        yield _path("federations") + f"/{name}", _document("Federation", name, spec)
+        for k in range(silos):
+            part = {"recipe": "PerClient", "parts": silos, "part": k, "alpha": "0.5"}
+            where = {"managed": {"data": {**data, "partition": part}}} if k < managed else {}
+            silo = f"{name}-{k}"
+            body = _document("Silo", silo, {"federation": name, "labels": "None", **where})
+            yield _path("silos") + f"/{silo}", body
+
+
+def _document(kind: str, name: str, spec: Mapping[str, object]) -> dict[str, object]:
+    metadata = {"name": name, "namespace": NAMESPACE}
+    return {"apiVersion": "anchorage.dev/v1alpha1", "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def start(folder: Path) -> psutil.Popen:
+    """Start the operator as a process of its own."""
+    nowhere = {"nodeSelector": {"anchorage.dev/bench": "nowhere"}}
+    settings = {
+        "images": {"server": "localhost/none:1", "agent": "localhost/none:1"},
+        "server": nowhere,
+        "agent": nowhere,
+        "watch": [NAMESPACE],
+        "listen": f"127.0.0.1:{PORT}",
+        "resyncSeconds": RESYNC_SECONDS,
+    }
+    (folder / "operator.yaml").write_text(json.dumps(settings))  # JSON is YAML
+    command = [sys.executable, "-m", "anchorage_operator", "--config", str(folder / "operator.yaml")]
+    command += ["--kubeconfig", os.environ["KUBECONFIG"]]
+    return psutil.Popen(command, stderr=(folder / "log").open("w"))
+
+
+def wait_until_all_are_there(cluster: Cluster, federations: int, managed: int) -> None:
+    """Wait until every federation has its StatefulSets and a status of its present generation."""
+    deadline = time.monotonic() + 600
+    while time.monotonic() < deadline:
+        known = sum("observedGeneration" in item.get("status", {}) for item in cluster.read("federations"))
+        if known == federations and len(cluster.read("statefulsets")) == federations * (1 + managed):
+            return
+        time.sleep(1.0)
+    raise TimeoutError("not every federation was reconciled within 10 minutes")
+
+
+def reconciles() -> float:
+    """Return how many looks at a federation the operator has counted."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{PORT}/metrics", timeout=10) as answer:
+        text = answer.read().decode()
+    return sum(map(float, re.findall(r"^anchorage_operator_reconcile_total\{.*\} (.*)$", text, re.MULTILINE)))
+
+
+def measure(cluster: Cluster, operator: psutil.Popen, federations: int, resyncs: int) -> dict[str, float]:
+    """Let nothing happen for a few resyncs and return what it cost."""
+    before, spent, looked = cluster.writes(), sum(operator.cpu_times()[:2]), reconciles()
+    largest, begun = 0.0, time.monotonic()
+    while time.monotonic() - begun < resyncs * RESYNC_SECONDS:
+        largest = max(largest, operator.memory_info().rss / 1e6)
+        time.sleep(0.5)
+    spent, looked = sum(operator.cpu_times()[:2]) - spent, reconciles() - looked
+    return {
+        "residentMegabytes": round(largest, 1),
+        "secondsPerResync": round(spent / max(looked / federations, 1e-9), 3),
+        "secondsPerInterval": round(spent / resyncs, 3),
+        "looksPerFederation": round(looked / federations, 2),
+        "writes": cluster.writes() - before,
+    }
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--federations", type=int, default=200)
+    parser.add_argument("--silos", type=int, default=3, help="per federation")
+    parser.add_argument("--managed", type=int, default=0, help="of them run in the cluster")
+    parser.add_argument("--resyncs", type=int, default=4)
+    parser.add_argument("--json", type=Path, help="write the figures to this file")
+    options = parser.parse_args()
+    cluster = Cluster()
+    subprocess.run(["kubectl", "apply", "--server-side", "-f", str(ROOT / "crds")], check=True, capture_output=True)
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    cluster.apply(f"/api/v1/namespaces/{NAMESPACE}", namespace)
+    for path, body in documents(options.federations, options.silos, options.managed):
+        cluster.apply(path, body)
+    with tempfile.TemporaryDirectory() as folder:
+        begun = time.monotonic()
+        operator = start(Path(folder))
+        try:
+            wait_until_all_are_there(cluster, options.federations, options.managed)
+            figures = {"allThereSeconds": round(time.monotonic() - begun, 1)}
+            figures["secondsUntilThen"] = round(sum(operator.cpu_times()[:2]), 2)
+            time.sleep(2 * RESYNC_SECONDS)
+            figures |= measure(cluster, operator, options.federations, options.resyncs)
+        finally:
+            operator.terminate()
+            operator.wait(10)
+            cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
+    for name, value in figures.items():
+        target = f"   target {TARGETS[name]:g}" if name in TARGETS else ""
+        print(f"{name:22} {value:10g}{target}")
+    if options.json:
+        options.json.write_text(json.dumps({"arguments": vars(options) | {"json": None}, "figures": figures}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""What surrounds the templates: generated files, lint, notes, the chart's own examples."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_charts import CHARTS, ENROLMENT, SITE, Helm, Values
+
+
+def test_values_schema_and_tables_are_in_step_with_the_models() -> None:
+    done = subprocess.run(
+        [sys.executable, str(CHARTS / "values"), "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_value_has_a_description() -> None:
+    for chart in ("anchorage", "silo-agent"):
+        table = (CHARTS / chart / "README.md").read_text(encoding="utf-8")
+        rows = re.findall(r"^\| `(\S+)` \| (.+?) \| (.*) \|$", table, re.MULTILINE)
+        assert len(rows) > 30
+        assert [name for name, _, meaning in rows if not meaning.endswith((".", "…"))] == []
+
+
+@pytest.mark.parametrize("chart", ["anchorage", "silo-agent"])
+def test_charts_pass_the_strict_lint(helm: Helm, chart: str) -> None:
+    examples = sorted((CHARTS / chart / "ci").glob("*-values.yaml"))
+    assert examples
+    for example in examples:
+        answer = helm.run("lint", "--strict", CHARTS / chart, "--values", example)
+        assert answer.ok, answer.out + answer.error
+
+
+def test_the_versions_are_those_of_the_project() -> None:
+    version = re.search(r'^version = "(.+)"$', (CHARTS.parent / "pyproject.toml").read_text(), re.MULTILINE)
+    assert version
+    for chart in ("anchorage", "silo-agent"):
+        found = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
+        assert (found["version"], found["appVersion"]) == (version[1], version[1])
+
+
+@pytest.mark.parametrize(
+    ("values", "said", "unsaid"),
+    [
+        ({}, ["kubectl -n sea apply -f examples/digits.yaml", "deployment/rel-anchorage-operator", "mlflow.enabled=true"], ["port-forward", "crds"]),
+        ({"mlflow": {"enabled": True}}, ["port-forward service/rel-anchorage-mlflow 5000:5000"], ["No MLflow"]),
+        ({"defaults": {"trackingUri": "http://m:1"}}, [], ["No MLflow", "port-forward"]),
+        ({"watch": {"namespaces": ["b", "a"]}}, ["federations in a, b", "kubectl -n a apply"], []),
+        ({"rbac": {"scope": "Cluster"}}, ["every namespace", "kubectl -n sea apply"], []),
+        ({"crds": {"enabled": False}}, ["crds.enabled is false"], []),
+        ({"crds": {"keep": False}}, ["deletes every Federation"], []),
+    ],
+)  # fmt: skip
+def test_notes_of_anchorage_say_the_next_command(
+    helm: Helm, values: Values, said: list[str], unsaid: list[str]
+) -> None:
+    notes = helm.notes("anchorage", values, namespace="sea")
+    assert [each for each in said if each not in notes] == []
+    assert [each for each in unsaid if each in notes] == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "said", "unsaid"),
+    [
+        ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "leaves behind"], ["through"]),
+        ({}, ["No policy is set", "token is spent"], []),
+        ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy"]),
+        ({"persistence": {"existingClaim": "mine"}, "proxy": "http://p:3128"}, ["volume claim mine.", "through http://p:3128"], []),
+    ],
+)  # fmt: skip
+def test_notes_of_silo_agent_say_the_next_command(
+    helm: Helm, changes: dict[str, Any], said: list[str], unsaid: list[str]
+) -> None:
+    notes = helm.notes("silo-agent", {**SITE, **changes})
+    assert [each for each in said if each not in notes] == []
+    assert [each for each in unsaid if each in notes] == []
+    assert ENROLMENT["token"] not in notes
+
+
+def test_the_readmes_example_is_taken(helm: Helm) -> None:
+    page = (CHARTS / "silo-agent" / "README.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    answer = helm.try_template("silo-agent", {"enrolment": ENROLMENT, **yaml.safe_load(example)})
+    assert answer.ok, answer.error
+
+
+@pytest.mark.parametrize("part", ["operator", "server", "agent"])
+def test_every_image_has_its_file(part: str) -> None:
+    folder = Path(CHARTS.parent / "images" / part)
+    text = (folder / "Dockerfile").read_text(encoding="utf-8")
+    assert text.count("FROM ${BASE}") == 2
+    assert "USER 65532:65532" in text
+    module = {"operator": "anchorage_operator", "server": "anchorage_server", "agent": "anchorage_silo"}[part]
+    assert f'ENTRYPOINT ["python3", "-m", "{module}"]' in text
+    lines = (folder / "requirements.txt").read_text(encoding="utf-8").splitlines()[1:]
+    assert [line for line in lines if not re.fullmatch(r"[a-z0-9.-]+==\S+ --hash=sha256:[0-9a-f]{64}", line)] == []
+    assert any(line.startswith("torch==") for line in lines) == (part != "operator")

@@ -1,0 +1,129 @@
+"""A cluster as the tests use it: its kubectl, helm and fedctl, and what pods need to run this checkout's code."""
+
+import functools
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kube import Cluster
+from kube.commands import run
+from kube.images import Image, python_archive
+from kube.kubectl import Kubectl
+from kube.storage import bound_claim, local_volume
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+LIBRARIES = "anchorage-libraries"  # claim: the virtual environment
+SOURCES = "anchorage-sources"  # claim: this checkout
+MOUNTS = {LIBRARIES: "/opt/libraries", SOURCES: "/opt/sources"}
+PARTS = ("core", "server", "operator", "silo_agent", "cli")
+SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
+PYTHONPATH = ":".join([*(f"{MOUNTS[SOURCES]}/{part}" for part in PARTS), f"{MOUNTS[LIBRARIES]}/{SITE_PACKAGES}"])
+MODULES = {"operator": "anchorage_operator", "server": "anchorage_server", "agent": "anchorage_silo"}
+IMAGES = {part: f"localhost/anchorage-{part}:1" for part in MODULES}
+# Torch with its libraries is many times the size of everything else: pods find it, and the code, on volumes.
+ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+
+
+@functools.cache
+def images() -> Path:
+    """Return the archive with the operator's, the server's and the agent's image."""
+    entries = [Image(IMAGES[part], ["python3", "-m", module], ENVIRONMENT) for part, module in MODULES.items()]
+    return python_archive(entries)
+
+
+class Site:
+    """One cluster, and what is the same in every namespace of it."""
+
+    def __init__(self, kubectl: Kubectl, helm: str | Path, cluster: Cluster | None = None) -> None:
+        """
+        Parameters
+        ----------
+        cluster
+            The cluster that the tests started themselves; None where one was given.
+        """
+        self.kubectl = kubectl
+        self.cluster = cluster
+        self._helm = helm
+
+    @classmethod
+    @contextmanager
+    def started(cls, name: str, *, with_images: bool = True) -> Iterator["Site"]:
+        """Start a cluster with the images; take it down in the end."""
+        cluster = Cluster(name)
+        cluster.up()
+        try:
+            if with_images:
+                cluster.load(images())
+            yield cls.around(cluster)
+        finally:
+            cluster.down()
+
+    @classmethod
+    def around(cls, cluster: Cluster) -> "Site":
+        """Return the site of a cluster that is up and has the images."""
+        return cls(cluster.kubectl, cluster.components["helm"], cluster)
+
+    @classmethod
+    def given(cls, kubeconfig: Path) -> "Site":
+        """Use a cluster that somebody else runs; its nodes pull the charts' own images."""
+        programs = [shutil.which(name) for name in ("kubectl", "helm")]
+        if None in programs:
+            raise FileNotFoundError("a given cluster needs kubectl and helm on the PATH")
+        return cls(Kubectl(str(programs[0]), kubeconfig), str(programs[1]))
+
+    def helm(self, *arguments: str | Path, namespace: str, seconds: float = 300) -> str:
+        """Run helm in a namespace."""
+        command = (*self.kubectl.entering, self._helm, *arguments, "--namespace", namespace)
+        return run(*command, seconds=seconds, environment=self.kubectl.environment)
+
+    def fedctl(self, *arguments: str | Path, namespace: str, check: bool = True, seconds: float = 120) -> str:
+        """Run fedctl in a namespace."""
+        command = (*self.kubectl.entering, sys.executable, "-m", "fedctl.main", *arguments, "--namespace", namespace)
+        return run(*command, seconds=seconds, check=check, environment=self.kubectl.environment, folder=CHECKOUT)
+
+    def chart_values(self) -> dict[str, Any]:
+        """Return the values of charts/anchorage with which its pods run this checkout."""
+        if self.cluster is None:
+            return {}
+        volumes = [{"claimName": claim, "mountPath": path, "readOnly": True} for claim, path in MOUNTS.items()]
+        return {
+            "images": IMAGES,
+            "operator": pod_volumes(),
+            "mlflow": pod_volumes(),
+            "defaults": {"server": {"volumes": volumes}, "agent": {"volumes": volumes}},
+        }
+
+    def code_volumes(self, namespace: str) -> list[dict[str, Any]]:
+        """Return the volumes with libraries and sources for one namespace (cluster-wide objects), and nothing in a given cluster."""
+        if self.cluster is None:
+            return []
+        folders = {LIBRARIES: Path(sys.prefix), SOURCES: CHECKOUT}
+        return [
+            local_volume(f"{claim}-{namespace}", folder, "ReadOnlyMany", claim=(namespace, claim))
+            for claim, folder in folders.items()
+        ]
+
+    def code_claims(self, namespace: str) -> list[dict[str, Any]]:
+        """Return the claims on `code_volumes`."""
+        if self.cluster is None:
+            return []
+        return [bound_claim(claim, f"{claim}-{namespace}", "ReadOnlyMany") for claim in MOUNTS]
+
+
+def pod_volumes() -> dict[str, Any]:
+    """Return the charts' `extraVolumes` and `extraVolumeMounts` for libraries and sources."""
+    claims = {name: {"claimName": name, "readOnly": True} for name in MOUNTS}
+    return {
+        "extraVolumes": [{"name": name, "persistentVolumeClaim": claim} for name, claim in claims.items()],
+        "extraVolumeMounts": [{"name": name, "mountPath": path, "readOnly": True} for name, path in MOUNTS.items()],
+    }
+
+
+def given_kubeconfig() -> Path | None:
+    """Return the kubeconfig file of a cluster that the tests are to use instead of their own."""
+    value = os.environ.get("ANCHORAGE_TEST_KUBECONFIG")
+    return Path(value) if value else None

@@ -1,0 +1,91 @@
+"""Fixtures of the cluster tier: one cluster for the whole session, one namespace for each test."""
+
+import os
+from collections.abc import Generator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cluster_namespace import Namespace
+from cluster_site import CHECKOUT, Site, given_kubeconfig
+from kube import Cluster, missing, sweep
+
+TIER = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what is in this folder; its waits are bounded one by one, so the clock over all is a long one."""
+    for item in items:
+        if item.path.is_relative_to(TIER):
+            item.add_marker(pytest.mark.cluster)
+            item.add_marker(pytest.mark.timeout(1800))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, Any, Any]:
+    """Print what a person would look at first when a test fails."""
+    report = yield
+    if report.failed:
+        values = getattr(item, "funcargs", {}).values()
+        for namespace in [value for value in values if isinstance(value, Namespace)]:
+            report.sections.append((f"namespace {namespace.name}", namespace.diagnosis()))
+    return report
+
+
+def _own_clusters() -> None:
+    lacks = missing()
+    if lacks:
+        lacking = "; ".join(lacks)
+        pytest.skip(
+            f"no cluster of its own (set ANCHORAGE_TEST_KUBECONFIG to use another): this machine lacks {lacking}"
+        )
+
+
+@pytest.fixture(scope="session")
+def bare_site() -> Iterator[Site]:
+    """Give a cluster with nothing of Anchorage in it but images."""
+    kubeconfig = given_kubeconfig()
+    if kubeconfig is not None:
+        yield Site.given(kubeconfig)
+        return
+    _own_clusters()
+    sweep()
+    running = os.environ.get("ANCHORAGE_TEST_CLUSTER")
+    if running:  # while tests are written: one that `python -m kube up` started, and that stays
+        yield Site.around(Cluster(running))
+        return
+    with Site.started(f"coordinator-{os.getpid()}") as site:
+        yield site
+
+
+@pytest.fixture(scope="session")
+def site(bare_site: Site) -> Site:
+    """Give a cluster that has the CRDs."""
+    bare_site.kubectl("apply", "--server-side", "--filename", CHECKOUT / "crds")
+    for plural in ("federations", "silos"):
+        established = ("--for=condition=Established", f"customresourcedefinition/{plural}.anchorage.dev")
+        bare_site.kubectl("wait", *established, "--timeout=60s")
+    return bare_site
+
+
+@pytest.fixture
+def namespace(site: Site) -> Iterator[Namespace]:
+    """Give a namespace that enforces the restricted Pod Security Standard."""
+    with Namespace.made(site) as made:
+        yield made
+
+
+@pytest.fixture
+def started(namespace: Namespace) -> Namespace:
+    """Give a namespace in which charts/anchorage is installed."""
+    namespace.install_chart()
+    return namespace
+
+
+@pytest.fixture
+def hospital(site: Site) -> Iterator[Namespace]:
+    """Give a namespace of a second cluster, which knows nothing of Anchorage and has no network to the first."""
+    if site.cluster is None:
+        pytest.skip("two clusters are started by the tests themselves: not with ANCHORAGE_TEST_KUBECONFIG")
+    with Site.started(f"hospital-{os.getpid()}") as other, Namespace.made(other, "hospital") as made:
+        yield made

@@ -1,0 +1,65 @@
+"""What this machine lacks for clusters of its own."""
+
+import os
+import re
+import shutil
+import sys
+from pathlib import Path
+
+from kube.cgroups import hierarchies
+from kube.commands import CommandFailed, run
+from kube.images import SUITE, SUITE_PYTHON
+from kube.network import Namespace
+
+PROGRAMS = {  # program: Debian's package
+    "containerd": "containerd",
+    "conntrack": "conntrack",
+    "debootstrap": "debootstrap",
+    "ip": "iproute2",
+    "iptables": "iptables",
+    "nsenter": "util-linux",
+    "runc": "runc",
+}
+PLUGINS = Path("/usr/lib/cni")  # of containernetworking-plugins
+GO = (1, 24)
+
+
+def missing() -> list[str]:
+    """Return, in words, everything that keeps this machine from starting clusters; empty when it can."""
+    lacks = []
+    if sys.platform != "linux":
+        return ["Linux"]
+    if sys.version_info[:2] != SUITE_PYTHON:
+        lacks.append(f"Python {'.'.join(map(str, SUITE_PYTHON))}, whose packages Debian {SUITE}'s Python can import")
+    if os.geteuid() != 0:
+        return [*lacks, "root"]
+    packages = {package for program, package in PROGRAMS.items() if shutil.which(program) is None}
+    if not (PLUGINS / "bridge").exists():
+        packages.add("containernetworking-plugins")
+    if packages:
+        lacks.append(f"the Debian packages {' '.join(sorted(packages))}")
+    if not _has_go():
+        lacks.append(f"Go {GO[0]}.{GO[1]} or newer")
+    if not hierarchies():
+        lacks.append("control groups under /sys/fs/cgroup that can be written")
+    if shutil.which("ip") and not _has_network_namespaces():
+        lacks.append("the right to make network namespaces and bridges")
+    return lacks
+
+
+def _has_go() -> bool:
+    if shutil.which("go") is None:
+        return False
+    found = re.search(r"go(\d+)\.(\d+)", run("go", "version", check=False))
+    return found is not None and (int(found[1]), int(found[2])) >= GO
+
+
+def _has_network_namespaces() -> bool:
+    trial = Namespace(f"anchorage-try{os.getpid()}")
+    try:
+        trial.create()
+    except CommandFailed:
+        return False
+    finally:
+        trial.remove()
+    return True

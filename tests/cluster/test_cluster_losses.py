@@ -1,0 +1,78 @@
+"""Pods that go while a round is open: training goes on, and every committed round counts once."""
+
+import json
+from collections.abc import Callable
+
+from cluster_documents import STUDY, federation, two_silos
+from cluster_namespace import Namespace
+
+ROUNDS = 8
+EPOCHS = 40
+
+
+def training(namespace: Namespace, rounds: int = ROUNDS) -> None:
+    """Start the study, and wait until one round is committed and the next one is open."""
+    namespace.apply(federation(rounds, epochs=EPOCHS), *two_silos())
+    namespace.wait_for_round(STUDY, 1)
+    namespace.eventually("a round is open", lambda: _step(namespace) == "train" or None)
+
+
+def _step(namespace: Namespace) -> str:
+    return str(namespace.must_get("federation", STUDY).get("status", {}).get("step", "")).lower()
+
+
+def replaced(namespace: Namespace, pod: str, remove: Callable[[], object]) -> None:
+    """Remove a pod, and wait until another one of its name is ready."""
+    before = namespace.must_get("pod", pod)["metadata"]["uid"]
+    remove()
+
+    def is_new_and_ready() -> bool:
+        now = namespace.pod(pod)
+        return now is not None and now["metadata"]["uid"] != before and namespace.is_ready(now)
+
+    namespace.eventually(f"another {pod} is ready", is_new_and_ready)
+
+
+def committed_rounds(namespace: Namespace) -> list[int]:
+    """Return the rounds in the server's journal, in its order."""
+    command = ("python3", "-m", "anchorage_server.read", "--state", "/var/lib/anchorage", "rounds")
+    records = json.loads(namespace.kubectl("exec", f"{STUDY}-server-0", "--", *command))
+    return [int(record["round"]) for record in records]
+
+
+def test_server_and_agents_come_back(started: Namespace) -> None:
+    training(started)
+    server, agent = f"{STUDY}-server-0", "silo-a-silo-0"
+
+    at = started.round_of(STUDY)
+    replaced(started, server, lambda: started.kubectl("delete", "pod", server, "--grace-period=0", "--force"))
+    started.wait_for_round(STUDY, at + 1)
+
+    at = started.round_of(STUDY)
+    replaced(started, agent, lambda: started.kubectl("delete", "pod", agent, "--grace-period=0", "--force"))
+    started.wait_for_round(STUDY, at + 1)
+
+    replaced(started, "silo-b-silo-0", lambda: evict(started, "silo-b-silo-0"))
+    started.wait_for_condition("federation", STUDY, "Succeeded", seconds=400)
+    assert committed_rounds(started) == list(range(1, ROUNDS + 1))
+
+
+def evict(namespace: Namespace, pod: str) -> None:
+    """Ask for a pod's eviction, as a drain of its node does."""
+    body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod, "namespace": namespace.name}}
+    path = f"/api/v1/namespaces/{namespace.name}/pods/{pod}/eviction"
+    namespace.kubectl("create", "--raw", path, "--filename", "-", text=json.dumps(body))
+
+
+def test_training_goes_on_without_the_operator(started: Namespace) -> None:
+    training(started)
+    (operator,) = started.names("deployments")
+    started.kubectl("scale", "deployment", operator, "--replicas=0")
+    started.eventually("the operator is gone", lambda: not started.names("pods", "app.kubernetes.io/name=anchorage"))
+    before = committed_rounds(started)
+    started.eventually("rounds without the operator", lambda: len(committed_rounds(started)) >= len(before) + 2)
+    behind = started.round_of(STUDY)
+    assert behind < committed_rounds(started)[-1], "nobody writes the status now"
+    started.kubectl("scale", "deployment", operator, "--replicas=1")
+    started.wait_for_condition("federation", STUDY, "Succeeded", seconds=400)
+    assert committed_rounds(started) == list(range(1, ROUNDS + 1))

@@ -1,0 +1,84 @@
+"""What is wrong with a pod or a spec is told in a condition's reason and message."""
+
+from typing import Any
+
+from cluster_documents import IMAGES, STUDY, federation, managed_silo, two_silos
+from cluster_namespace import Namespace
+
+
+def test_a_server_for_which_no_node_has_room(started: Namespace) -> None:
+    started.apply(federation(server={"resources": {"limits": {"nvidia.com/gpu": 1}}}), *two_silos())
+    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "Unschedulable")
+    assert "nvidia.com/gpu" in found["message"]
+    ready = started.wait_for_condition("federation", STUDY, "Ready", "False", "Unschedulable")
+    assert ready["observedGeneration"] == 1
+
+
+def test_an_agent_for_which_no_node_has_room(started: Namespace) -> None:
+    greedy = managed_silo("silo-a", 0, resources={"limits": {"nvidia.com/gpu": 1}})
+    started.apply(federation(), greedy, managed_silo("silo-b", 1))
+    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "Unschedulable")
+    assert "nvidia.com/gpu" in found["message"]
+    started.wait_for_condition("silo", "silo-b", "Connected")
+    waiting = started.wait_for_condition("federation", STUDY, "QuorumMet", "False", "WaitingForSilos")
+    assert "silo-a" in waiting["message"]
+
+
+def test_a_claim_that_does_not_exist(started: Namespace) -> None:
+    data = {"format": "ImageFolder", "claimName": "nobody-made-this", "path": "images"}
+    started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
+    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "VolumeMissing")
+    assert "nobody-made-this" in found["message"]
+
+
+def test_an_image_that_does_not_exist(started: Namespace) -> None:
+    image = "localhost/nobody-built-this:1"
+    started.apply(federation(server={"pod": {"image": image}}), *two_silos())
+    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
+    assert image in found["message"]
+
+
+def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
+    """The agents' part does not exist: data that nobody can read is told by its name, not as a crash."""
+    data = {**IMAGES, "use": "Part", "claimName": "empty", "format": "ImageFolder", "path": "no-such-folder"}
+    data = {key: value for key, value in data.items() if key not in ("testPercent", "anchors", "use")}
+    started.apply(_empty_claim("empty"))
+    started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
+    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataFolderMissing")
+    assert "no-such-folder" in found["message"]
+
+
+def _empty_claim(name: str) -> dict[str, Any]:
+    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
+
+
+def test_a_silo_waits_for_its_federation(started: Namespace) -> None:
+    started.apply(managed_silo("silo-a", 0))
+    found = started.wait_for_condition("silo", "silo-a", "Accepted", "False", "FederationNotFound")
+    assert STUDY in found["message"]
+    assert not started.names("statefulsets")
+    started.apply(federation(1, min_silos=1))
+    started.wait_for_condition("federation", STUDY, "Succeeded")
+
+
+def test_one_name_in_two_namespaces(started: Namespace) -> None:
+    with Namespace.made(started.site) as other:
+        other.install_chart()
+        for namespace in (started, other):
+            namespace.apply(federation(1, min_silos=1), managed_silo("silo-a", 0))
+        for namespace in (started, other):
+            namespace.wait_for_condition("federation", STUDY, "Succeeded")
+
+
+def test_a_spec_edited_into_nonsense_while_training(started: Namespace) -> None:
+    started.apply(federation(6, epochs=40), *two_silos())
+    at = started.wait_for_round(STUDY, 1)
+    fields = started.must_get("federation", STUDY)["spec"]["protocol"]
+    started.patch("federation", STUDY, {"spec": {"protocol": {**fields, "minSilos": 1000}}})
+    refused = started.wait_for_condition("federation", STUDY, "Accepted", "False", "InvalidSpec")
+    assert "minSilos" in refused["message"]
+    started.wait_for_round(STUDY, at + 1)
+    started.patch("federation", STUDY, {"spec": {"protocol": fields}})
+    started.wait_for_condition("federation", STUDY, "Accepted")
+    started.wait_for_condition("federation", STUDY, "Succeeded")

@@ -1,0 +1,90 @@
+"""The example, from apply to Succeeded, as a person at kubectl sees it."""
+
+import json
+
+import pytest
+from cluster_namespace import Namespace
+from cluster_site import CHECKOUT
+
+EXAMPLE = CHECKOUT / "examples" / "digits.yaml"
+ROUNDS = 15
+
+
+@pytest.fixture
+def studied(namespace: Namespace) -> Namespace:
+    """Give a namespace in which the example was applied and has succeeded, with MLflow beside it."""
+    namespace.install_chart("--set", "mlflow.enabled=true")
+    namespace.kubectl("apply", "--filename", EXAMPLE)
+    waiting = ("wait", "--for=condition=Succeeded", "federation/digits", "--timeout=600s")
+    namespace.kubectl(*waiting, seconds=630)
+    return namespace
+
+
+def rows(namespace: Namespace, *what: str) -> list[dict[str, str]]:
+    """Return a table of `kubectl get`, each row by its headers; no cell of these tables is empty or has two spaces in it."""
+    header, *lines = namespace.kubectl("get", *what).splitlines()
+    starts = [header.index(name) for name in header.split()]
+    ends = [*starts[1:], None]
+    return [
+        {header[a:b].strip(): line[a:b].strip() for a, b in zip(starts, ends, strict=True)} for line in lines
+    ]
+
+
+def test_the_example_succeeds(studied: Namespace) -> None:
+    (row,) = rows(studied, "fed")
+    assert list(row) == ["NAME", "READY", "REASON", "ROUND", "SILOS", "METHOD", "METRIC", "AGE"]
+    assert row["READY"] == "True"
+    assert row["REASON"] == "Succeeded"
+    assert row["ROUND"] == str(ROUNDS)
+    assert row["METHOD"] == "FedAnchor"
+    assert float(row["METRIC"].split()[-1]) > 0.85
+    federation = studied.must_get("federation", "digits")
+    status = federation["status"]
+    assert status["observedGeneration"] == federation["metadata"]["generation"]
+    studied.eventually("MLflow has the run", lambda: _run_in_mlflow(studied))
+    assert {each["type"] for each in status["conditions"]} == {
+        "Accepted", "ServerAvailable", "QuorumMet", "CertificatesValid", "Ready", "Succeeded", "Failed",
+    }
+    _silos_are_told_apart(studied)
+    _the_story_is_told(studied)
+    _agents_are_gone_and_the_server_stays(studied)
+    _fedctl_reads_the_cluster(studied)
+
+
+def _run_in_mlflow(studied: Namespace) -> str:
+    tracking = studied.must_get("federation", "digits")["status"]["tracking"]
+    return str(tracking["runId"] and tracking["modelVersion"])
+
+
+def _silos_are_told_apart(studied: Namespace) -> None:
+    silos = {row["NAME"]: row for row in rows(studied, "silos")}
+    assert set(silos) == {"silo-a", "silo-b", "silo-c"}
+    for row in silos.values():
+        assert row["FEDERATION"] == "digits"
+        assert row["ROLE"] == "Managed"
+        assert int(row["SAMPLES"]) > 0
+        assert 0 < float(row["WEIGHT"]) < 1
+
+
+def _the_story_is_told(studied: Namespace) -> None:
+    told = [each["reason"] for each in studied.events("digits")]
+    for reason in ("Accepted", "ServerAvailable", "TrainingStarted", "SiloConnected", "QuorumMet", "Progress", "Succeeded"):
+        assert reason in told, told
+    described = studied.kubectl("describe", "federation", "digits")
+    assert "every round is committed" in described
+    explained = studied.kubectl("explain", "federation.spec.method.pseudoLabels")
+    assert "threshold" in explained
+
+
+def _agents_are_gone_and_the_server_stays(studied: Namespace) -> None:
+    def no_agent_pods() -> bool:
+        return not studied.names("pods", "app.kubernetes.io/component=silo")
+
+    studied.eventually("the agents' pods are gone", no_agent_pods, 60)
+    server = studied.must_get("statefulset", "digits-server")
+    assert server["spec"]["replicas"] == 1
+
+
+def _fedctl_reads_the_cluster(studied: Namespace) -> None:
+    status = json.loads(studied.fedctl("status", "digits", "--output", "json"))
+    assert status["status"]["round"] == ROUNDS

@@ -1,0 +1,206 @@
+"""Inviting, approving, denying and removing hospitals, over an API server in this process."""
+
+import base64
+import hashlib
+import json
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from fake_cluster import FakeCluster, encoded
+from typer.testing import CliRunner, Result
+
+from anchorage.errors import AnchorageError, cluster
+from fedctl.invitation import span
+from fedctl.main import app
+
+PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
+    monkeypatch.chdir(tmp_path)
+    with FakeCluster().serving() as api:
+        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
+        api.put("federations", {"metadata": {"name": "derm"}, "spec": {"server": {"address": "fed.example.org:443"}}})
+        api.put("configmaps", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": PEM}})
+        yield api
+
+
+def fedctl(*arguments: object) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments])
+
+
+def refused(result: Result) -> AnchorageError:
+    assert isinstance(result.exception, AnchorageError), result.output
+    return result.exception
+
+
+def silo(name: str = "a", federation: str = "derm", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": {"federation": federation, "labels": "None", **spec}}
+
+
+def secret(fake: FakeCluster, name: str = "a") -> dict[str, str]:
+    found = fake.get("secrets", f"{name}-enrolment")
+    assert found is not None
+    return {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
+
+
+def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake: FakeCluster) -> None:
+    result = fedctl("silo", "invite", "derm", "a", "--labels", "All", "--valid", "12h")
+    values = yaml.safe_load(result.stdout)["enrolment"]
+    assert list(values) == ["federation", "silo", "labels", "server", "enrolment", "authority", "token"]
+    assert {key: values[key] for key in ("federation", "silo", "labels", "server", "enrolment", "authority")} == {
+        "federation": "derm",
+        "silo": "a",
+        "labels": "All",
+        "server": "fed.example.org:443",
+        "enrolment": "fed.example.org:8444",
+        "authority": PEM,
+    }
+    assert "|" in result.stdout and PEM.splitlines()[1] in result.stdout  # the certificate is written as a block
+    made = secret(fake)
+    assert made.keys() == {"hash", "expires"} and made["hash"] == hashlib.sha256(values["token"].encode()).hexdigest()
+    left = datetime.fromisoformat(made["expires"]) - datetime.now(UTC)
+    assert timedelta(hours=11, minutes=59) < left <= timedelta(hours=12)
+    assert not any(values["token"] in json.dumps(body) for *_, body in fake.writes)
+    member = fake.get("silos", "a")
+    assert member is not None and member["spec"] == {"federation": "derm", "labels": "All"}
+    owner = fake.get("secrets", "a-enrolment")
+    assert owner is not None and owner["metadata"]["ownerReferences"][0]["uid"] == member["metadata"]["uid"]
+    assert owner["metadata"]["labels"] == {"anchorage.dev/federation": "derm", "anchorage.dev/silo": "a"}
+    assert values["token"] not in result.stderr and "fedctl silo approve derm a" in result.stderr
+
+
+def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: FakeCluster) -> None:
+    first = yaml.safe_load(fedctl("silo", "invite", "derm", "a").stdout)["enrolment"]["token"]
+    fedctl("silo", "invite", "derm", "a")
+    assert secret(fake)["hash"] != hashlib.sha256(first.encode()).hexdigest()
+    fake.objects["secrets", "anchorage", "a-enrolment"]["data"].update(encoded(key="ab" * 32))
+    fedctl("silo", "approve", "derm", "a")
+    assert refused(fedctl("silo", "invite", "derm", "a")).failure is cluster.SILO_TAKEN
+    assert secret(fake)["key"] == "ab" * 32
+    fedctl("silo", "invite", "derm", "a", "--replace")
+    member = fake.get("silos", "a")
+    assert "key" not in secret(fake) and member is not None and member["status"]["conditions"] == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "server", "enrolment"),
+    [
+        (["--address", "10.0.0.7:30443"], "10.0.0.7:30443", "10.0.0.7:8444"),
+        (["--address", "a.org:1", "--enrolment-address", "b.org:2"], "a.org:1", "b.org:2"),
+        (["--address", "[fd00::1]:8443"], "[fd00::1]:8443", "[fd00::1]:8444"),
+        ([], "derm-server.anchorage.svc:8443", "derm-server.anchorage.svc:30444"),
+    ],
+)
+def test_addresses(fake: FakeCluster, arguments: list[str], server: str, enrolment: str) -> None:
+    fake.put("federations", {"metadata": {"name": "derm"}, "spec": {}, "status": {"endpoint": server}})
+    if not arguments:
+        fake.objects["federations", "anchorage", "derm"]["status"]["enrolmentEndpoint"] = enrolment
+    result = fedctl("silo", "invite", "derm", "a", *arguments)
+    values = yaml.safe_load(result.stdout)["enrolment"]
+    assert (values["server"], values["enrolment"]) == (server, enrolment)
+    assert ("warning" in result.stderr) == (not arguments)
+
+
+def test_what_an_invitation_needs_is_told_before_anything_is_written(fake: FakeCluster) -> None:
+    fake.put("silos", silo("b", "other"))
+    fake.put("silos", silo("c", managed={}))
+    fake.put("silos", silo("d", labels="All"))
+    for name, failure in (("b", "SiloTaken"), ("c", "SiloNotRemote")):
+        assert refused(fedctl("silo", "invite", "derm", name)).failure.reason == failure
+    assert refused(fedctl("silo", "invite", "derm", "d", "--labels", "None")).failure is cluster.SILO_TAKEN
+    assert refused(fedctl("silo", "invite", "nowhere", "a")).failure is cluster.NO_SUCH_FEDERATION
+    del fake.objects["configmaps", "anchorage", "derm-authority"]
+    assert refused(fedctl("silo", "invite", "derm", "a")).failure is cluster.AUTHORITY_NOT_READY
+    fake.put("federations", {"metadata": {"name": "derm"}, "spec": {}})
+    assert refused(fedctl("silo", "invite", "derm", "a")).failure is cluster.ADDRESS_UNKNOWN
+    assert fedctl("silo", "invite", "derm", "a", "--address", "no-port").exit_code == 2
+    assert fake.writes == []
+
+
+def test_a_silo_that_is_there_keeps_its_labels(fake: FakeCluster) -> None:
+    fake.put("silos", silo("d", labels="Partial"))
+    assert yaml.safe_load(fedctl("silo", "invite", "derm", "d").stdout)["enrolment"]["labels"] == "Partial"
+
+
+def test_a_decision_is_one_condition_and_shows_the_key(fake: FakeCluster) -> None:
+    key = "0123456789abcdef" * 4
+    status = {"certificate": {"key": key}, "conditions": []}
+    fake.put("silos", {**silo(), "status": status})
+    result = fedctl("silo", "approve", "derm", "a")
+    assert "a approved in derm" in result.output and key in result.output
+    method, path, query, body = fake.writes[-1]
+    assert (method, path) == ("PATCH", "/apis/anchorage.dev/v1alpha1/namespaces/anchorage/silos/a/status")
+    assert query == {"fieldManager": "fedctl", "force": "true"} and body["status"].keys() == {"conditions"}
+    (approved,) = body["status"]["conditions"]
+    assert (approved["type"], approved["status"], approved["reason"]) == ("Approved", "True", "ApprovedByUser")
+    time = approved["lastTransitionTime"]
+    facts = json.loads(fedctl("silo", "approve", "derm", "a", "-o", "json").output)
+    assert facts == {"federation": "derm", "silo": "a", "approved": True, "key": key}
+    assert fake.writes[-1][3]["status"]["conditions"][0]["lastTransitionTime"] == time
+    fedctl("silo", "deny", "derm", "a")
+    assert fake.writes[-1][3]["status"]["conditions"][0]["status"] == "False"
+
+
+def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeCluster) -> None:
+    key = "fe" * 32
+    asks = {
+        "type": "Enrolled",
+        "status": "False",
+        "reason": "PendingApproval",
+        "message": f"the silo asks to enrol with key {key} and waits for `fedctl silo approve`",
+        "lastTransitionTime": "2026-11-21T14:00:00Z",
+    }
+    fake.put("silos", {**silo(), "status": {"conditions": [asks]}})
+    assert f"key: sha256 {key}" in fedctl("silo", "approve", "derm", "a").output
+    fake.put("silos", silo("b"))
+    assert "none has asked yet" in fedctl("silo", "approve", "derm", "b").output
+
+
+def test_nobody_decides_about_a_managed_or_a_missing_silo(fake: FakeCluster) -> None:
+    fake.put("silos", silo("c", managed={}))
+    fake.put("silos", silo("b", "other"))
+    assert refused(fedctl("silo", "approve", "derm", "c")).failure is cluster.SILO_NOT_REMOTE
+    for name in ("b", "nobody"):
+        assert refused(fedctl("silo", "deny", "derm", name)).failure is cluster.NO_SUCH_SILO
+
+
+def test_a_removed_silo_leaves_nothing(fake: FakeCluster) -> None:
+    fedctl("silo", "invite", "derm", "a")
+    assert "removed" in fedctl("silo", "remove", "derm", "a").output
+    assert fake.get("silos", "a") is None and fake.get("secrets", "a-enrolment") is None
+
+
+def test_a_local_run_needs_none_of_it(fake: FakeCluster, tmp_path: Path) -> None:
+    folder = tmp_path / ".anchorage" / "derm"
+    folder.mkdir(parents=True)
+    (folder / "federation.yaml").write_text("")
+    for command in ("invite", "approve", "deny", "remove"):
+        error = refused(fedctl("silo", command, "derm", "a"))
+        assert error.failure is cluster.LOCAL_RUN and "without invitation or approval" in error.message
+    assert fedctl("silo", "invite", "derm", "a", "-n", "anchorage").exit_code == 0
+
+
+def test_a_right_that_is_missing_is_named(fake: FakeCluster) -> None:
+    fake.denied = {("create", "secrets")}
+    error = refused(fedctl("silo", "invite", "derm", "a"))
+    assert error.failure is cluster.CLUSTER_FORBIDDEN and "may not create secrets 'a-enrolment'" in error.message
+    fake.denied = {("patch", "silos/status")}
+    assert "patch silos.anchorage.dev/status 'a'" in refused(fedctl("silo", "approve", "derm", "a")).message
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("12h", 43_200), ("7d", 604_800)])
+def test_spans(text: str, seconds: int) -> None:
+    assert span(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "7", "0d", "7w", "-1d", "9999d"])
+def test_spans_that_are_none(text: str) -> None:
+    with pytest.raises(typer.BadParameter):
+        span(text)

@@ -1,0 +1,299 @@
+"""What a run on this machine and a federation in a cluster have in common: one suite over both sources, on the same state of a server."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import pytest
+import yaml
+from fake_cluster import FakeCluster, Ran
+
+from anchorage.errors import AnchorageError, commands, storage
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage.spec.status import (
+    CheckpointStatus,
+    Condition,
+    FederationStatus,
+    Metric,
+    SiloStatus,
+    StoredModel,
+    timestamp,
+)
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import read_safetensors, write_safetensors
+from anchorage_server.journal import Entry, Journal
+from fedctl.cluster_api import ClusterApi
+from fedctl.cluster_connection import ClusterConnection
+from fedctl.cluster_source import ClusterSource
+from fedctl.local_source import LocalSource
+from fedctl.model_pull import pull_model
+from fedctl.output import Format
+from fedctl.source import Source
+from fedctl.workdir import Workdir
+
+FEDERATION = {
+    "apiVersion": "anchorage.dev/v1alpha1",
+    "kind": "Federation",
+    "metadata": {"name": "tiny"},
+    "spec": {
+        "rounds": 4,
+        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1},
+        "method": {"name": "FedAvg"},
+        "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20}},
+    },
+}
+SILOS = [
+    {
+        "apiVersion": "anchorage.dev/v1alpha1",
+        "kind": "Silo",
+        "metadata": {"name": name},
+        "spec": {
+            "federation": "tiny",
+            "labels": "All",
+            "managed": {
+                "data": {
+                    "format": "Digits",
+                    "use": "Part",
+                    "testPercent": 20,
+                    "partition": {"recipe": "Iid", "parts": 2, "part": part},
+                }
+            },
+        },
+    }
+    for part, name in enumerate("ab")
+]
+LOG = [json.dumps({"time": "12:00", "level": "INFO", "message": f"line {number}"}) for number in range(5)]
+LAYOUT = Layout.of([("w", "F32", (70_000,)), ("n", "I64", ())])
+
+
+class World(Protocol):
+    """A place where the federation runs."""
+
+    source: Source
+    server: Path
+
+    def publish(self, status: FederationStatus) -> None:
+        """Make a status known."""
+
+
+@dataclass
+class Here:
+    """A run in a working folder that nobody runs now."""
+
+    run: Workdir
+
+    def __post_init__(self) -> None:
+        self.run.make()
+        self.run.federation.write_text(yaml.safe_dump_all([FEDERATION, *SILOS]))
+        self.run.log("server").write_text("\n".join(LOG) + "\n")
+        self.run.log("a").write_text("hello\n")
+        self.server = self.run.server
+        self.source: Source = LocalSource(self.run)
+
+    def publish(self, status: FederationStatus) -> None:
+        self.run.status.write_text(status.model_dump_json(by_alias=True))
+
+
+@dataclass
+class InCluster:
+    """Objects at an API server, and a pod whose state is a folder."""
+
+    fake: FakeCluster
+    server: Path
+    source: Source
+
+    def publish(self, status: FederationStatus) -> None:
+        (self.server / "status.json").write_text(status.model_dump_json(by_alias=True))
+        values = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        self.fake.put("federations", {**FEDERATION, "status": values})
+        for document in SILOS:
+            seen = next(silo for silo in status.silos if silo.name == document["metadata"]["name"])
+            own = seen.model_dump(mode="json", by_alias=True, exclude_none=True, exclude={"name", "connected"})
+            conditions = [met("Approved", "True", "Managed"), met("Connected", str(seen.connected), "Connected")]
+            self.fake.put("silos", {**document, "status": {**own, "conditions": conditions}})
+
+
+def met(kind: str, status: str, reason: str) -> dict[str, Any]:
+    return {"type": kind, "status": status, "reason": reason, "lastTransitionTime": timestamp(1.8e9)}
+
+
+@pytest.fixture(params=["local", "cluster"])
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+    if request.param == "local":
+        yield Here(Workdir(tmp_path / "run"))
+        return
+    state = tmp_path / "state"
+    state.mkdir()
+
+    def run(pod: str, command: Sequence[str]) -> Ran:
+        assert pod == "tiny-server-0" and command[:5] == [
+            "python3",
+            "-m",
+            "anchorage_server.read",
+            "--state",
+            "/var/lib/anchorage",
+        ]
+        own = [sys.executable, *command[1:4], str(state), *command[5:]]
+        return subprocess.run(own, capture_output=True, check=False)
+
+    with FakeCluster(run).serving() as fake:
+        monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig(tmp_path / "kubeconfig")))
+        for pod in ("tiny-server-0", "a-silo-0"):
+            fake.put("pods", {"metadata": {"name": pod}})
+        fake.logs = {"tiny-server-0": "\n".join(LOG) + "\n", "a-silo-0": "hello\n"}
+        source = ClusterSource(ClusterApi(ClusterConnection.open(None, None)), "tiny")
+        place = InCluster(fake, state, source)
+        place.publish(begun())
+        yield place
+
+
+def begun(**changes: Any) -> FederationStatus:
+    """Give a federation that was interrupted after round 2."""
+    known = FederationStatus(
+        conditions=tuple(Condition.model_validate(met(kind, word, "Running"), by_alias=True) for kind, word in STATES),
+        round=2,
+        rounds=4,
+        progress_percentage=50,
+        silos=(SiloStatus(name="a", samples=718, weight="0.5"), SiloStatus(name="b", code="ANC-3004", message="NaN")),
+        metrics=(Metric(name="accuracy", value="0.75"),),
+    )
+    return known.model_copy(update=changes)
+
+
+STATES = (("Ready", "False"), ("Succeeded", "Unknown"), ("Failed", "False"))
+
+
+def model_of(number: int) -> ModelBytes:
+    return ModelBytes.from_arrays(LAYOUT, {"w": np.full(70_000, number, np.float32), "n": np.array(number)})
+
+
+def commit(world: World, rounds: int) -> None:
+    """Leave a journal and the last checkpoint as a server does."""
+    journal = Journal(world.server / "journal.jsonl")
+    for number in range(rounds + 1):
+        silos = (SiloRecord("a", "Counted", 1.0), SiloRecord("b", "Failed", code="ANC-3004", message="NaN"))
+        record = RoundRecord(
+            number, model_of(number).digest, 1.8e9 + number, {"accuracy": 0.25 * number}, silos if number else ()
+        )
+        journal.append(Entry(record))
+    journal.close()
+    folder = world.server / "checkpoints"
+    folder.mkdir()
+    path = folder / f"round-{rounds:06d}.safetensors"
+    write_safetensors(path, model_of(rounds), arrays={"method_state/x": np.ones(2)})
+    last = CheckpointStatus(round=rounds, path=str(path), digest=model_of(rounds).digest, time=timestamp(1.8e9))
+    world.publish(begun(last_checkpoint=last))
+
+
+def finish(world: World) -> None:
+    """Leave the final and the best model as a server does."""
+    folder = world.server / "model"
+    folder.mkdir()
+    described: dict[str, Any] = {"federation": "tiny", "seed": 1}
+    stored = {}
+    for name, number in (("final", 4), ("best", 3)):
+        path, digest = folder / f"{name}.safetensors", model_of(number).digest
+        write_safetensors(path, model_of(number))
+        described[name] = {"file": path.name, "round": number, "digest": digest, "time": 1.8e9, "metrics": {}}
+        stored[name] = StoredModel(path=str(path), digest=digest, round=number)
+    (folder / "model.json").write_text(json.dumps(described))
+    world.publish(begun(round=4, model=stored["final"], best_model=stored["best"]))
+
+
+def test_the_status_is_the_servers(world: World) -> None:
+    world.publish(begun())
+    seen = world.source.observe()
+    assert (seen.document["kind"], seen.document["metadata"]["name"]) == ("Federation", "tiny")
+    assert seen.document["spec"]["method"]["name"] == "FedAvg" and seen.document["status"]["round"] == 2
+    assert "managedFields" not in seen.document["metadata"] and not seen.live
+    status = seen.status
+    assert (status.round, status.rounds, status.progress_percentage, status.connected_silos) == (2, 4, 50, 0)
+    assert status.metrics == (Metric(name="accuracy", value="0.75"),)
+    assert {c.type for c in status.conditions} >= {"Ready", "Succeeded", "Failed"}
+    json.dumps(seen.document)
+
+
+def test_silos_are_rows_with_the_same_columns(world: World) -> None:
+    world.publish(begun())
+    first, second = world.source.silos()
+    assert first.keys() >= {field.alias or name for name, field in SiloStatus.model_fields.items()}
+    assert (first["name"], first["connected"], first["samples"], first["weight"]) == ("a", False, 718, "0.5")
+    assert (second["name"], second["code"], second["message"]) == ("b", "ANC-3004", "NaN")
+
+
+def test_rounds_are_the_journals_without_its_bookkeeping(world: World) -> None:
+    world.publish(begun())
+    assert list(world.source.rounds()) == []
+    commit(world, 2)
+    world.publish(begun(round=3))
+    rounds = world.source.rounds()
+    assert [record["round"] for record in rounds] == [0, 1, 2]
+    assert rounds[2]["metrics"] == {"accuracy": 0.5} and rounds[2]["silos"][1]["code"] == "ANC-3004"
+    assert rounds[2]["digest"] == model_of(2).digest and not {"checksum", "schemaVersion"} & rounds[2].keys()
+
+
+def test_logs_are_read_from_their_end(world: World) -> None:
+    world.publish(begun())
+    assert {"server", "a"} <= set(world.source.processes())
+    assert list(world.source.log("server", 2, follow=False)) == LOG[-2:]
+    assert list(world.source.log("a", 50, follow=False)) == ["hello"]
+    with pytest.raises(AnchorageError):
+        world.source.log("z", 1, follow=False)
+
+
+def test_a_followed_log_begins_with_what_is_there(world: World) -> None:
+    world.publish(begun())
+    lines = world.source.log("server", 3, follow=True)
+    assert [next(lines) for _ in range(3)] == LOG[-3:]
+
+
+def test_there_is_no_model_before_the_first_round(world: World) -> None:
+    world.publish(begun())
+    for best in (False, True):
+        with pytest.raises(AnchorageError) as caught, world.source.model(best=best):
+            pass
+        assert caught.value.failure is commands.NO_MODEL_YET
+
+
+def test_the_model_of_a_run_that_goes_on_is_the_last_checkpoint(world: World) -> None:
+    commit(world, 2)
+    with world.source.model(best=False) as model:
+        assert (model.round, model.digest, model.description) == (2, model_of(2).digest, {})
+        assert read_safetensors(model.path, LAYOUT).model.digest == model.digest
+    with pytest.raises(AnchorageError), world.source.model(best=True):
+        pass
+
+
+@pytest.mark.parametrize(("best", "number"), [(False, 4), (True, 3)])
+def test_a_finished_run_has_its_final_and_its_best_model(world: World, best: bool, number: int) -> None:
+    commit(world, 4)
+    finish(world)
+    with world.source.model(best=best) as model:
+        assert (model.round, model.digest) == (number, model_of(number).digest)
+        assert read_safetensors(model.path).model.digest == model.digest
+        assert model.description["federation"] == "tiny" and model.description["best"]["round"] == 3
+        assert "bytes" not in model.description["final"]
+
+
+def test_pulling_gives_the_same_files(world: World, tmp_path: Path) -> None:
+    commit(world, 4)
+    finish(world)
+    pull_model(world.source, tmp_path / "out", False, Format.JSON)
+    pulled = read_safetensors(tmp_path / "out" / "model.safetensors").model
+    described = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert pulled.digest == described["digest"] == model_of(4).digest and described["seed"] == 1
+
+
+def test_a_damaged_model_is_not_pulled(world: World, tmp_path: Path) -> None:
+    commit(world, 4)
+    finish(world)
+    write_safetensors(world.server / "model" / "final.safetensors", model_of(2))
+    with pytest.raises(AnchorageError) as caught:
+        pull_model(world.source, tmp_path / "out", False, Format.JSON)
+    assert caught.value.failure is storage.TENSOR_FILE_UNUSABLE and not (tmp_path / "out").exists()

@@ -1,0 +1,382 @@
+"""What conditions say, from what pods, the scheduler, the node and the server say."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plan_world import (
+    CA,
+    DAY,
+    NOW,
+    SETTINGS,
+    YEAR,
+    condition,
+    conditions_of,
+    crashed,
+    federation,
+    managed,
+    message_of,
+    pod,
+    running,
+    said,
+    settled,
+    silo,
+    succeeded,
+    unscheduled,
+    waiting,
+    world,
+)
+
+from anchorage.errors import CATALOGUE
+from anchorage.spec.federation import Federation, Silo
+from anchorage.spec.status import SiloStatus, timestamp
+from anchorage_operator.membership import OWN_REASONS
+from anchorage_operator.observed import (
+    AuthorityFacts,
+    CertificateFacts,
+    Invitation,
+    Json,
+    Observed,
+    Request,
+    Unreachable,
+)
+from anchorage_operator.plan import plan
+from anchorage_operator.reasons import REASONS
+
+NO_GPU = (
+    "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu. "
+    "preemption: 0/3 nodes are available: 3 No preemption victims found for incoming pods."
+)
+NO_CLAIM = '0/1 nodes are available: persistentvolumeclaim "derm-anchors" not found. not found'
+NO_VOLUME = "0/1 nodes are available: pod has unbound immediate PersistentVolumeClaims. not found"
+LINE = "ANC-1202 FolderMissing: /data/derm-anchors/derm is no folder"
+LOG = f'{{"level": "INFO", "message": "listening"}}\n{LINE}\n'
+
+PODS: dict[str, tuple[Json | None, str, str]] = {
+    "none": (None, "PodMissing", "not there yet"),
+    "made": (waiting("ContainerCreating"), "Starting", "being made"),
+    "not-ready": (running(ready=False), "Starting", "not ready yet"),
+    "no-gpu": (unscheduled(NO_GPU), "Unschedulable", "no node has a free nvidia.com/gpu: 0/3 nodes are available"),
+    "no-room": (
+        unscheduled("0/1 nodes are available: 1 Insufficient memory."),
+        "Unschedulable",
+        "1 Insufficient memory",
+    ),
+    "no-claim": (unscheduled(NO_CLAIM), "VolumeMissing", 'volume claim "derm-anchors" does not exist'),
+    "no-volume": (unscheduled(NO_VOLUME), "VolumePending", "unbound immediate"),
+    "pull": (
+        waiting("ErrImagePull", "not found"),
+        "ImagePullBackOff",
+        'image "example.org/anchorage-server:1" cannot be pulled: not found',
+    ),
+    "back-off": (
+        waiting("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: not found'),
+        "ImagePullBackOff",
+        'image "example.org/anchorage-server:1" cannot be pulled: not found',
+    ),
+    "back-off-short": (
+        waiting("ImagePullBackOff", 'Back-off pulling image "x"'),
+        "ImagePullBackOff",
+        'image "example.org/anchorage-server:1" cannot be pulled',
+    ),
+    "name": (waiting("InvalidImageName", "couldn't parse"), "ImagePullBackOff", "couldn't parse"),
+    "secret": (waiting("CreateContainerConfigError", 'secret "x" not found'), "SecretMissing", 'secret "x" not found'),
+    "config": (waiting("CreateContainerConfigError", 'configmap "x" not found'), "ConfigMissing", 'configmap "x"'),
+    "user": (
+        waiting("CreateContainerConfigError", "runAsNonRoot and image will run as root"),
+        "ContainerError",
+        "root",
+    ),
+    "runtime": (waiting("RunContainerError", "exec: python3 not found"), "ContainerError", "python3 not found"),
+    "named": (crashed(LOG), "DataMissing", LINE),
+    "unnamed": (crashed("Traceback", code=70), "CrashLoop", "exit status 70 (internal error)"),
+    "segfault": (crashed(code=139), "CrashLoop", "exit status 139 (segmentation fault)"),
+    "memory": (crashed(code=137, reason="OOMKilled"), "OutOfMemory", "more memory than it may"),
+    "once": (
+        running(False, restartCount=1, lastState={"terminated": {"exitCode": 137, "reason": "Error"}}),
+        "Restarting",
+        "exit status 137 (killed)",
+    ),
+    "again": (
+        running(False, restartCount=1, lastState={"terminated": {"exitCode": 3, "message": LOG}}),
+        "DataMissing",
+        LINE,
+    ),
+    "often": (
+        running(False, restartCount=3, lastState={"terminated": {"exitCode": 1, "message": ""}}),
+        "CrashLoop",
+        "exit status 1",
+    ),
+    "evicted": (
+        {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource"},
+        "Evicted",
+        "low on",
+    ),
+    "refused": (
+        {"phase": "Failed", "reason": "UnexpectedAdmissionError", "message": "no GPU"},
+        "PodFailed",
+        "UnexpectedAdmissionError: no GPU",
+    ),
+}
+
+
+def reason_of_line(expected: str) -> str:
+    """The catalogue's reason for the code of `LINE`."""
+    return CATALOGUE["ANC-1202"].reason if expected == "DataMissing" else expected
+
+
+def status_of(observed: Observed, now: float = NOW) -> Json:
+    """The Federation's status at rest."""
+    after = settled(observed, now)[0].federation
+    assert after is not None
+    status: Json = after["status"]
+    return status
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_what_is_wrong_with_the_server_s_pod(name: str) -> None:
+    status, reason, message = PODS[name]
+    pods = () if status is None else (pod("derm-server-0", "server", **status),)
+    found = status_of(world(managed("a"), pods=pods))
+    assert conditions_of(found)["ServerAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(found, "ServerAvailable")
+    assert conditions_of(found)["Ready"] == ("False", reason_of_line(reason))
+    fatal = reason in ("DataMissing", "CrashLoop", "OutOfMemory")
+    assert conditions_of(found)["Failed"][0] == ("True" if fatal else "False")
+    assert conditions_of(found)["Succeeded"][0] == ("False" if fatal else "Unknown")
+
+
+@pytest.mark.parametrize("name", PODS)
+def test_what_is_wrong_with_an_agent_s_pod(name: str) -> None:
+    status, reason, message = PODS[name]
+    pods = () if status is None else (pod("a-silo-0", "silo", "a", **status),)
+    observed = world(managed("a"), pods=pods, report=said(others=("a",)))
+    found: Json = observed.silos["a"]["status"]
+    assert conditions_of(found)["AgentAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(found, "AgentAvailable")
+    assert conditions_of(found)["Ready"] == ("False", reason_of_line(reason))
+
+
+def test_a_missing_silo_s_reason_is_told_with_the_quorum() -> None:
+    pods = [pod("derm-server-0", "server", **running()), pod("a-silo-0", "silo", "a", **running())]
+    pods.append(pod("b-silo-0", "silo", "b", **unscheduled(NO_GPU)))
+    found = status_of(world(managed("a"), managed("b"), silo("far"), pods=pods, report=said("a", others=("b",))))
+    assert conditions_of(found)["QuorumMet"] == ("False", "WaitingForSilos")
+    assert message_of(found, "QuorumMet") == "1 of 2 silos needed are connected; missing: b (Unschedulable), far"
+    assert conditions_of(found)["Ready"] == ("False", "WaitingForSilos")
+
+
+def test_a_claim_that_is_not_there_is_named_before_the_scheduler_speaks() -> None:
+    starting = pod("derm-server-0", "server", **waiting("ContainerCreating"))
+    starting["spec"]["volumes"] = [{"name": "claim-0", "persistentVolumeClaim": {"claimName": "anchors"}}]
+    observed = world(managed("a"), pods=(starting,), claims={"other": "Bound"})
+    assert conditions_of(status_of(observed))["ServerAvailable"] == ("False", "VolumeMissing")
+    assert conditions_of(status_of(replace(observed, claims=None)))["ServerAvailable"] == ("False", "Starting")
+    young = {**starting, "metadata": {**starting["metadata"], "creationTimestamp": timestamp(NOW - 2)}}
+    assert conditions_of(status_of(replace(observed, pods=(young,))))["ServerAvailable"] == ("False", "Starting")
+
+
+def test_a_server_that_answers_is_available_whatever_its_probes_say() -> None:
+    pods = (pod("derm-server-0", "server", **running(ready=False)),)
+    found = status_of(world(managed("a"), managed("b"), pods=pods, report=said("a", "b", round=1)))
+    assert conditions_of(found)["Ready"] == ("True", "Training")
+
+
+def test_an_operator_that_has_just_started_believes_what_was_written() -> None:
+    observed = world(managed("a"), managed("b"), report=said("a", "b", round=4))
+    assert plan(replace(observed, report=None, members=None), SETTINGS, NOW).idle
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(5, ("True", "Available")), (11, ("False", "ServerUnreachable"))])
+def test_a_silent_server_shows_after_a_moment(seconds: float, expected: tuple[str, str]) -> None:
+    observed = world(managed("a"), managed("b"), report=said("a", "b", round=4))
+    silent = replace(observed, report=Unreachable("Timeout", "no answer in 5 s", NOW - seconds))
+    found = status_of(silent)
+    assert conditions_of(found)["ServerAvailable"] == expected
+    assert (found["round"], found["connectedSilos"]) == (4, 2), "what was known last stays"
+    silos = settled(silent)[0].silos
+    assert conditions_of(silos["a"]["status"])["Connected"][0] == ("Unknown" if seconds > 10 else "True")
+
+
+def test_a_crash_that_is_mended_is_no_failure_any_more() -> None:
+    observed = world(managed("a"), managed("b"), pods=(pod("derm-server-0", "server", **crashed(LOG)),))
+    mended = replace(observed, pods=(pod("derm-server-0", "server", **running()),), report=said("a", "b"))
+    assert conditions_of(status_of(mended))["Failed"] == ("False", "Waiting")
+
+
+def test_a_lost_quorum_is_waited_out() -> None:
+    line = "ANC-3001 QuorumLost: 1 of 2 silos answered"
+    status = crashed(line, code=5)
+    found = status_of(world(managed("a"), managed("b"), pods=(pod("derm-server-0", "server", **status),)))
+    assert conditions_of(found)["QuorumMet"] == ("False", "QuorumLost")
+    assert "missing: a" in message_of(found, "QuorumMet")
+    assert conditions_of(found)["Failed"][0] == "False", "the server comes back and waits for silos"
+
+
+def test_a_quorum_that_was_there_is_lost_with_names() -> None:
+    observed = world(managed("a"), managed("b"), report=said("a", "b", round=3))
+    found = status_of(replace(observed, report=said("a", others=("b",), round=3)))
+    assert conditions_of(found)["QuorumMet"] == ("False", "QuorumLost")
+    assert "missing: b" in message_of(found, "QuorumMet")
+
+
+def test_success() -> None:
+    observed = settled(replace(world(managed("a"), managed("b")), report=succeeded()))[0]
+    found = status_of(observed)
+    assert conditions_of(found)["Succeeded"] == ("True", "AllRoundsCommitted")
+    assert conditions_of(found)["Ready"] == ("True", "Succeeded")
+    assert conditions_of(found)["Failed"][0] == "False"
+    assert found["metric"] == "accuracy 0.969"
+    assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "Succeeded")
+    away = replace(observed, report=None, pods=())
+    assert conditions_of(status_of(away))["Succeeded"] == ("True", "AllRoundsCommitted"), (
+        "results do not depend on the pod"
+    )
+
+
+def test_the_server_s_own_failure_is_the_federation_s() -> None:
+    own = condition("Failed", "True", "WrongLayout", "ANC-3003 WrongLayout: ...")
+    found = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=3, conditions=(own,))))
+    assert conditions_of(found)["Failed"] == ("True", "WrongLayout")
+    assert conditions_of(found)["Ready"] == ("False", "WrongLayout")
+
+
+@pytest.mark.parametrize(
+    ("authority", "server", "expected"),
+    [
+        (None, None, ("False", "Pending")),
+        (10 * YEAR, None, ("False", "Pending")),
+        (10 * YEAR, YEAR, ("True", "Valid")),
+        (60 * DAY, 30 * DAY, ("True", "CertificateExpiring")),
+        (10 * YEAR, -1.0, ("False", "CertificateExpired")),
+        (-1.0, YEAR, ("False", "CertificateExpired")),
+        (10 * YEAR, 20 * DAY, ("True", "CertificateExpiring")),
+    ],
+)
+def test_certificates(authority: float | None, server: float | None, expected: tuple[str, str]) -> None:
+    observed = world(managed("a"))
+    names = observed.server_certificate.names if observed.server_certificate else ()
+    facts = None if authority is None else AuthorityFacts(CA, NOW + authority)
+    certificate = None if server is None else CertificateFacts(NOW + server - YEAR, NOW + server, names, CA)
+    planned = plan(replace(observed, authority=facts, server_certificate=certificate), SETTINGS, NOW)
+    status = planned.federation_status or (observed.federation or {})["status"]
+    assert conditions_of(status)["CertificatesValid"] == expected
+
+
+REMOTE: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str, str]]] = {
+    "not-invited": ({}, ("Unknown", "PendingApproval"), ("False", "NotInvited")),
+    "invited": (
+        {"invitations": {"far": Invitation("h", NOW + DAY)}},
+        ("Unknown", "PendingApproval"),
+        ("False", "Invited"),
+    ),
+    "late": (
+        {"invitations": {"far": Invitation("h", NOW - 1)}},
+        ("Unknown", "PendingApproval"),
+        ("False", "TokenExpired"),
+    ),
+    "asks": (
+        {
+            "invitations": {"far": Invitation("h", NOW + DAY)},
+            "requests": (Request("1", "Enrol", "far", "h", "k", "csr", NOW),),
+        },
+        ("Unknown", "PendingApproval"),
+        ("False", "PendingApproval"),
+    ),
+    "signed": (
+        {"invitations": {"far": Invitation("h", NOW - DAY, "k", not_after=NOW + YEAR)}},
+        ("Unknown", "PendingApproval"),
+        ("True", "CertificateSigned"),
+    ),
+    "ended": (
+        {"invitations": {"far": Invitation("h", NOW - DAY, "k", not_after=NOW - 1)}},
+        ("Unknown", "PendingApproval"),
+        ("False", "CertificateExpired"),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", REMOTE)
+def test_a_remote_silo_on_its_way_in(name: str) -> None:
+    more, approved, enrolled = REMOTE[name]
+    observed = world(silo("far"), report=said(), **more)
+    found = conditions_of(observed.silos["far"]["status"])
+    assert (found["Approved"], found["Enrolled"]) == (approved, enrolled)
+    assert "AgentAvailable" not in found
+    assert found["Ready"][0] == "False"
+
+
+@pytest.mark.parametrize(("status", "reason"), [("True", "ApprovedByUser"), ("False", "DeniedByUser")])
+def test_a_person_s_decision_is_left_alone(status: str, reason: str) -> None:
+    assert reason not in OWN_REASONS
+    decision = {"type": "Approved", "status": status, "reason": reason, "lastTransitionTime": timestamp(NOW)}
+    far = silo("far", status={"conditions": [decision]})
+    planned = plan(Observed("study", "derm", federation(), {"far": far}), SETTINGS, NOW)
+    written = planned.silo_statuses["far"]
+    assert "Approved" not in conditions_of(written), "its owner stays fedctl"
+    assert conditions_of(written)["Enrolled"][1] == ("Denied" if status == "False" else "NotInvited")
+    assert plan(world(far), SETTINGS, NOW).idle
+
+
+@pytest.mark.parametrize(
+    "admission", [{"approval": "Automatic"}, {"approval": "Manual", "silos": ["far"]}, {"silos": ["far", "other"]}]
+)
+def test_approval_in_advance(admission: Mapping[str, Any]) -> None:
+    observed = world(silo("far"), federation=federation(admission=admission))
+    assert conditions_of(observed.silos["far"]["status"])["Approved"] == ("True", "ApprovedInAdvance")
+
+
+def test_a_silo_tells_what_the_server_says_of_it() -> None:
+    far = SiloStatus(
+        name="far", connected=True, state="Training", task="Train", progress=40, samples=812, weight="0.25",
+        last_seen_time=timestamp(NOW),
+    )  # fmt: skip
+    invitation = Invitation("h", NOW - DAY, "a" * 64, not_after=NOW + YEAR)
+    report = said(silos=(far,), connected_silos=1)
+    status: Json = world(silo("far"), report=report, invitations={"far": invitation}).silos["far"]["status"]
+    assert {key: status[key] for key in ("role", "state", "progress", "samples", "weight", "lastSeenTime")} == {
+        "role": "Remote",
+        "state": "Training",
+        "progress": 40,
+        "samples": 812,
+        "weight": "0.25",
+        "lastSeenTime": timestamp(NOW),
+    }
+    assert status["certificate"] == {"key": "a" * 64, "notAfter": timestamp(NOW + YEAR)}
+    assert conditions_of(status)["Connected"] == ("True", "Connected")
+
+
+def test_statuses_are_what_the_spec_says_they_are() -> None:
+    invitation = Invitation("h", NOW - DAY, "a" * 64, not_after=NOW + YEAR)
+    observed = world(silo("far"), report=succeeded(), invitations={"far": invitation})
+    assert observed.federation is not None
+    Federation.model_validate_json(json.dumps(_named(observed.federation)))
+    Silo.model_validate_json(json.dumps(_named(observed.silos["far"])))
+
+
+def _named(each: Json) -> Json:
+    return {**each, "metadata": {"name": each["metadata"]["name"]}}
+
+
+def test_every_reason_that_was_seen_is_documented() -> None:
+    known = REASONS.keys() | {entry.reason for entry in CATALOGUE.values()}
+    for status, _, _ in PODS.values():
+        pods = () if status is None else (pod("derm-server-0", "server", **status),)
+        found = status_of(world(managed("a"), pods=pods))
+        assert {reason for _, reason in conditions_of(found).values()} <= known
+
+
+def test_last_transition_time_moves_only_with_the_status() -> None:
+    observed = world(managed("a"), managed("b"), pods=())
+    waits = settled(replace(observed, pods=(pod("derm-server-0", "server", **unscheduled(NO_GPU)),)), NOW + 100)[0]
+    runs = settled(
+        replace(waits, pods=(pod("derm-server-0", "server", **running()),), report=said("a", "b")), NOW + 200
+    )[0]
+    times = []
+    for each in (observed, waits, runs):
+        assert each.federation is not None
+        conditions = each.federation["status"]["conditions"]
+        times.append(next(c["lastTransitionTime"] for c in conditions if c["type"] == "ServerAvailable"))
+    assert times == [timestamp(NOW), timestamp(NOW), timestamp(NOW + 200)]

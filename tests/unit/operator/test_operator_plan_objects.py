@@ -1,0 +1,372 @@
+"""Which objects are made, changed, left alone and deleted, and when."""
+
+from copy import deepcopy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from plan_world import (
+    AUTHORITY,
+    NOW,
+    SETTINGS,
+    condition,
+    conditions_of,
+    effects_of,
+    federation,
+    managed,
+    message_of,
+    pod,
+    running,
+    said,
+    settled,
+    silo,
+    stateful_set,
+    succeeded,
+    world,
+)
+
+from anchorage.spec.files import load_federation
+from anchorage_operator.observed import Json, Observed
+from anchorage_operator.plan import plan
+from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Plan
+from anchorage_server.config import read_config
+from anchorage_silo.config import SiloConfig, read_document
+
+
+def applied(planned: Plan) -> list[tuple[str, str]]:
+    return [(each["kind"], each["metadata"]["name"]) for each in planned.apply]
+
+
+def edited(observed: Observed, **spec: Any) -> Observed:
+    """The federation with another spec and its next generation."""
+    old: Json = observed.federation or {}
+    metadata = {**old["metadata"], "generation": old["metadata"]["generation"] + 1}
+    return replace(observed, federation={**old, "metadata": metadata, "spec": {**old["spec"], **spec}})
+
+
+def test_first_the_authority_then_certificates_then_pods() -> None:
+    observed = Observed("study", "derm", federation(), {"a": managed("a"), "far": silo("far")})
+    _, plans = settled(observed)
+    assert [[type(effect) for effect in planned.effects] for planned in plans[:3]] == [
+        [MakeAuthority],
+        [MakeServerCertificate, MakeInvitation],
+        [],
+    ]
+    assert applied(plans[0]) == []
+    assert "StatefulSet" not in {kind for kind, _ in applied(plans[1])}
+    assert applied(plans[2]) == [("StatefulSet", "derm-server"), ("StatefulSet", "a-silo")]
+    assert not any(name.startswith("far") for planned in plans for _, name in applied(planned))
+
+
+def test_pods_read_the_configuration_that_was_built(tmp_path: Path) -> None:
+    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", policy="own/policy.yaml")}))
+    for name in ("derm-server", "a-silo"):
+        for file, text in observed.children["ConfigMap", name]["data"].items():
+            (tmp_path / file).write_text(text)
+    server, agent = read_config(tmp_path / "server.yaml"), read_document(tmp_path / "silo.yaml", SiloConfig)
+    assert (str(server.state), str(server.tls), server.stay) == ("/var/lib/anchorage", "/etc/anchorage-tls", True)
+    assert agent.server == "derm-server.study.svc.cluster.local:8443"
+    assert (str(agent.policy), agent.patience_seconds, agent.stay) == ("/data/own/policy.yaml", 0, True)
+    with pytest.raises(Exception, match="found no silo"):  # all but the silos, which come later, is there
+        load_federation(tmp_path / "federation.yaml")
+
+
+def test_nothing_changes_nothing() -> None:
+    observed = world(managed("a"), managed("b"), silo("far"))
+    assert plan(observed, SETTINGS, NOW).idle
+
+
+def test_silos_are_not_in_the_server_s_configuration() -> None:
+    observed = world(managed("a"), managed("b"))
+    more = replace(observed, silos={**observed.silos, "c": managed("c")})
+    _, plans = settled(more)
+    assert not any(name == "derm-server" for planned in plans for _, name in applied(planned))
+    assert ("StatefulSet", "c-silo") in {key for planned in plans for key in applied(planned)}
+
+
+@pytest.mark.parametrize(
+    ("spec", "restarts"),
+    [
+        ({"rounds": 30}, True),
+        ({"protocol": {"minSilos": 1}}, True),
+        ({"tracking": {"uri": "http://mlflow:5000"}}, True),
+        ({"admission": {"approval": "Automatic"}}, False),
+        ({"deletionPolicy": "Delete"}, False),
+        ({"server": {"service": {"type": "NodePort"}}}, False),
+        ({"server": {"address": "fed.example.org:443"}}, False),
+        ({"server": {"pod": {"nodeSelector": {"a": "b"}}}}, True),
+    ],
+)
+def test_the_server_restarts_for_what_it_reads(spec: dict[str, Any], restarts: bool) -> None:
+    observed = world(managed("a"))
+    before = observed.children["StatefulSet", "derm-server"]["spec"]["template"]
+    after = settled(edited(observed, **spec))[0].children["StatefulSet", "derm-server"]["spec"]["template"]
+    assert (before != after) is restarts
+
+
+def test_what_somebody_changed_is_set_back() -> None:
+    observed = world(managed("a"))
+    children = deepcopy(dict(observed.children))
+    children["StatefulSet", "derm-server"]["spec"]["replicas"] = 3  # type: ignore[index]
+    children["Service", "derm-server"]["spec"]["ports"].pop()
+    children["ConfigMap", "a-silo"]["data"]["silo.yaml"] = "other"  # type: ignore[index]
+    planned = plan(replace(observed, children=children), SETTINGS, NOW)
+    assert set(applied(planned)) == {
+        ("StatefulSet", "derm-server"),
+        ("Service", "derm-server"),
+        ("ConfigMap", "a-silo"),
+    }
+
+
+def test_what_somebody_added_stays() -> None:
+    observed = world(managed("a"))
+    children = deepcopy(dict(observed.children))
+    children["StatefulSet", "derm-server"]["metadata"]["annotations"]["example.org/team"] = "a"  # type: ignore[index]
+    children["ConfigMap", "a-silo"]["data"]["note"] = "kept"  # type: ignore[index]
+    assert plan(replace(observed, children=children), SETTINGS, NOW).idle
+
+
+def test_a_deleted_child_comes_back() -> None:
+    observed = world(managed("a"))
+    children = {key: each for key, each in observed.children.items() if key != ("Service", "derm-server")}
+    assert applied(plan(replace(observed, children=children), SETTINGS, NOW)) == [("Service", "derm-server")]
+
+
+def test_suspended_pods_end_and_come_back() -> None:
+    observed = world(managed("a"), managed("b"), report=said("a", "b", round=3))
+    suspended, plans = settled(edited(observed, suspend=True))
+    for name in ("derm-server", "a-silo", "b-silo"):
+        assert stateful_set(plans[0], name)["spec"]["replicas"] == 0
+    assert ("PodDisruptionBudget", "derm-server") not in suspended.children
+    gone = settled(replace(suspended, pods=(), report=None))[0]
+    assert gone.federation is not None
+    found = conditions_of(gone.federation["status"])
+    assert found["Ready"] == ("False", "Suspended")
+    assert found["ServerAvailable"] == ("False", "Suspended")
+    assert gone.federation["status"]["round"] == 3
+    assert gone.federation["status"]["connectedSilos"] == 0
+    back = plan(edited(gone, suspend=False), SETTINGS, NOW)
+    assert stateful_set(back, "derm-server")["spec"]["replicas"] == 1
+    assert ("PodDisruptionBudget", "derm-server") in applied(back)
+
+
+def test_after_success_agents_end_and_the_server_only_shows_results() -> None:
+    observed = world(managed("a"), report=said("a", round=19))
+    finished, plans = settled(replace(observed, report=succeeded()))
+    assert stateful_set(plans[0], "a-silo")["spec"]["replicas"] == 0
+    assert ("StatefulSet", "derm-server") not in applied(plans[0]), "MLflow may not have the results yet"
+    assert plan(finished, SETTINGS, NOW).requeue_after <= 60
+    later = plan(finished, SETTINGS, NOW + 61)
+    server = stateful_set(later, "derm-server")["spec"]
+    assert server["replicas"] == 1
+    assert server["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "20m", "memory": "128Mi"}}
+    assert [reference.kind for reference in later.delete] == ["PodDisruptionBudget"]
+
+
+def test_more_rounds_after_success_start_training_again() -> None:
+    observed = settled(replace(world(managed("a")), report=succeeded()))[0]
+    shrunk = settled(observed, NOW + 61)[0]
+    again, plans = settled(edited(shrunk, rounds=30), NOW + 70)
+    assert stateful_set(plans[0], "a-silo")["spec"]["replicas"] == 1
+    assert "512Mi" in str(
+        stateful_set(plans[0], "derm-server")["spec"]["template"]["spec"]["containers"][0]["resources"]
+    )
+    assert again.federation is not None
+    assert conditions_of(again.federation["status"])["Succeeded"][0] == "Unknown"
+
+
+def test_a_deadline_stops_everything_until_the_spec_changes() -> None:
+    line = "ANC-3002 DeadlineExceeded: the run took longer than 60 s"
+    observed = world(managed("a"), report=said("a", round=3))
+    over = said(round=3, others=("a",), conditions=(condition("Failed", "True", "DeadlineExceeded", line),))
+    failed = settled(replace(observed, report=over))[0]
+    assert failed.federation is not None
+    assert conditions_of(failed.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
+    assert failed.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 0
+    still = settled(replace(failed, pods=(), report=None), NOW + 500)[0]
+    assert still.federation is not None
+    assert conditions_of(still.federation["status"])["Failed"] == ("True", "DeadlineExceeded")
+    assert conditions_of(still.federation["status"])["Ready"] == ("False", "DeadlineExceeded")
+    raised = settled(edited(still, activeDeadlineSeconds=10_000), NOW + 600)[0]
+    assert raised.children["StatefulSet", "derm-server"]["spec"]["replicas"] == 1
+    assert raised.federation is not None
+    assert conditions_of(raised.federation["status"])["Failed"][0] == "False"
+
+
+def test_a_federation_that_is_being_deleted_is_left_alone() -> None:
+    observed = world(managed("a"))
+    old: Json = observed.federation or {}
+    metadata = {**old["metadata"], "deletionTimestamp": "2026-11-21T12:00:00Z"}
+    assert plan(replace(observed, federation={**old, "metadata": metadata}, children={}), SETTINGS, NOW).idle
+
+
+def test_without_its_federation_an_agent_rests_and_says_so() -> None:
+    observed = world(managed("a"), silo("far"))
+    orphaned = replace(observed, federation=None, authority=None, server_certificate=None, invitations={}, pods=())
+    rested, plans = settled(orphaned)
+    assert applied(plans[0]) == [("StatefulSet", "a-silo")]
+    assert rested.children["StatefulSet", "a-silo"]["spec"]["replicas"] == 0
+    assert not any(planned.delete or planned.effects for planned in plans)
+    for each in rested.silos.values():
+        assert conditions_of(each["status"])["Ready"] == ("False", "FederationNotFound")
+
+
+def test_a_silo_may_be_there_before_its_federation() -> None:
+    planned = plan(Observed("study", "derm", None, {"a": managed("a"), "far": silo("far")}), SETTINGS, NOW)
+    assert applied(planned) == []
+    assert conditions_of(planned.silo_statuses["a"])["Accepted"] == ("False", "FederationNotFound")
+    assert conditions_of(planned.silo_statuses["far"])["Ready"] == ("False", "FederationNotFound")
+    assert message_of(planned.silo_statuses["a"], "Accepted") == "there is no Federation derm in namespace study"
+
+
+def test_an_agent_goes_when_the_hospital_runs_it_itself() -> None:
+    observed = world(managed("a"), managed("b"))
+    planned = plan(replace(observed, silos={**observed.silos, "a": silo("a")}), SETTINGS, NOW)
+    assert {(reference.kind, reference.name) for reference in planned.delete} == {
+        (kind, "a-silo") for kind in ("StatefulSet", "ConfigMap", "ServiceAccount", "NetworkPolicy")
+    }
+
+
+def test_an_agent_of_an_authority_that_is_no_more_starts_anew() -> None:
+    observed = world(managed("a"))
+    replaced = replace(observed, authority=replace(AUTHORITY, certificate="another"))
+    planned = plan(replaced, SETTINGS, NOW)
+    assert {(r.kind, r.name) for r in planned.delete} == {("StatefulSet", "a-silo"), ("Secret", "a-enrolment")}
+    again = settled(replaced)[0]
+    assert ("StatefulSet", "a-silo") in again.children
+    assert again.invitations["a"].key == ""
+
+
+def test_the_authority_goes_with_the_federation_only_if_asked() -> None:
+    observed = world(managed("a"))
+    planned = plan(edited(observed, deletionPolicy="Delete"), SETTINGS, NOW)
+    (own,) = effects_of(planned, OwnAuthority)
+    assert own.owner["name"] == "derm"
+    policy = stateful_set(planned, "derm-server")["spec"]["persistentVolumeClaimRetentionPolicy"]
+    assert policy == {"whenDeleted": "Delete", "whenScaled": "Retain"}
+    kept = plan(Observed("study", "derm", federation()), SETTINGS, NOW)
+    assert [effect.owner for effect in effects_of(kept, MakeAuthority)] == [None]
+
+
+def test_a_service_for_hospitals_comes_and_goes() -> None:
+    observed = world(managed("a"))
+    public = settled(edited(observed, server={"service": {"type": "LoadBalancer"}}))[0]
+    assert public.children["Service", "derm-server-public"]["spec"]["type"] == "LoadBalancer"
+    back = plan(edited(public, server={"service": {"type": "ClusterIP"}}), SETTINGS, NOW)
+    assert [(reference.kind, reference.name) for reference in back.delete] == [("Service", "derm-server-public")]
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"protocol": {"minSilos": 3, "silosPerRound": 2}}, "silosPerRound is 2"),
+        ({"method": {"name": "NoSuch"}}, "NoSuch"),
+        ({"anchorData": None}, "anchorData"),
+        ({"rounds": "many"}, "spec.rounds"),
+        ({"unknown": 1}, "spec.unknown"),
+    ],
+)
+def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: str) -> None:
+    observed = world(managed("a"), report=said("a", round=2))
+    nonsense = replace(edited(observed, **spec), members=())
+    planned = plan(nonsense, SETTINGS, NOW)
+    assert (planned.apply, planned.delete) == ((), ())
+    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
+    assert words in message_of(planned.federation_status, "Accepted")
+    assert conditions_of(planned.federation_status)["ServerAvailable"] == ("True", "Available")
+    assert conditions_of(planned.federation_status)["Ready"] == ("False", "InvalidSpec")
+    assert [type(effect).__name__ for effect in planned.effects] == ["PutMembers"], "members still come and go"
+    fresh = plan(Observed("study", "derm", federation(**spec)), SETTINGS, NOW)
+    assert (fresh.apply, fresh.effects) == ((), ())
+    assert conditions_of(fresh.federation_status)["ServerAvailable"] == ("False", "FederationNotAccepted")
+
+
+@pytest.mark.parametrize(
+    ("spec", "words"),
+    [
+        ({"seed": 2}, "spec.seed is 2, but training began with 1"),
+        ({"method": {"name": "FedAvg"}}, "spec.method"),
+        ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
+        ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
+        ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
+        ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
+    ],
+)
+def test_what_is_fixed_once_training_began(spec: dict[str, Any], words: str) -> None:
+    observed = world(managed("a"), report=said("a", round=2))
+    planned = plan(edited(observed, **spec), SETTINGS, NOW)
+    assert planned.apply == ()
+    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "ImmutableFieldChanged")
+    assert words in message_of(planned.federation_status, "Accepted")
+
+
+def test_before_training_began_all_but_the_volume_may_change() -> None:
+    observed = settled(Observed("study", "derm", federation()))[0]
+    planned = plan(edited(observed, seed=2, method={"name": "FedAvg"}), SETTINGS, NOW)
+    assert ("ConfigMap", "derm-server") in applied(planned)
+
+
+def test_the_same_volume_in_other_words_is_no_change() -> None:
+    observed = world(managed("a"))
+    assert conditions_of(
+        plan(edited(observed, server={"storage": {"size": "20480Mi"}}), SETTINGS, NOW).federation_status
+    )["Accepted"] == ("True", "Accepted")
+
+
+def test_a_silo_s_mistake_is_its_own() -> None:
+    observed = world(managed("a"), report=said("a", round=2))
+    broken = managed("b")
+    broken["spec"]["managed"]["data"] = {"format": "ImageFolder"}
+    planned = plan(replace(observed, silos={**observed.silos, "b": broken}), SETTINGS, NOW)
+    assert conditions_of(planned.federation_status)["Accepted"] == ("True", "Accepted")
+    assert message_of(planned.federation_status, "Accepted") == "silos that are not accepted: b"
+    assert conditions_of(planned.silo_statuses["b"])["Ready"] == ("False", "InvalidSpec")
+    assert "claimName" in message_of(planned.silo_statuses["b"], "Accepted")
+    assert applied(planned) == []
+
+
+def test_a_running_silo_that_is_edited_into_nonsense_stays_a_member() -> None:
+    observed = world(managed("a"), report=said("a", round=2))
+    broken = deepcopy(observed.silos["a"])
+    broken["spec"]["managed"]["data"] = {"format": "ImageFolder"}
+    planned = plan(replace(observed, silos={"a": broken}, members=None), SETTINGS, NOW)
+    assert (planned.apply, planned.delete) == ((), ())
+    assert conditions_of(planned.silo_statuses["a"])["Connected"] == ("True", "Connected")
+
+
+def test_silos_that_no_method_can_learn_from_are_told_before_training_began() -> None:
+    unlabelled = Observed("study", "derm", federation(method={"name": "FedAvg"}), {"a": managed("a")})
+    planned = plan(unlabelled, SETTINGS, NOW)
+    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
+    assert "every silo has labels: None" in message_of(planned.federation_status, "Accepted")
+    alone = settled(replace(unlabelled, silos={}))[0]
+    begun = settled(replace(alone, report=said(), silos={"a": managed("a")}))[0]
+    assert begun.federation is not None
+    assert conditions_of(begun.federation["status"])["Accepted"] == ("True", "Accepted")
+
+
+def test_names_that_pods_cannot_carry_are_refused() -> None:
+    long = "f" * 46
+    planned = plan(Observed("study", long, federation(long)), SETTINGS, NOW)
+    assert "allowed are 45 at most" in message_of(planned.federation_status, "Accepted")
+
+
+def test_the_server_s_pod_is_the_youngest_of_two() -> None:
+    old = pod("derm-server-0", "server", **running())
+    old["metadata"] |= {"creationTimestamp": "2026-11-20T12:00:00Z", "deletionTimestamp": "2026-11-21T12:00:00Z"}
+    observed = world(managed("a"), pods=(old, pod("derm-server-0", "server", **running())))
+    assert observed.federation is not None
+    assert conditions_of(observed.federation["status"])["ServerAvailable"] == ("False", "Starting")
+
+
+def test_yaml_of_the_configuration_is_stable() -> None:
+    spec = federation()["spec"]
+    turned = {**federation(), "spec": dict(reversed(spec.items()))}
+    texts = []
+    for document in (federation(), turned):
+        children = settled(Observed("study", "derm", document))[0].children
+        texts.append(children["ConfigMap", "derm-server"]["data"]["federation.yaml"])
+    assert texts[0] == texts[1]
+    assert yaml.safe_load(texts[0])["spec"] == {**spec}

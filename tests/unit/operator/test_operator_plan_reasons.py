@@ -1,0 +1,60 @@
+"""Every reason that the operator gives is documented, and the page is in step."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+import anchorage_operator
+from anchorage.errors import CATALOGUE
+from anchorage_operator import pages, reasons
+from anchorage_operator.pods import failure_in
+
+ROOT = Path(__file__).parents[3]
+
+
+def test_the_page_is_in_step() -> None:
+    assert (ROOT / "docs/conditions.md").read_text() == pages.page(), "run `make generate`"
+
+
+def test_the_page_is_written_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "conditions.md"
+    assert pages.main([str(file), "--check"]) == 1
+    assert "make generate" in capsys.readouterr().err
+    assert pages.main([str(file)]) == 0
+    assert pages.main([str(file), "--check"]) == 0
+
+
+def test_reasons_are_words_and_say_what_they_mean() -> None:
+    for reason in reasons.REASONS.values():
+        assert re.fullmatch(r"[A-Z][A-Za-z]{2,62}", reason.name)
+        assert reason.meaning.endswith(".")
+        assert "|" not in reason.meaning + reason.remedy
+
+
+def test_a_word_of_the_catalogue_means_the_same_here() -> None:
+    shared = reasons.REASONS.keys() & {entry.reason for entry in CATALOGUE.values()}
+    assert shared == {"CertificateExpired", "OutOfMemory", "ServerUnreachable", "TokenExpired"}
+
+
+def test_every_reason_is_used() -> None:
+    folder = Path(anchorage_operator.__path__[0])
+    text = "".join(path.read_text() for path in folder.glob("*.py") if path.name != "reasons.py")
+    constants = {name for name in vars(reasons) if name.isupper() and name != "REASONS"}
+    assert {name for name in constants if f"reasons.{name}" not in text} == set()
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("", None),
+        ("Traceback (most recent call last):", None),
+        ("ANC-3002 DeadlineExceeded: too long", "DeadlineExceeded"),
+        ('{"message": "x"}\nANC-3001 QuorumLost: a\nANC-3002 DeadlineExceeded: b\n', "DeadlineExceeded"),
+        ("ANC-9999 OfANewerServer: what it says", "OfANewerServer"),
+        ("note: ANC-3002 DeadlineExceeded: not at the line's start", None),
+    ],
+)
+def test_the_failure_in_a_termination_message(text: str, reason: str | None) -> None:
+    found = failure_in(text)
+    assert (found[0] if found else None) == reason

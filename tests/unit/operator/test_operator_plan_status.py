@@ -1,0 +1,138 @@
+"""What the status of a Federation holds, and how often it is written."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from plan_world import NOW, SETTINGS, federation, managed, said, settled, silo, world
+
+from anchorage.spec.status import CheckpointStatus, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
+from anchorage_operator.observed import Json, Observed
+from anchorage_operator.plan import plan
+
+
+def status(observed: Observed) -> Json:
+    assert observed.federation is not None
+    found: Json = observed.federation["status"]
+    return found
+
+
+def training(progress: int = 0, seen: float = NOW, **more: Any) -> SiloStatus:
+    values = {"name": "a", "connected": True, "state": "Training", "task": "Train", "progress": progress}
+    return SiloStatus.model_validate(values | {"last_seen_time": timestamp(seen)} | more)
+
+
+def reporting(*silos: SiloStatus, **more: Any) -> Any:
+    values: dict[str, Any] = {"silos": silos, "connected_silos": len(silos), "round": 2, "progress_percentage": 10}
+    return said(**(values | more))
+
+
+def test_the_server_s_report_is_carried_over() -> None:
+    report = reporting(
+        training(40),
+        metrics=(Metric(name="balanced_accuracy", value="0.5"), Metric(name="loss", value="1.0")),
+        last_checkpoint=CheckpointStatus(
+            round=2, path="/var/lib/anchorage/checkpoints/2", digest="xxh3:1", time=timestamp(NOW)
+        ),
+        model=StoredModel(path="/var/lib/anchorage/model/final.safetensors", digest="xxh3:2", round=2),
+        tracking=TrackingStatus(uri="http://mlflow:5000", run_id="7"),
+        bytes_up=5,
+        bytes_down=6,
+    )
+    found = status(world(managed("a"), silo("far"), report=report))
+    assert (found["round"], found["rounds"], found["progressPercentage"]) == (2, 20, 10)
+    assert (found["metric"], found["silosSummary"]) == ("balanced_accuracy 0.500", "1/1")
+    assert found["lastCheckpoint"]["round"] == 2
+    assert found["tracking"]["runId"] == "7"
+    assert found["model"]["digest"] == "xxh3:2"
+    assert (found["bytesUp"], found["bytesDown"]) == (5, 6)
+    assert found["certificates"].keys() == {"serverNotAfter", "authorityNotAfter"}
+    assert found["observedGeneration"] == 1
+    assert found["silos"][0]["progress"] == 40
+
+
+@pytest.mark.parametrize(
+    ("metrics", "shown"),
+    [
+        ({}, ""),
+        ({"loss": "0.25"}, "loss 0.250"),
+        ({"loss": "0.25", "accuracy": "0.96912"}, "accuracy 0.969"),
+        ({"accuracy": "nan"}, "accuracy nan"),
+        ({"accuracy": "none"}, "accuracy none"),
+    ],
+)
+def test_the_metric_column(metrics: dict[str, str], shown: str) -> None:
+    report = reporting(metrics=tuple(Metric(name=name, value=value) for name, value in metrics.items()))
+    assert status(world(managed("a"), report=report))["metric"] == shown
+
+
+def test_a_thousand_silos_at_most() -> None:
+    silos = tuple(SiloStatus(name=f"s{number}") for number in range(1200))
+    found = status(world(managed("a"), report=said(silos=silos)))
+    assert len(found["silos"]) == 1000
+
+
+def test_progress_is_written_once_per_poll() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    moved = replace(observed, report=reporting(training(60, NOW + 2), bytes_up=9))
+    soon = plan(moved, SETTINGS, NOW + 2)
+    assert soon.idle
+    assert soon.requeue_after <= SETTINGS.poll_seconds
+    later = plan(moved, SETTINGS, NOW + 5)
+    assert later.federation_status is not None
+    assert later.federation_status["silos"][0]["progress"] == 60
+    assert later.federation_status["lastUpdatedTime"] == timestamp(NOW + 5)
+
+
+def test_what_is_not_progress_is_written_at_once() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    committed = plan(replace(observed, report=reporting(training(10), round=3)), SETTINGS, NOW + 1)
+    assert committed.federation_status is not None
+    lost = plan(
+        replace(observed, report=reporting(training(10, connected=False), connected_silos=0)), SETTINGS, NOW + 1
+    )
+    assert lost.federation_status is not None
+    assert "a" in lost.silo_statuses
+
+
+def test_a_silo_that_is_only_heard_of_is_no_news() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    heard = replace(observed, report=reporting(training(10, NOW + 50), last_updated_time=timestamp(NOW + 50)))
+    assert plan(heard, SETTINGS, NOW + 50).idle
+    long_after = replace(observed, report=reporting(training(10, NOW + 61)))
+    assert plan(long_after, SETTINGS, NOW + 61).silo_statuses.keys() == {"a"}
+
+
+def test_a_silo_s_progress_is_written_more_seldom() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    moved = replace(observed, report=reporting(training(60, NOW + 6)))
+    planned = plan(moved, SETTINGS, NOW + 6)
+    assert planned.federation_status is not None
+    assert planned.silo_statuses == {}
+    assert plan(replace(observed, report=reporting(training(60, NOW + 9))), SETTINGS, NOW + 9).silo_statuses.keys() == {
+        "a"
+    }
+
+
+def test_what_the_api_server_fills_in_is_no_difference() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    old = observed.federation or {}
+    filled = {**old, "status": {**old["status"], "completionTime": None, "bestModel": {}, "endpoint2": "", "bytes": 0}}
+    assert plan(replace(observed, federation=filled), SETTINGS, NOW).idle
+
+
+def test_without_a_server_nobody_is_connected() -> None:
+    observed = world(managed("a"), report=reporting(training(10)))
+    gone = settled(replace(observed, pods=(), report=None))[0]
+    found = status(gone)
+    assert (found["connectedSilos"], found["silosSummary"], found["step"]) == (0, "0/1", "")
+    assert found["silos"][0]["connected"] is False
+    assert found["round"] == 2
+
+
+def test_a_quiet_federation_is_looked_at_once_per_resync() -> None:
+    assert plan(world(managed("a")), SETTINGS, NOW).requeue_after == SETTINGS.poll_seconds, "the server starts"
+    well = world(managed("a"), managed("b"), report=said("a", "b"))
+    assert plan(well, SETTINGS, NOW).requeue_after == SETTINGS.resync_seconds
+    suspended = settled(Observed("study", "derm", federation(suspend=True)))[0]
+    assert plan(suspended, SETTINGS, NOW).requeue_after == SETTINGS.resync_seconds

@@ -1,0 +1,79 @@
+import http.client
+import socket
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from anchorage.errors import AnchorageError, transfer
+from anchorage.probes import CONNECTIONS, Answer, ProbeServer, verdict
+
+
+def broken() -> Answer:
+    raise RuntimeError("a defect")
+
+
+ANSWERS = {"/good": lambda: verdict(True, "ok"), "/bad": lambda: verdict(False, "no connection"), "/broken": broken}
+
+
+@pytest.fixture
+def server() -> Iterator[ProbeServer]:
+    server = ProbeServer("127.0.0.1:0", ANSWERS)
+    server.start()
+    yield server
+    server.stop()
+
+
+def ask(server: ProbeServer, path: str, method: str = "GET") -> tuple[int, bytes]:
+    with closing(http.client.HTTPConnection(server.address, timeout=20)) as connection:
+        connection.request(method, path)
+        answer = connection.getresponse()
+        return answer.status, answer.read()
+
+
+def test_answers(server: ProbeServer) -> None:
+    assert ask(server, "/good") == (200, b"ok\n")
+    assert ask(server, "/bad?x=1") == (503, b"no connection\n")
+    assert ask(server, "/else") == (404, b"not found\n")
+    assert ask(server, "/good", "POST")[0] == 501
+
+
+def test_a_defect_in_one_answer_leaves_the_others(server: ProbeServer, caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(http.client.RemoteDisconnected):
+        ask(server, "/broken")
+    assert ask(server, "/good")[0] == 200
+    assert "cannot answer a probe" in caplog.text
+
+
+def test_silent_callers_do_not_use_up_the_threads(server: ProbeServer) -> None:
+    host, port = server.address.split(":")
+    silent = [socket.create_connection((host, int(port))) for _ in range(CONNECTIONS + 5)]
+    turned_away = [caller for caller in silent[CONNECTIONS:] if caller.recv(1) == b""]
+    assert len(turned_away) == 5
+    for caller in silent:
+        caller.close()
+
+
+def test_an_address_that_is_taken(server: ProbeServer) -> None:
+    with pytest.raises(AnchorageError, match=server.address) as caught:
+        ProbeServer(server.address, ANSWERS)
+    assert caught.value.failure is transfer.CANNOT_LISTEN
+
+
+@pytest.mark.parametrize("listen", ["127.0.0.1:70000", "203.0.113.1:0"])
+def test_an_address_that_is_none(listen: str) -> None:
+    with pytest.raises(AnchorageError, match=listen.replace(".", r"\.")):
+        ProbeServer(listen, ANSWERS)
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_ipv6() -> None:
+    try:
+        server = ProbeServer("[::1]:0", ANSWERS)
+    except AnchorageError:
+        pytest.skip("no IPv6 loopback here")
+    server.start()
+    with closing(http.client.HTTPConnection("::1", int(server.address.rpartition(":")[2]), timeout=20)) as connection:
+        connection.request("GET", "/good")
+        assert connection.getresponse().status == 200
+    server.stop()
