@@ -21,7 +21,7 @@ fi
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)
 revision=$(git rev-parse HEAD 2>/dev/null || echo unknown)
-epoch=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct 2>/dev/null || echo 315532800)}
+epoch=${SOURCE_DATE_EPOCH:-315532800} # 1980, not the commit's time: layers that did not change keep their digest
 arguments=(--build-arg "VERSION=$version" --build-arg "REVISION=$revision" --build-arg "SOURCE_DATE_EPOCH=$epoch")
 if [[ -n ${BASE:-} ]]; then arguments+=(--build-arg "BASE=$BASE"); fi
 read -r -a flags <<<"${BUILD_FLAGS:-}"
@@ -34,7 +34,7 @@ fi
 arguments+=(--secret "id=pip,src=$conf")
 case $builder in
     *docker) export DOCKER_BUILDKIT=1 && command=(build) ;;
-    *) command=(build --timestamp "$epoch") ;; # every file's time, so that the same sources give the same image
+    *) command=(build --layers --timestamp "$epoch") ;; # of every file: the same sources give the same layers
 esac
 
 if (($# == 0)); then set -- operator server agent; fi

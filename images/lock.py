@@ -1,7 +1,7 @@
 """Pins what goes into the images, with hashes: ``python images/lock.py`` (or ``make image-locks``).
 
 Asks pip what it would install for each part of the project on this machine, and writes ``images/<part>/requirements.txt``; what server and
-agent learn with (torch and its libraries, nearly all of their size) is in ``images/learning``, as it is one layer of both images. Wheels
+agent have in common (torch and its libraries, nearly all of their size) is in ``images/learning``, as it is one layer of both images. Wheels
 differ by platform: the committed files are for Python 3.11 on x86-64 Linux; run this on another platform to build images for it.
 """
 

@@ -203,17 +203,17 @@ class ClusterApi:
             raise self._refusal(answer, "read /version")
         return answer
 
-    def logs(self, pod: str, *, tail: int, follow: bool, since: str = "") -> Iterator[str]:
+    def logs(self, pod: str, *, follow: bool, tail: int | None = None, since: str = "") -> Iterator[str]:
         """Return the lines of a pod's log as they come.
 
         Parameters
         ----------
         pod : str
             Name of the pod; it has one container.
-        tail : int
-            Lines from the end.
         follow : bool
             Go on until the container ends.
+        tail : int or None
+            Lines from the end; None: all.
         since : str
             RFC 3339 time from which on; empty: whatever there is.
 
@@ -222,7 +222,8 @@ class ClusterApi:
         AnchorageError
             As `get`; or there is no such pod, or it has not started.
         """
-        query = {"tailLines": str(tail), "follow": str(follow).lower()} | ({"sinceTime": since} if since else {})
+        query = {"follow": str(follow).lower()} | ({} if tail is None else {"tailLines": str(tail)})
+        query |= {"sinceTime": since} if since else {}
         lines = self.connection.lines(PODS.path(self.namespace, pod, "log"), query, follow=follow)
         if not isinstance(lines, Answer):
             return lines

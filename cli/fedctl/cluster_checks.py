@@ -76,12 +76,13 @@ def server_checks(api: ClusterApi) -> Iterator[Check]:
     """Look at the API server's version and clock."""
     before = time.time()
     answer = api.version()
-    between = (before + time.time()) / 2
+    after = time.time()
     said = answer.document()
     yield version_check(str(said.get("gitVersion", "")))
     date = answer.headers.get("date")
     if date is not None:
-        yield clock_check(parsedate_to_datetime(date).timestamp() - between)
+        ahead = parsedate_to_datetime(date).timestamp() - (before + after) / 2
+        yield clock_check(ahead, 1 + (after - before) / 2)
 
 
 def version_check(version: str) -> Check:
@@ -96,12 +97,21 @@ def version_check(version: str) -> Check:
     return Check("version", Level.OK, f"Kubernetes {version}")
 
 
-def clock_check(ahead: float) -> Check:
-    """Judge by how many seconds the API server's clock is ahead of this machine's; its header has whole seconds."""
+def clock_check(ahead: float, uncertain: float) -> Check:
+    """Judge the API server's clock.
+
+    Parameters
+    ----------
+    ahead : float
+        Seconds by which it seems to be ahead of this machine's.
+    uncertain : float
+        Seconds by which that may be wrong: the header has whole seconds, and the answer took its time.
+    """
     found = f"the API server's clock differs from this machine's by {round(ahead)} s"
-    if abs(ahead) < CLOCK_WARNS_SECONDS:
+    sure = abs(ahead) - uncertain
+    if sure < CLOCK_WARNS_SECONDS:
         return Check("clock", Level.OK, found)
-    level = Level.WARN if abs(ahead) < CLOCK_FAILS_SECONDS else Level.FAIL
+    level = Level.WARN if sure < CLOCK_FAILS_SECONDS else Level.FAIL
     return Check("clock", level, found, "set both clocks by NTP: certificates are refused by a clock that is wrong")
 
 

@@ -6,7 +6,7 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from time import sleep
+from time import sleep, time
 from typing import Any, TypeVar
 
 from anchorage.errors import CATALOGUE, AnchorageError, cluster, commands
@@ -14,7 +14,7 @@ from anchorage.spec.base import Document
 from anchorage.spec.checking import check_document
 from anchorage.spec.silo_status import SiloCrStatus
 from anchorage.spec.source import RawDocument
-from anchorage.spec.status import Condition, FederationStatus, SiloStatus
+from anchorage.spec.status import Condition, FederationStatus, SiloStatus, timestamp
 from fedctl.cluster_api import EVENTS, FEDERATIONS, PODS, SILOS, ClusterApi, Json
 from fedctl.cluster_connection import CommandError
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow
@@ -156,14 +156,15 @@ class ClusterSource:
         return silo
 
     def _followed(self, pod: str, tail: int) -> Iterator[str]:
+        """Yield a pod's log for ever: after a restart the new container's, after a broken stream what came since."""
         began = self._container_start(pod)
         yield from self.api.logs(pod, tail=tail, follow=True)
         while True:
+            ended = timestamp(time())
             sleep(RECONNECT_SECONDS)
-            start = self._container_start(pod)
-            if start not in ("", began):
-                began = start
-                yield from self.api.logs(pod, tail=1_000_000, follow=True, since=start)
+            if start := self._container_start(pod):
+                since, began = (ended if start == began else start), start
+                yield from self.api.logs(pod, follow=True, since=since)
 
     def _container_start(self, pod: str) -> str:
         """Return when the pod's container started, empty while none runs."""

@@ -56,6 +56,39 @@ def run(
 
 
 @app.command()
+def simulate(
+    file: File,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs, with as many seeds from spec.seed on.")] = 1,
+    device: Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")] = "auto",
+    workdir: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: .anchorage/simulations/NAME.")
+    ] = None,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a federation in one process without network, once per seed; finished seeds are not run again."""
+    from fedctl.simulation import simulate_federation
+
+    simulate_federation(file, seeds, device, workdir, data_root, overrides or [], output)
+
+
+@app.command()
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Working folders of `simulate` and `run`.")],
+    metric: Annotated[str | None, typer.Option(help="What to compare; default: the first that all have.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the metric over rounds and bytes: FILE.png or FILE.svg.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Compare what several runs and simulations reached."""
+    from fedctl.compare import compare as compare_folders
+
+    compare_folders(folders, metric, plot, output)
+
+
+@app.command()
 def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -> None:
     """Check a file's documents and say every mistake with its line."""
     from fedctl.validation import validate_file

@@ -169,9 +169,17 @@ class TaskFailed:
 
 @dataclass(frozen=True, slots=True)
 class MembersChanged:
-    """From now on these silos, in this order, and no others take part; what any other sent and was not counted is void."""
+    """From now on these silos, in this order, and no others take part; what any other sent and was not counted is void.
+
+    `gone` are those that were taken out, also where they are members again.
+    """
 
     silos: tuple[str, ...]
+    gone: frozenset[str] = frozenset()
+
+    def voids(self, silo: str) -> bool:
+        """Return whether the open work of a silo is void."""
+        return silo in self.gone or silo not in self.silos
 
 
 @dataclass(frozen=True, slots=True)

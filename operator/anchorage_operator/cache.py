@@ -93,9 +93,15 @@ class Cache:
                 if ref.kind == kind and (not wanted or ref.namespace in wanted)
             }
 
+    def get(self, ref: Ref) -> Json | None:
+        """Return an object."""
+        with self._lock:
+            held = self._held.get(ref)
+        return json.loads(held.text) if held else None
+
     def federation(self, key: Key) -> Json | None:
         """Return the Federation object."""
-        return self._read(Ref("Federation", *key))
+        return self.get(Ref("Federation", *key))
 
     def silos(self, key: Key) -> dict[str, Json]:
         """Return the federation's Silo objects by name."""
@@ -118,11 +124,6 @@ class Cache:
         with self._lock:
             texts = [(ref, self._held[ref].text) for ref in self._of.get(key, ()) if ref.kind in kinds]
         return [(ref, json.loads(text)) for ref, text in texts]
-
-    def _read(self, ref: Ref) -> Json | None:
-        with self._lock:
-            held = self._held.get(ref)
-        return json.loads(held.text) if held else None
 
     def _put(self, ref: Ref, body: Json) -> set[Key]:
         before, now = self._held.get(ref), _held(ref.kind, body)

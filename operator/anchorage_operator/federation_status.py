@@ -21,8 +21,9 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
     certificates = certificates_valid(situation)
     server = _server_available(situation)
     quorum = _quorum_met(situation, server)
-    succeeded = _succeeded(situation)
-    failed = _failed(situation)
+    open_reason = reasons.TRAINING if quorum.holds or has_begun(situation) else reasons.WAITING
+    failed = _failed(situation, open_reason)
+    succeeded = _succeeded(situation, failed, open_reason)
     findings = {
         "Accepted": accepted,
         "CertificatesValid": certificates,
@@ -34,9 +35,10 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
 
 
 def has_begun(situation: Situation) -> bool:
-    """Whether the first round was started."""
-    report = situation.report
-    return bool(situation.status.get("round")) or (report is not None and (report.round > 0 or bool(report.step)))
+    """Whether there ever were enough silos for a round."""
+    report, before = situation.report, situation.finding("Succeeded")
+    committed = bool(situation.status.get("round")) or (report is not None and report.round > 0)
+    return committed or (before is not None and before.reason == reasons.TRAINING)
 
 
 def said(situation: Situation, kind: str) -> Condition | None:
@@ -82,8 +84,8 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
     if server.reason == QUORUM_LOST.reason:
         return Finding("False", server.reason, _missing(situation) or server.message)
     report, spec = situation.report, situation.spec
+    before = situation.finding("QuorumMet")
     if report is None or spec is None:
-        before = situation.finding("QuorumMet")
         return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     needed = spec.protocol.min_silos
     if report.connected_silos >= needed:
@@ -91,7 +93,8 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
         if own is None or own.status != "False":
             return Finding("True", reasons.QUORUM_MET)
         return Finding("False", own.reason, own.message)
-    reason = QUORUM_LOST.reason if has_begun(situation) else reasons.WAITING_FOR_SILOS
+    lost = before is not None and (before.holds or before.reason == QUORUM_LOST.reason)
+    reason = QUORUM_LOST.reason if lost else reasons.WAITING_FOR_SILOS
     return Finding(
         "False", reason, f"{report.connected_silos} of {needed} silos needed are connected; {_missing(situation)}"
     )
@@ -110,16 +113,15 @@ def _missing(situation: Situation) -> str:
     return f"missing: {listed(words)}" if words else "there are no further silos"
 
 
-def _succeeded(situation: Situation) -> Finding:
+def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Finding:
     if situation.finished:
         return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "every round is committed")
-    failed = _failed(situation)
     if failed.holds:
         return Finding("False", failed.reason, failed.message)
-    return Finding("Unknown", reasons.TRAINING if has_begun(situation) else reasons.WAITING)
+    return Finding("Unknown", open_reason)
 
 
-def _failed(situation: Situation) -> Finding:
+def _failed(situation: Situation, open_reason: str) -> Finding:
     if situation.finished:
         return Finding("False", reasons.ALL_ROUNDS_COMMITTED)
     before = situation.finding("Failed")
@@ -132,7 +134,7 @@ def _failed(situation: Situation) -> Finding:
     pod = situation.server_pod
     if situation.report is None and situation.server_wanted and pod.fatal:
         return Finding("True", pod.reason, pod.message)
-    return Finding("False", reasons.TRAINING if has_begun(situation) else reasons.WAITING)
+    return Finding("False", open_reason)
 
 
 def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Finding, failed: Finding) -> Finding:

@@ -192,7 +192,7 @@ class HttpKubeApi:
         query = {"labelSelector": labels, "limit": str(PAGE)}
         while True:
             answer = self._request("GET", _path(kind, namespace), query=query, accept=accept)
-            yield from answer["items"]
+            yield from answer.get("items") or ()  # null where there are none
             query["continue"] = answer["metadata"].get("continue", "")
             if not query["continue"]:
                 return

@@ -106,10 +106,13 @@ def outlived(situation: Situation) -> Iterator[Reference]:
 
 
 def _wants_invitation(situation: Situation, name: str) -> bool:
+    """Say whether the pod of a managed silo needs a token; one that lost its volume, and its key with it, needs another."""
     invitation = situation.observed.invitations.get(name)
     if invitation is None or not invitation.has_token:
         return True
-    return not invitation.key and invitation.expires - situation.now < REPLACED_SECONDS
+    if invitation.key:
+        return situation.agent_pod(name).reason == TOKEN_USED.reason
+    return invitation.expires - situation.now < REPLACED_SECONDS
 
 
 def _answer(situation: Situation, request: Request) -> Iterator[Effect]:
@@ -135,8 +138,10 @@ def _refusal(
     if decided.finding.status == "False":
         return NOT_APPROVED, f"silo {request.silo} was denied"
     if request.kind == "Renew":
-        signed = invitation is not None and bool(invitation.key)
-        return None if signed else (NOT_APPROVED, f"silo {request.silo} has no certificate of this federation")
+        if invitation is None or not invitation.key:
+            return NOT_APPROVED, f"silo {request.silo} has no certificate of this federation"
+        same = request.key == invitation.key  # were the answer lost, the server would refuse the silo's former key
+        return None if same else (REQUEST_REFUSED, "a certificate is renewed over its own key; enrol anew for another")
     if invitation is None:
         managed = is_managed(silo)
         return None if managed else (TOKEN_UNKNOWN, f"silo {request.silo} has no invitation; ask for a new one")

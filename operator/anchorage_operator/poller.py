@@ -7,7 +7,7 @@ from threading import Lock
 
 from anchorage.errors import AnchorageError
 from anchorage.spec.status import FederationStatus
-from anchorage_operator.cache import Cache, Key
+from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
 from anchorage_operator.observed import Json, Member, Request, Unreachable
@@ -110,7 +110,7 @@ class Poller:
             There is no certificate to ask it with.
         """
         name = f"{server_name(key.federation)}.{key.namespace}.svc"
-        service = self._cache.children(key).get(("Service", server_name(key.federation)), {})
+        service = self._cache.get(Ref("Service", key.namespace, server_name(key.federation))) or {}
         address = service.get("spec", {}).get("clusterIP") or f"{name}.{self._settings.cluster_domain}"
         context = self._identity.operator_tls(key)
         with self._lock:

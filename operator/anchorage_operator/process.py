@@ -21,6 +21,8 @@ from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
 POLLERS = 8
+STOP_SECONDS = 3.0
+"""How long what is being done may take to end once the operator is told to stop; nothing breaks where it does not."""
 PATIENCE = 3
 """Intervals without a resync, or with the watch behind, before the process asks to be restarted."""
 
@@ -96,10 +98,10 @@ class Operator:
             for thread in threads[1:]:
                 thread.start()
         self._stopped.wait()
-        self._watch.stop()
         self._queue.close()
         self._polls.close()
-        deadline = time.monotonic() + 5.0
+        self._watch.stop()
+        deadline = time.monotonic() + STOP_SECONDS
         for thread in threads:
             if thread.is_alive():
                 thread.join(max(deadline - time.monotonic(), 0.0))

@@ -162,7 +162,7 @@ QUORUM_MET = _reason("EnoughSilos", "QuorumMet", "At least spec.protocol.minSilo
 WAITING_FOR_SILOS = _reason(
     "WaitingForSilos",
     "QuorumMet, Ready",
-    "Fewer silos than spec.protocol.minSilos have connected so far; the message names those that are missing.",
+    "Fewer silos than spec.protocol.minSilos have connected since the server started; the message names those that are missing.",
     "`kubectl get silos` says of each what it waits for.",
 )
 SERVER_UNAVAILABLE = _reason(

@@ -139,8 +139,11 @@ class Reconciler:
         answer = self._poller.latest(key, pods)
         if federation is None:
             return Observed(key.namespace, key.federation, None, silos, self._cache.children(key), pods)
-        oldest = _oldest(answer)
-        invitations = {name: self._facts.invitation(key.namespace, name, oldest) for name in silos}
+        oldest, uid = _oldest(answer), federation["metadata"]["uid"]
+        invitations = {
+            name: self._facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
+            for name, silo in silos.items()
+        }
         return Observed(
             namespace=key.namespace,
             name=key.federation,
@@ -149,8 +152,8 @@ class Reconciler:
             children=self._cache.children(key),
             pods=pods,
             claims=self._cache.claims(key.namespace),
-            authority=self._facts.authority(key, oldest),
-            server_certificate=self._facts.server_certificate(key, oldest),
+            authority=self._facts.authority(key, uid, oldest),
+            server_certificate=self._facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
             members=answer.members if answer else None,

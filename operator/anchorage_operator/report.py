@@ -63,7 +63,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
             findings, before.get("conditions", ()), generation=situation.generation, now=situation.now
         ),
         **reported,
-        "silosSummary": f"{reported.get('connectedSilos', 0)}/{_expected(situation)}",
+        "silosSummary": _summary(situation, int(reported.get("connectedSilos", 0))),
         "lastUpdatedTime": timestamp(situation.now),
     }
     if situation.spec is not None:
@@ -162,8 +162,12 @@ def _metric(metrics: Sequence[Metric]) -> str:
         return f"{shown.name} {shown.value}"[:128]
 
 
-def _expected(situation: Situation) -> int:
-    return sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
+def _summary(situation: Situation, connected: int) -> str:
+    """Return connected silos of those approved; after the last round, as they were then."""
+    if situation.finished and situation.status.get("silosSummary"):
+        return str(situation.status["silosSummary"])
+    expected = sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
+    return f"{connected}/{expected}"
 
 
 def _slow(status: Json) -> dict[str, Any]:

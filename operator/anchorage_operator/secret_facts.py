@@ -22,6 +22,8 @@ Facts = AuthorityFacts | CertificateFacts | Invitation
 
 @dataclass(frozen=True, slots=True)
 class _Known:
+    uid: str
+    """Of the Federation or Silo that it was read for."""
     facts: Facts | None
     """None where there is no such Secret."""
     read: float
@@ -45,25 +47,36 @@ class SecretFacts:
         self._known: dict[tuple[str, str], _Known] = {}
         self._lock = Lock()
 
-    def authority(self, key: Key, oldest: float) -> AuthorityFacts | None:
+    def authority(self, key: Key, uid: str, oldest: float) -> AuthorityFacts | None:
         """Return what is known of a federation's authority, from a reading at most `oldest` seconds old; None without a Secret.
+
+        A Secret that belongs to an earlier Federation or Silo of the name is about to be collected, and as good as gone.
+
+        Parameters
+        ----------
+        key : Key
+            The federation.
+        uid : str
+            The Federation's.
+        oldest : float
+            Seconds.
 
         Raises
         ------
         ApiError
             The Secret cannot be read.
         """
-        facts = self._facts(key.namespace, authority_name(key.federation), _authority_facts, oldest)
+        facts = self._facts(key.namespace, authority_name(key.federation), uid, _authority_facts, oldest)
         return facts if isinstance(facts, AuthorityFacts) else None
 
-    def server_certificate(self, key: Key, oldest: float) -> CertificateFacts | None:
+    def server_certificate(self, key: Key, uid: str, oldest: float) -> CertificateFacts | None:
         """Return what is known of the server's certificate. Parameters and failures as in `authority`."""
-        facts = self._facts(key.namespace, server_tls_name(key.federation), _certificate_facts, oldest)
+        facts = self._facts(key.namespace, server_tls_name(key.federation), uid, _certificate_facts, oldest)
         return facts if isinstance(facts, CertificateFacts) else None
 
-    def invitation(self, namespace: str, silo: str, oldest: float) -> Invitation | None:
-        """Return what is known of a silo's invitation. Parameters and failures as in `authority`."""
-        facts = self._facts(namespace, enrolment_name(silo), invitation_of, oldest)
+    def invitation(self, namespace: str, silo: str, uid: str, oldest: float) -> Invitation | None:
+        """Return what is known of a silo's invitation; `uid` is the Silo's. Failures as in `authority`."""
+        facts = self._facts(namespace, enrolment_name(silo), uid, invitation_of, oldest)
         return facts if isinstance(facts, Invitation) else None
 
     def forget(self, namespace: str, name: str) -> None:
@@ -71,16 +84,18 @@ class SecretFacts:
         with self._lock:
             self._known.pop((namespace, name), None)
 
-    def _facts(self, namespace: str, name: str, parse: Callable[[Json], Facts], oldest: float) -> Facts | None:
+    def _facts(
+        self, namespace: str, name: str, uid: str, parse: Callable[[Json], Facts], oldest: float
+    ) -> Facts | None:
         now = self._clock()
         with self._lock:
             known = self._known.get((namespace, name))
-        if known and now - known.read < oldest:
+        if known and known.uid == uid and now - known.read < oldest:
             return known.facts
         secret = self._api.get("Secret", namespace, name)
-        facts = None if secret is None else parse(secret)
+        facts = None if secret is None or _of_another(secret, uid) else parse(secret)
         with self._lock:
-            self._known[namespace, name] = _Known(facts, now - oldest * 0.3 * random.random())
+            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * random.random())
         return facts
 
 
@@ -107,6 +122,11 @@ def invitation_of(secret: Json) -> Invitation:
         has_token=bool(decoded(secret, "token")),
         not_after=_moment(secret, "notAfter"),
     )
+
+
+def _of_another(secret: Json, uid: str) -> bool:
+    owners = [owner["uid"] for owner in secret["metadata"].get("ownerReferences", ()) if owner.get("controller")]
+    return bool(owners) and uid not in owners
 
 
 def _word(secret: Json, name: str) -> str:

@@ -53,7 +53,9 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
     yield from _progress(about, before, after)
-    yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()))
+    quorum = find(after, "QuorumMet")
+    at_rest = quorum is not None and quorum.reason in (reasons.SUCCEEDED, reasons.SUSPENDED, reasons.HALTED)
+    yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()), at_rest=at_rest)
     old, new = (status.get("certificates", {}).get("serverNotAfter") for status in (before, after))
     if old and new and old != new:
         yield _event(about, "Normal", "CertificateRotated", f"the server has a new certificate, which ends at {new}")
@@ -114,11 +116,13 @@ def _suspension(about: Json, old: Finding | None, new: Finding | None) -> Iterat
 
 
 def _progress(about: Json, before: Json, after: Json) -> Iterator[Event]:
-    if (after.get("step") or after.get("round")) and not (before.get("step") or before.get("round")):
-        yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds was started")
+    was, is_now = find(before, "Succeeded"), find(after, "Succeeded")
+    if is_now is not None and is_now.reason == reasons.TRAINING and (was is None or was.reason == reasons.WAITING):
+        yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds is played")
+    over = is_now is not None and is_now.holds
     old, new = find(before, "ServerAvailable"), find(after, "ServerAvailable")
     came_back = old is not None and not old.holds and new is not None and new.holds
-    if came_back and before.get("round") and after.get("round"):
+    if came_back and before.get("round") and after.get("round") and not over:
         text = f"the server goes on after round {after['round']}, the last that was committed"
         yield _event(about, "Normal", "CheckpointRestored", text)
     steps = [int(status.get("progressPercentage", 0)) // PROGRESS_STEP for status in (before, after)]
@@ -129,12 +133,12 @@ def _progress(about: Json, before: Json, after: Json) -> Iterator[Event]:
         )
 
 
-def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json]) -> Iterator[Event]:
+def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json], *, at_rest: bool) -> Iterator[Event]:
     was, is_now = ({silo["name"] for silo in silos if silo.get("connected")} for silos in (before, after))
     messages: Mapping[str, str] = {silo["name"]: silo.get("message", "") for silo in after}
     changes: Sequence[tuple[set[str], Literal["Normal", "Warning"], str, str]] = (
         (is_now - was, "Normal", "SiloConnected", "connected"),
-        (was - is_now, "Warning", "SiloLost", "no longer connected"),
+        (set() if at_rest else was - is_now, "Warning", "SiloLost", "no longer connected"),
     )
     for names, kind, reason, words in changes:
         if len(names) > SINGLE_SILOS:

@@ -54,7 +54,10 @@ class Verdict:
 
 
 def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
-    """Check a federation and its silos; a mistake of a silo is held against that silo alone.
+    """Check a federation and its silos.
+
+    A mistake of a silo is held against that silo alone, unless it was accepted as it is: then the Federation was changed so that
+    they no longer fit, and the change is refused.
 
     Parameters
     ----------
@@ -67,9 +70,11 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
         reading = read_objects({}, list(silos.values()))
         sound = {name: silo for name, silo in zip(silos, reading.silos, strict=True) if silo is not None}
         return Verdict(None, None, sound, {})
+    settled = [name for name, silo in silos.items() if _settled(silo)]
+    order = [*settled, *(name for name in silos if name not in settled)]
     refused: dict[str, Refusal] = {}
     while True:
-        names = [name for name in silos if name not in refused]
+        names = [name for name in order if name not in refused]
         federation, mistakes, made = _checked(observed.federation, [silos[name] for name in names])
         if _has_begun(observed):
             mistakes = [mistake for mistake in mistakes if mistake.failure not in _OF_SILOS]
@@ -78,12 +83,26 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
         if not faulty:
             break
     sound = {name: silo for name, silo in zip(names, made, strict=True) if silo is not None}
-    refused |= {name: change for name, silo in sound.items() for change in _fixed_for_silo(silo, observed.children)}
-    sound = {name: silo for name, silo in sound.items() if name not in refused}
     refusal = Refusal(reasons.INVALID_SPEC, _line(mistakes)) if mistakes else None
+    for name in [name for name in settled if name in refused]:
+        silo = read_objects(observed.federation, [silos[name]]).silos[0]
+        if silo is not None:
+            sound[name] = silo
+            refusal = refusal or refused[name]
+            del refused[name]
+    refused |= {name: change for name, silo in sound.items() for change in _fixed_for_silo(silo, observed.children)}
+    sound = {name: sound[name] for name in silos if name in sound and name not in refused}
     if refusal is None and federation is not None:
         refusal = next(_fixed(federation, observed), None)
     return Verdict(None if refusal else federation, refusal, sound, refused)
+
+
+def _settled(silo: Json) -> bool:
+    """Say whether the silo was accepted as it is: a mistake that it has now came with the Federation's spec."""
+    generation = silo["metadata"].get("generation")
+    conditions = (silo.get("status") or {}).get("conditions", ())
+    accepted = next((each for each in conditions if each["type"] == "Accepted"), None)
+    return accepted is not None and accepted["status"] == "True" and accepted.get("observedGeneration") == generation
 
 
 def running_spec(observed: Observed) -> FederationSpec | None:

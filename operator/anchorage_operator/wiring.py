@@ -10,6 +10,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from threading import Thread
 from typing import Any
 
@@ -29,6 +30,7 @@ SILENT_SECONDS = 70.0
 PAUSE_SECONDS = 1.0
 """Between the starts of two streams of the same kind."""
 LONGEST_RESTART_SECONDS = 30.0
+STOP_SECONDS = 3.0
 
 IDENTITY = Identity("anchorage-operator")
 """Who kopf is; it would look for the user's name, and a pod's user often has none."""
@@ -83,10 +85,10 @@ class Watch:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching."""
+        """Stop watching, and wait a moment for open streams to be closed."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._stop.set)
-            self._thread.join(10.0)
+            self._thread.join(STOP_SECONDS)
 
     def alive(self) -> bool:
         """Whether a stream of every kind was begun lately enough to be open still, or to be begun again soon."""
@@ -106,7 +108,8 @@ class Watch:
                 _log.warning("the watch ended", extra={"error": f"{type(error).__name__}: {error}"[:500]})
             if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
                 pause = self._pause_seconds
-            await asyncio.wait((asyncio.create_task(self._stop.wait()),), timeout=pause * (1 + random.random()))
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._stop.wait(), pause * (1 + random.random()))
             pause = min(2 * pause, LONGEST_RESTART_SECONDS)
 
     async def _operator(self) -> None:
@@ -161,6 +164,7 @@ def _settings(silent_seconds: float, pause_seconds: float) -> kopf.OperatorSetti
     settings.networking.request_timeout = 30
     settings.networking.error_backoffs = (1, 2, 5)
     settings.queueing.idle_timeout = 1.0
+    settings.queueing.exit_timeout = 0.5
     for kind, labels in WATCHED.items():
         if labels:
             settings.watching.label_selectors[(*group_version(kind), plural(kind))] = labels

@@ -89,15 +89,14 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
     doorway = open_doorway(config, study, clock)
     board = new_board(config, study, clock, started=start.first, history=history, silos=doorway.admission.names)
+    board.ended("", f"{finished.run.rounds} rounds committed")
+    board.stored(finished.model, finished.best_model)
+    board.tracked(finished.tracking)
     welcome = finished.run.model_dump_json(by_alias=True)
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
     listening = Listening(config, doorway, welcome, board, clock, idle_timeout, lambda: True)
     try:
         listening.link.finish("every round is committed")
-        board.ended("", f"{finished.run.rounds} rounds committed")
-        board.stored(finished.model, finished.best_model)
-        board.tracked(finished.tracking)
-        board.listening()
         if not finished.tracking.run_id:
             Thread(target=_send, args=(config.state, study, finished, board), name="sending", daemon=True).start()
         with stopping(listening.link):

@@ -1,11 +1,12 @@
 """Becoming a known silo: a key that never leaves the state folder, and a certificate over it for a one-time token."""
 
+import hashlib
 import logging
 import time
 from collections.abc import Callable
 from pathlib import Path
 
-from anchorage.errors import AnchorageError, silo
+from anchorage.errors import AnchorageError, silo, transfer
 from anchorage.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
 from anchorage.pki.files import write_whole
 from anchorage.pki.keys import PrivateKey
@@ -14,6 +15,9 @@ from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import unusable
 from anchorage_silo.patience import Patience
+
+USED_TOKEN = "token.sha256"
+"""File that remembers with which token the silo enrolled."""
 
 _log = logging.getLogger(__name__)
 
@@ -44,10 +48,9 @@ def enrolled(
             _log.warning("enrolling again: %s", error)
         else:
             return credentials
-    token = _token(config)
+    token, asked = _token(config), config.state / "silo.csr"
     try:
         key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
-        asked = config.state / "silo.csr"
         request = _open_request(asked, key, uri)
         audit.record("enrol", nbytes=len(request))
         _log.info("asking to enrol with the key of SHA-256 %s", key_fingerprint(request))
@@ -57,12 +60,45 @@ def enrolled(
                 lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
             )
         )
+        write_whole(config.state / USED_TOKEN, _digest(token), 0o600)
         asked.unlink()
     except OSError as error:
         raise unusable(config.state, error) from error
+    except AnchorageError as error:
+        if error.failure is not transfer.SERVER_UNREACHABLE:
+            asked.unlink(missing_ok=True)  # it was refused; who starts the agent again asks anew
+        raise
     credentials.check(uri, now)
     _log.info("enrolled as silo %s of federation %s", config.silo, config.federation)
     return credentials
+
+
+def invited_again(config: SiloConfig) -> bool:
+    """Return whether there is a token, and it is another one than that which the silo enrolled with."""
+    used = config.state / USED_TOKEN
+    if config.token is None or not (config.token.exists() and used.exists()):
+        return False
+    return used.read_bytes() != _digest(_token(config))
+
+
+def forget_identity(config: SiloConfig) -> None:
+    """Remove key and certificate, so that the agent enrols as if for the first time.
+
+    Raises
+    ------
+    AnchorageError
+        The state folder is not writable.
+    """
+    credentials = credentials_of(config)
+    try:
+        for path in (credentials.certificate, credentials.key):
+            path.unlink(missing_ok=True)
+    except OSError as error:
+        raise unusable(config.state, error) from error
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode()).hexdigest().encode()
 
 
 def _open_request(path: Path, key: PrivateKey, uri: str) -> bytes:

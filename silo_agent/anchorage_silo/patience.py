@@ -81,6 +81,6 @@ class Patience:
                         told, told_at = error.failure, self._clock()
                         _log.info("waiting: %s", error)
                 self._sleep(pause)
-                pause = min(2 * pause, LONGEST_PAUSE_SECONDS)
+                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
         finally:
             self._standing.vitals.rest(part)

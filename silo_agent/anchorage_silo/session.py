@@ -4,7 +4,7 @@ import fcntl
 import json
 import logging
 import os
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -22,17 +22,21 @@ from anchorage.wire.describe import describe
 from anchorage.wire.renewal import renew
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig, read_document
-from anchorage_silo.enrolment import credentials_of, enrolled
+from anchorage_silo.enrolment import credentials_of, enrolled, forget_identity, invited_again
 from anchorage_silo.files import unusable
 from anchorage_silo.frames import Setup
 from anchorage_silo.gate import Gate
 from anchorage_silo.health import probed
 from anchorage_silo.mapped import MappedBuffers
-from anchorage_silo.patience import LONGEST_PAUSE_SECONDS, Patience
+from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, Patience
 from anchorage_silo.policy import Policy
 from anchorage_silo.process import TrainerProcess
 from anchorage_silo.renewal import Renewal
 from anchorage_silo.standing import Standing
+
+LOOK = "the look whether the run goes on"
+LOOK_SECONDS = 60.0
+"""How often an agent that stays looks whether a run that is over goes on."""
 
 _log = logging.getLogger(__name__)
 
@@ -53,14 +57,56 @@ def take_part(config: SiloConfig) -> None:
         closing(AuditLog(config.state / "audit.jsonl")) as audit,
         probed(config.probes_listen, standing),
     ):
-        credentials = enrolled(config, audit, patience)
+        credentials, text = _admitted(config, audit, patience)
         with closing(_renewal(config, credentials, audit, standing)):
-            text = patience.until_answered(
-                "the question for the run", lambda: describe(config.server, credentials, config.proxy)
-            )
-            standing.finished(_play(config, policy, text, credentials, audit, standing))
-            if config.stay:
-                threading.Event().wait()  # until a signal ends it
+            while True:
+                standing.finished(_play(config, policy, text, credentials, audit, standing))
+                if not config.stay:
+                    return
+                text = _changed(config, text, credentials, standing)
+
+
+def _admitted(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[Credentials, str]:
+    """Enrol and ask for the run's description until the server takes the silo for a member; return credentials and description.
+
+    A silo whose key is refused and that was invited anew enrols with a new key.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot enrol, the server refuses it, or does not answer.
+    """
+    while True:
+        credentials = enrolled(config, audit, patience)
+
+        def ask(credentials: Credentials = credentials) -> str | None:
+            try:
+                return describe(config.server, credentials, config.proxy)
+            except AnchorageError as error:
+                if error.failure is transfer.SILO_NOT_ADMITTED and invited_again(config):
+                    return None
+                raise
+
+        text = patience.until_answered("the question for the run", ask)
+        if text is not None:
+            return credentials, text
+        _log.warning("the server refuses this silo's key, and there is a new token: enrolling with a new key")
+        forget_identity(config)
+
+
+def _changed(config: SiloConfig, text: str, credentials: Credentials, standing: Standing) -> str:
+    """Wait until the run's description is another one, such as when more rounds are asked for, and return it."""
+    while True:
+        standing.vitals.expect(LOOK, LOOK_SECONDS + ATTEMPT_SECONDS)
+        time.sleep(LOOK_SECONDS)
+        try:
+            found = describe(config.server, credentials, config.proxy)
+        except AnchorageError as error:  # the run is over: the server may go away, and the silo may leave
+            _log.debug("no news of the run: %s", error)
+        else:
+            if found != text:
+                standing.vitals.rest(LOOK)
+                return found
 
 
 def _renewal(config: SiloConfig, credentials: Credentials, audit: AuditLog, standing: Standing) -> Renewal:

@@ -39,7 +39,7 @@ class Standing:
     def joined(self, samples: int) -> None:
         """Note that the agent joins with so many images."""
         with self._lock:
-            self._samples, self._joined = samples, True
+            self._samples, self._joined, self._finished = samples, True, ""
 
     def finished(self, why: str) -> None:
         """Note that the run is over."""

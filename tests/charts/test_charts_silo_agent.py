@@ -223,7 +223,8 @@ def test_new_values_restart_the_agent(helm: Helm) -> None:
         template = of_kind(helm.template("silo-agent", values), "StatefulSet")["spec"]["template"]
         return str(template["metadata"]["annotations"]["anchorage.dev/config-hash"])
 
-    assert annotation(SITE) == annotation(invited(token="another"))
+    assert annotation(SITE) == annotation(SITE)
+    assert annotation(SITE) != annotation(invited(token="another"))
     assert annotation(SITE) != annotation(silo(policy={"maximumRounds": 1}))
 
 

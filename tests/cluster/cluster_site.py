@@ -68,6 +68,21 @@ class Site:
         return cls(cluster.kubectl, cluster.components["helm"], cluster)
 
     @classmethod
+    def named(cls, name: str) -> "Site":
+        """Return the site of a cluster that `python -m kube up` started and that stays; give it the images."""
+        cluster = Cluster(name)
+        cluster.load(images())
+        return cls.around(cluster)
+
+    def with_definitions(self) -> "Site":
+        """Install the CRDs, wait until the API server knows them, and return the same site."""
+        self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", CHECKOUT / "crds")
+        for plural in ("federations", "silos"):
+            established = ("--for=condition=Established", f"customresourcedefinition/{plural}.anchorage.dev")
+            self.kubectl("wait", *established, "--timeout=60s")
+        return self
+
+    @classmethod
     def given(cls, kubeconfig: Path) -> "Site":
         """Use a cluster that somebody else runs; its nodes pull the charts' own images."""
         programs = [shutil.which(name) for name in ("kubectl", "helm")]

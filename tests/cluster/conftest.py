@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from cluster_namespace import Namespace
-from cluster_site import CHECKOUT, Site, given_kubeconfig
-from kube import Cluster, missing, sweep
+from cluster_site import Site, given_kubeconfig
+from kube import missing, sweep
 
 TIER = Path(__file__).parent
 
@@ -52,7 +52,7 @@ def bare_site() -> Iterator[Site]:
     sweep()
     running = os.environ.get("ANCHORAGE_TEST_CLUSTER")
     if running:  # while tests are written: one that `python -m kube up` started, and that stays
-        yield Site.around(Cluster(running))
+        yield Site.named(running)
         return
     with Site.started(f"coordinator-{os.getpid()}") as site:
         yield site
@@ -61,11 +61,7 @@ def bare_site() -> Iterator[Site]:
 @pytest.fixture(scope="session")
 def site(bare_site: Site) -> Site:
     """Give a cluster that has the CRDs."""
-    bare_site.kubectl("apply", "--server-side", "--filename", CHECKOUT / "crds")
-    for plural in ("federations", "silos"):
-        established = ("--for=condition=Established", f"customresourcedefinition/{plural}.anchorage.dev")
-        bare_site.kubectl("wait", *established, "--timeout=60s")
-    return bare_site
+    return bare_site.with_definitions()
 
 
 @pytest.fixture
@@ -80,12 +76,3 @@ def started(namespace: Namespace) -> Namespace:
     """Give a namespace in which charts/anchorage is installed."""
     namespace.install_chart()
     return namespace
-
-
-@pytest.fixture
-def hospital(site: Site) -> Iterator[Namespace]:
-    """Give a namespace of a second cluster, which knows nothing of Anchorage and has no network to the first."""
-    if site.cluster is None:
-        pytest.skip("two clusters are started by the tests themselves: not with ANCHORAGE_TEST_KUBECONFIG")
-    with Site.started(f"hospital-{os.getpid()}") as other, Namespace.made(other, "hospital") as made:
-        yield made

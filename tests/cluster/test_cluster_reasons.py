@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
 from cluster_documents import IMAGES, STUDY, federation, managed_silo, two_silos
 from cluster_namespace import Namespace
+from kube.commands import CommandFailed
 
 
 def test_a_server_for_which_no_node_has_room(started: Namespace) -> None:
@@ -44,7 +46,7 @@ def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:
     data = {key: value for key, value in data.items() if key not in ("testPercent", "anchors", "use")}
     started.apply(_empty_claim("empty"))
     started.apply(federation(), managed_silo("silo-a", 0, data=data), managed_silo("silo-b", 1))
-    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataFolderMissing")
+    found = started.wait_for_condition("silo", "silo-a", "AgentAvailable", "False", "DataMissing")
     assert "no-such-folder" in found["message"]
 
 
@@ -72,13 +74,17 @@ def test_one_name_in_two_namespaces(started: Namespace) -> None:
 
 
 def test_a_spec_edited_into_nonsense_while_training(started: Namespace) -> None:
-    started.apply(federation(6, epochs=40), *two_silos())
+    started.apply(federation(500, epochs=10), *two_silos())
     at = started.wait_for_round(STUDY, 1)
-    fields = started.must_get("federation", STUDY)["spec"]["protocol"]
-    started.patch("federation", STUDY, {"spec": {"protocol": {**fields, "minSilos": 1000}}})
-    refused = started.wait_for_condition("federation", STUDY, "Accepted", "False", "InvalidSpec")
-    assert "minSilos" in refused["message"]
-    started.wait_for_round(STUDY, at + 1)
-    started.patch("federation", STUDY, {"spec": {"protocol": fields}})
+    with pytest.raises(CommandFailed, match="the seed cannot change once training has begun"):
+        started.patch("federation", STUDY, {"spec": {"seed": 2}})
+    size = started.must_get("federation", STUDY)["spec"]["server"]["storage"]["size"]
+    started.patch("federation", STUDY, {"spec": {"server": {"storage": {"size": "1Gi"}}}})
+    refused = started.wait_for_condition("federation", STUDY, "Accepted", "False", "ImmutableFieldChanged")
+    assert "spec.server.storage.size" in refused["message"]
+    assert started.condition("federation", STUDY, "Ready")["reason"] == "ImmutableFieldChanged"
+    at = started.wait_for_round(STUDY, at + 1)
+    started.patch("federation", STUDY, {"spec": {"server": {"storage": {"size": size}}}})
     started.wait_for_condition("federation", STUDY, "Accepted")
-    started.wait_for_condition("federation", STUDY, "Succeeded")
+    started.wait_for_condition("federation", STUDY, "Ready")
+    started.wait_for_round(STUDY, at + 1)

@@ -28,16 +28,13 @@ def sent(room: Namespace, document: Object, *flags: str) -> str:
 
 @pytest.mark.parametrize("case", REFUSALS, ids=lambda case: case.name)
 def test_refused(room: Namespace, case: Refusal) -> None:
-    if case.before is None:
-        said = sent(room, case.document, "--dry-run=server")
-    else:
-        said = _sent_after(room, case, case.before)
+    said = sent(room, case.document, "--dry-run=server") if case.before is None else _after(room, case, case.before)
     assert said, "it was taken"
     assert case.message in said
     assert case.path in said
 
 
-def _sent_after(room: Namespace, case: Refusal, before: Object) -> str:
+def _after(room: Namespace, case: Refusal, before: Object) -> str:
     kind, name = before["kind"].lower(), before["metadata"]["name"]
     assert sent(room, before) == ""
     try:

@@ -1,6 +1,8 @@
 """The example, from apply to Succeeded, as a person at kubectl sees it."""
 
 import json
+import tempfile
+from pathlib import Path
 
 import pytest
 from cluster_namespace import Namespace
@@ -25,9 +27,7 @@ def rows(namespace: Namespace, *what: str) -> list[dict[str, str]]:
     header, *lines = namespace.kubectl("get", *what).splitlines()
     starts = [header.index(name) for name in header.split()]
     ends = [*starts[1:], None]
-    return [
-        {header[a:b].strip(): line[a:b].strip() for a, b in zip(starts, ends, strict=True)} for line in lines
-    ]
+    return [{header[a:b].strip(): line[a:b].strip() for a, b in zip(starts, ends, strict=True)} for line in lines]
 
 
 def test_the_example_succeeds(studied: Namespace) -> None:
@@ -43,7 +43,13 @@ def test_the_example_succeeds(studied: Namespace) -> None:
     assert status["observedGeneration"] == federation["metadata"]["generation"]
     studied.eventually("MLflow has the run", lambda: _run_in_mlflow(studied))
     assert {each["type"] for each in status["conditions"]} == {
-        "Accepted", "ServerAvailable", "QuorumMet", "CertificatesValid", "Ready", "Succeeded", "Failed",
+        "Accepted",
+        "ServerAvailable",
+        "QuorumMet",
+        "CertificatesValid",
+        "Ready",
+        "Succeeded",
+        "Failed",
     }
     _silos_are_told_apart(studied)
     _the_story_is_told(studied)
@@ -68,7 +74,15 @@ def _silos_are_told_apart(studied: Namespace) -> None:
 
 def _the_story_is_told(studied: Namespace) -> None:
     told = [each["reason"] for each in studied.events("digits")]
-    for reason in ("Accepted", "ServerAvailable", "TrainingStarted", "SiloConnected", "QuorumMet", "Progress", "Succeeded"):
+    for reason in (
+        "Accepted",
+        "ServerAvailable",
+        "TrainingStarted",
+        "SiloConnected",
+        "QuorumMet",
+        "Progress",
+        "Succeeded",
+    ):
         assert reason in told, told
     described = studied.kubectl("describe", "federation", "digits")
     assert "every round is committed" in described
@@ -88,3 +102,18 @@ def _agents_are_gone_and_the_server_stays(studied: Namespace) -> None:
 def _fedctl_reads_the_cluster(studied: Namespace) -> None:
     status = json.loads(studied.fedctl("status", "digits", "--output", "json"))
     assert status["status"]["round"] == ROUNDS
+    silos = json.loads(studied.fedctl("silos", "digits", "--output", "json"))
+    assert {silo["name"]: silo["role"] for silo in silos} == dict.fromkeys(("silo-a", "silo-b", "silo-c"), "Managed")
+    events = json.loads(studied.fedctl("events", "digits", "--output", "json"))
+    assert {"Federation/digits", "Silo/silo-a", "Pod/digits-server-0"} <= {event["about"] for event in events}
+
+    def read(*command: str) -> str:  # the server starts anew once, with less, after its last round
+        return studied.eventually(" ".join(command), lambda: studied.fedctl(*command))
+
+    rounds = json.loads(read("rounds", "digits", "--output", "json"))
+    assert [record["round"] for record in rounds] == list(range(ROUNDS + 1))
+    assert read("logs", "digits", "--process", "server")
+    with tempfile.TemporaryDirectory() as folder:
+        read("model", "pull", "digits", "--out", folder)
+        described = json.loads((Path(folder) / "model.json").read_text())
+        assert described["digest"] == status["status"]["model"]["digest"] and described["round"] == ROUNDS

@@ -5,10 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from link_world import WAIT_SECONDS, train_task
+from link_world import PATIENCE
 
 from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.messages import Assigned, Joined
 from anchorage.pki import SigningRequest, load_key, silo_uri
 from anchorage.vitals import Vitals
 from anchorage.wire import convert
@@ -38,7 +37,7 @@ class Told(Contact):
 
     def until(self, true: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(true, WAIT_SECONDS)
+            assert self._changed.wait_for(true, PATIENCE)
 
     def _tell(self) -> None:
         with self._changed:
@@ -62,7 +61,7 @@ def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
     told = Told()
     silo = dial(port, contact=told)
     with pytest.raises(AnchorageError) as caught:
-        silo.next_order(WAIT_SECONDS)
+        silo.next_order(PATIENCE)
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
     told.until(lambda: "no member" in told.lost)
     assert told.vitals.stuck() == ""

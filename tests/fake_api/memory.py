@@ -1,9 +1,9 @@
 """`KubeApi` straight over a `Store`, for tests that need no HTTP."""
 
+from fake_api.store import Refused, Store
+
 from anchorage_operator.kube import ApiError, plural
 from anchorage_operator.names import FIELD_MANAGER
-
-from fake_api.store import Refused, Store
 
 
 class StoreApi:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from fake_api.store import PLURALS, Refused, Store
+from fake_api.store import PLURALS, Refused, Store, selects
 
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
 
@@ -41,7 +41,6 @@ class FakeApi:
         self.refuse: Callable[[Asked], Refused | None] = lambda asked: None
         self.watching = "normal"
         self.bookmark_seconds = 0.5
-        self.open_watches = 0
         self._server = None
         self.port = 0
 
@@ -128,7 +127,13 @@ class _Handler(BaseHTTPRequestHandler):
             if answer is not None:
                 self._send(200, answer)
         except Refused as refusal:
-            status = {"kind": "Status", "status": "Failure", "reason": refusal.reason, "message": refusal.message or refusal.reason, "code": refusal.status}
+            status = {
+                "kind": "Status",
+                "status": "Failure",
+                "reason": refusal.reason,
+                "message": refusal.message or refusal.reason,
+                "code": refusal.status,
+            }
             headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
             self._send(refusal.status, status, headers)
 
@@ -177,9 +182,11 @@ class _Handler(BaseHTTPRequestHandler):
             items = store.list(plural, namespace, query.get("labelSelector", ""))
             version = store.version()
         if "PartialObjectMetadataList" in self.headers.get("Accept", ""):
-            items = [{"metadata": item["metadata"]} for item in items]
+            items = [{"metadata": item["metadata"]} for item in items] or None  # as the real one
         else:
-            items = [{name: value for name, value in item.items() if name not in ("kind", "apiVersion")} for item in items]
+            items = [
+                {name: value for name, value in item.items() if name not in ("kind", "apiVersion")} for item in items
+            ]
         group, group_version, _ = PLURALS[plural]
         return {
             "kind": f"{kind}List",
@@ -209,12 +216,16 @@ class _Handler(BaseHTTPRequestHandler):
                 stopped.wait(0.05)
                 continue
             with api.store.changed:
-                news = [entry for entry in api.store.log if entry[0] > since and entry[1] == plural and namespace in (None, entry[2])]
+                news = [
+                    entry
+                    for entry in api.store.log
+                    if entry[0] > since and entry[1] == plural and namespace in (None, entry[2])
+                ]
                 if not news:
                     api.store.changed.wait(0.1)
             for version, _, _, kind, body in news:
                 since = version
-                if api.watching == "normal" and _selected(query, body):
+                if api.watching == "normal" and selects(query.get("labelSelector", ""), body):
                     self._line({"type": kind, "object": body})
             if time.monotonic() - bookmark > api.bookmark_seconds:
                 bookmark = time.monotonic()
@@ -225,17 +236,17 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-def _selected(query, body):
-    from fake_api.store import selects
-
-    return selects(query.get("labelSelector", ""), body)
-
-
 def _discovery(path):
     groups = {}
     for plural, (group, version, kind) in PLURALS.items():
         verbs = ["list", "watch", "get", "patch", "create", "delete"]
-        item = {"name": plural, "kind": kind, "singularName": kind.lower(), "namespaced": kind != "Namespace", "verbs": verbs}
+        item = {
+            "name": plural,
+            "kind": kind,
+            "singularName": kind.lower(),
+            "namespaced": kind != "Namespace",
+            "verbs": verbs,
+        }
         groups.setdefault((group, version), []).append(item)
     if path == "/api":
         return {"versions": ["v1"]}

@@ -77,7 +77,12 @@ class Store:
                 body.pop("status", None)
                 body.get("metadata", {}).pop("namespace", None)
             before = self.applied.get((*key, manager, subresource), {})
-            merged = merge(copy.deepcopy(found) if found else {}, body, before)
+            others = [
+                applied
+                for (*which, who, part), applied in self.applied.items()
+                if tuple(which) == key and (who, part) != (manager, subresource)
+            ]
+            merged = merge(copy.deepcopy(found) if found else {}, body, before, others)
             self.applied[(*key, manager, subresource)] = body
             return self._save(plural, namespace, name, merged)
 
@@ -94,7 +99,12 @@ class Store:
             found = self.objects.pop((plural, namespace, name), None)
             if found is None:
                 raise Refused(404, "NotFound", f'{plural} "{name}" not found')
-            self._tell("DELETED", plural, namespace, {**found, "metadata": {**found["metadata"], "resourceVersion": self._next()}})
+            self._tell(
+                "DELETED",
+                plural,
+                namespace,
+                {**found, "metadata": {**found["metadata"], "resourceVersion": self._next()}},
+            )
             for key in [key for key in self.applied if key[:3] == (plural, namespace, name)]:
                 del self.applied[key]
             uid = found["metadata"]["uid"]
@@ -149,26 +159,33 @@ def selects(selector, body):
     return True
 
 
-def merge(found, wanted, before):
+def merge(found, wanted, before, others):
+    """Merge; what this manager applied before and does not any more goes, unless another manager applied it too."""
     for name in set(before) - set(wanted):
-        found.pop(name, None)
+        if not any(name in other for other in others):
+            found.pop(name, None)
     for name, value in wanted.items():
         old = before.get(name)
+        below = [other[name] for other in others if name in other]
         if isinstance(value, dict):
             there = found.get(name)
-            found[name] = merge(there if isinstance(there, dict) else {}, value, old if isinstance(old, dict) else {})
+            old = old if isinstance(old, dict) else {}
+            found[name] = merge(
+                there if isinstance(there, dict) else {}, value, old, [one for one in below if isinstance(one, dict)]
+            )
         elif name in LIST_MAPS and isinstance(value, list):
-            found[name] = merge_list(found.get(name) or [], value, old or [], LIST_MAPS[name])
+            found[name] = merge_list(found.get(name) or [], value, old or [], below, LIST_MAPS[name])
         else:
             found[name] = value
     return found
 
 
-def merge_list(found, wanted, before, key):
-    gone = {item.get(key) for item in before} - {item.get(key) for item in wanted}
+def merge_list(found, wanted, before, others, key):
+    kept = {item.get(key) for other in others for item in other}
+    gone = {item.get(key) for item in before} - {item.get(key) for item in wanted} - kept
     by_key = {item.get(key): item for item in found if item.get(key) not in gone}
     for item in wanted:
-        by_key[item.get(key)] = merge(by_key.get(item.get(key), {}), item, {})
+        by_key[item.get(key)] = merge(by_key.get(item.get(key), {}), item, {}, [])
     return list(by_key.values())
 
 

@@ -34,6 +34,8 @@ from anchorage.wire.enrolment import serve_enrolment
 FEDERATION = "derm"
 LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])
 WAIT_SECONDS = 60
+HURRIED = "from anchorage_silo import main, session; session.LOOK_SECONDS = 0.1; main.main()"
+"""An agent that does not wait a minute for news."""
 _PROBES = re.compile(r"probes and metrics are on http://([0-9.:]+)")
 
 
@@ -62,10 +64,15 @@ class Site:
             method=resolve(MethodSpec(name=method)), down=layout.to_json(), up=layout.to_json(), rounds=3,
             mode="Synchronous",
         )  # fmt: skip
-        self._welcome = run.model_dump_json(by_alias=True)
+        self.describe(run)
         self.members = {"a", "b"}
         self.listen = "127.0.0.1:0"
         self.start_link()
+
+    def describe(self, run: RunDescription) -> None:
+        """Say what the run is, from the next start of the link."""
+        self.run = run
+        self._welcome = run.model_dump_json(by_alias=True)
 
     def enrol(self, csr_pem: bytes, token: str, silo: str) -> bytes:
         """Sign, or answer as a site does where people decide first."""
@@ -150,8 +157,11 @@ class Site:
 class Agent:
     """An agent's process and the lines of its log; `before` is a command that becomes the agent, `options` are Popen's."""
 
-    def __init__(self, config: Path, *before: str, python: str = sys.executable, **options: Any) -> None:
-        command = [*before, python, "-m", "anchorage_silo", "--config", str(config)]
+    def __init__(
+        self, config: Path, *before: str, python: str = sys.executable, hurried: bool = False, **options: Any
+    ) -> None:
+        code = ["-c", HURRIED] if hurried else ["-m", "anchorage_silo"]
+        command = [*before, python, *code, "--config", str(config)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
         self.lines: list[str] = []
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from cluster_site import ClusterSite, WorkingSilo
+from operated_site import OperatedSite, WorkingSilo
 from safetensors.numpy import load_file
 from server_site import WEIGHTS
 
@@ -29,8 +29,8 @@ WAIT_SECONDS = 60.0
 
 
 @pytest.fixture
-def site(tmp_path: Path) -> Iterator[ClusterSite]:
-    site = ClusterSite(tmp_path)
+def site(tmp_path: Path) -> Iterator[OperatedSite]:
+    site = OperatedSite(tmp_path)
     yield site
     site.stop()
 
@@ -44,7 +44,7 @@ def eventually(found: Callable[[], Any]) -> Any:
     return value
 
 
-def test_only_the_operator_may_ask(site: ClusterSite, tmp_path: Path) -> None:
+def test_only_the_operator_may_ask(site: OperatedSite, tmp_path: Path) -> None:
     site.start()
     assert site.ask("/status")["rounds"] == 2
     silo = WorkingSilo(site, "a")
@@ -68,7 +68,7 @@ def test_only_the_operator_may_ask(site: ClusterSite, tmp_path: Path) -> None:
         plain.getresponse()
 
 
-def test_tls_1_2_is_refused(site: ClusterSite) -> None:
+def test_tls_1_2_is_refused(site: OperatedSite) -> None:
     site.start()
     context = ssl.create_default_context(cafile=str(site.authority.certificate_path))
     context.load_cert_chain(site.operator.certificate, site.operator.key)
@@ -78,7 +78,7 @@ def test_tls_1_2_is_refused(site: ClusterSite) -> None:
         context.wrap_socket(plain, server_hostname=host)
 
 
-def test_the_plain_port_serves_probes_and_metrics_only(site: ClusterSite) -> None:
+def test_the_plain_port_serves_probes_and_metrics_only(site: OperatedSite) -> None:
     site.start()
 
     def plain(path: str) -> int:
@@ -92,7 +92,7 @@ def test_the_plain_port_serves_probes_and_metrics_only(site: ClusterSite) -> Non
     assert found == {"/healthz": 200, "/readyz": 200, "/metrics": 200, "/status": 404, "/rounds": 404, "/members": 404}
 
 
-def test_bad_requests_are_refused_and_the_server_goes_on(site: ClusterSite) -> None:
+def test_bad_requests_are_refused_and_the_server_goes_on(site: OperatedSite) -> None:
     site.start()
     assert site.call("GET", "/nothing")[0] == 404
     assert site.call("PUT", "/status", b"{}")[0] == 405
@@ -121,7 +121,7 @@ def test_bad_requests_are_refused_and_the_server_goes_on(site: ClusterSite) -> N
     assert site.ask("/members") == {"members": [], "generation": 0}
 
 
-def test_one_connection_serves_many_requests(site: ClusterSite) -> None:
+def test_one_connection_serves_many_requests(site: OperatedSite) -> None:
     site.start()
     connection = site.connect()
     connection.connect()
@@ -133,7 +133,7 @@ def test_one_connection_serves_many_requests(site: ClusterSite) -> None:
     connection.close()
 
 
-def test_members_connect_and_the_run_ends_with_their_models(site: ClusterSite) -> None:
+def test_members_connect_and_the_run_ends_with_their_models(site: OperatedSite) -> None:
     site.start()
     silos = [WorkingSilo(site, "a", step=0.5, samples=100), WorkingSilo(site, "b", step=1.0, samples=200)]
     eventually(lambda: "2 more that would have to become members" in quorum(site)["message"])
@@ -149,12 +149,12 @@ def test_members_connect_and_the_run_ends_with_their_models(site: ClusterSite) -
         np.testing.assert_allclose(array, WEIGHTS[name] + 2 * mean, atol=1e-5)
 
 
-def quorum(site: ClusterSite) -> dict[str, Any]:
+def quorum(site: OperatedSite) -> dict[str, Any]:
     found: dict[str, Any] = next(c for c in site.ask("/status")["conditions"] if c["type"] == "QuorumMet")
     return found
 
 
-def test_a_missing_member_is_named(site: ClusterSite) -> None:
+def test_a_missing_member_is_named(site: OperatedSite) -> None:
     site.start()
     silos = [WorkingSilo(site, "a"), WorkingSilo(site, "b")]
     site.put_members(*silos)
@@ -166,7 +166,7 @@ def test_a_missing_member_is_named(site: ClusterSite) -> None:
     assert [s["name"] for s in status["silos"]] == ["a", "b"]
 
 
-def test_who_is_no_member_or_shows_another_key_is_refused(site: ClusterSite) -> None:
+def test_who_is_no_member_or_shows_another_key_is_refused(site: OperatedSite) -> None:
     site.start()
     a, b = WorkingSilo(site, "a"), WorkingSilo(site, "b")
     site.put_members(a)
@@ -187,7 +187,7 @@ def test_who_is_no_member_or_shows_another_key_is_refused(site: ClusterSite) -> 
 
 
 def test_a_silo_joins_while_training_and_nobody_is_disturbed(tmp_path: Path) -> None:
-    site = ClusterSite(tmp_path, rounds=4, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
+    site = OperatedSite(tmp_path, rounds=4, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
     try:
         site.start()
         a, b, c = (WorkingSilo(site, name) for name in "abc")
@@ -211,7 +211,7 @@ def test_a_silo_joins_while_training_and_nobody_is_disturbed(tmp_path: Path) -> 
 
 
 def test_a_silo_that_is_taken_out_loses_its_streams_and_its_late_update(tmp_path: Path) -> None:
-    site = ClusterSite(tmp_path, rounds=2, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
+    site = OperatedSite(tmp_path, rounds=2, protocol={"minSilos": 1, "roundDeadlineSeconds": 60})
     try:
         site.start()
         a, b = WorkingSilo(site, "a", step=1.0), WorkingSilo(site, "b", step=100.0)
@@ -241,7 +241,7 @@ def test_a_silo_that_is_taken_out_loses_its_streams_and_its_late_update(tmp_path
 
 def test_silos_come_and_go_in_the_asynchronous_protocol(tmp_path: Path) -> None:
     protocol = {"mode": "Asynchronous", "minSilos": 1, "roundDeadlineSeconds": 60}
-    site = ClusterSite(tmp_path, rounds=12, protocol=protocol)
+    site = OperatedSite(tmp_path, rounds=12, protocol=protocol)
     try:
         site.start()
         a, b, c = (WorkingSilo(site, name) for name in "abc")
@@ -266,7 +266,7 @@ def test_silos_come_and_go_in_the_asynchronous_protocol(tmp_path: Path) -> None:
         site.stop()
 
 
-def test_members_survive_a_killed_server_and_a_quorum_resumes(site: ClusterSite) -> None:
+def test_members_survive_a_killed_server_and_a_quorum_resumes(site: OperatedSite) -> None:
     site.start()
     silos = [WorkingSilo(site, "a", step=0.5), WorkingSilo(site, "b", step=0.5)]
     site.put_members(*silos)
@@ -284,7 +284,7 @@ def test_members_survive_a_killed_server_and_a_quorum_resumes(site: ClusterSite)
 
 
 def test_a_lost_quorum_ends_the_process_and_the_next_one_resumes(tmp_path: Path) -> None:
-    site = ClusterSite(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 3})
+    site = OperatedSite(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 3})
     try:
         site.start()
         a, b = WorkingSilo(site, "a"), WorkingSilo(site, "b")
@@ -303,7 +303,7 @@ def test_a_lost_quorum_ends_the_process_and_the_next_one_resumes(tmp_path: Path)
         site.stop()
 
 
-def test_enrolment_waits_for_the_operators_answer(site: ClusterSite) -> None:
+def test_enrolment_waits_for_the_operators_answer(site: OperatedSite) -> None:
     site.start()
     files = site.credentials("new", silo_uri("derm", "new"))
     csr = SigningRequest.make(new_key(files.key), silo_uri("derm", "new"))
@@ -335,7 +335,7 @@ def test_enrolment_waits_for_the_operators_answer(site: ClusterSite) -> None:
     assert "secret-token" not in json.dumps(site.lines) + site.end()[1]
 
 
-def test_a_request_for_another_name_never_reaches_the_operator(site: ClusterSite) -> None:
+def test_a_request_for_another_name_never_reaches_the_operator(site: OperatedSite) -> None:
     site.start()
     files = site.credentials("new", silo_uri("derm", "new"))
     key = new_key(files.key)
@@ -352,7 +352,7 @@ def test_a_request_for_another_name_never_reaches_the_operator(site: ClusterSite
     assert site.ask("/requests") == {"requests": []}
 
 
-def test_a_member_renews_over_its_own_key(site: ClusterSite) -> None:
+def test_a_member_renews_over_its_own_key(site: OperatedSite) -> None:
     site.start()
     a, stranger = WorkingSilo(site, "a"), WorkingSilo(site, "b")
     site.put_members(a)
@@ -377,7 +377,7 @@ def test_a_member_renews_over_its_own_key(site: ClusterSite) -> None:
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
 
 
-def test_the_servers_certificate_is_replaced_without_a_restart(site: ClusterSite) -> None:
+def test_the_servers_certificate_is_replaced_without_a_restart(site: OperatedSite) -> None:
     site.start()
 
     def shown() -> bytes:
@@ -399,7 +399,7 @@ def test_the_servers_certificate_is_replaced_without_a_restart(site: ClusterSite
     assert json.loads(describe(site.endpoints["silos"], a.credentials))["federation"] == "derm"
 
 
-def test_a_stopped_server_ends_with_its_code_while_it_waits(site: ClusterSite) -> None:
+def test_a_stopped_server_ends_with_its_code_while_it_waits(site: OperatedSite) -> None:
     site.start()
     assert site.process is not None
     site.process.send_signal(signal.SIGTERM)

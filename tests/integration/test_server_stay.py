@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 import yaml
-from cluster_site import ClusterSite, WorkingSilo
+from operated_site import OperatedSite, WorkingSilo
 from safetensors.numpy import load
 
 DIGITS = {"format": "Digits", "claimName": "digits", "use": "Test", "testPercent": 20}
 
 
-def played(site: ClusterSite) -> None:
+def played(site: OperatedSite) -> None:
     """Have one silo play every round, up to the server that stays."""
     site.start()
     silo = WorkingSilo(site, "a")
@@ -27,37 +27,37 @@ def played(site: ClusterSite) -> None:
     assert silo.finished
 
 
-def listening_again(site: ClusterSite) -> None:
+def listening_again(site: OperatedSite) -> None:
     pid = site.endpoints["pid"]
     site.read_until("listening")
     site.endpoints = json.loads((site.state / "endpoints.json").read_text())
     assert site.endpoints["pid"] == pid
 
 
-def restarted(site: ClusterSite) -> None:
+def restarted(site: OperatedSite) -> None:
     assert site.process is not None
     site.process.kill()
     site.end()
     site.start()
 
 
-def ended_by_signal(site: ClusterSite) -> int:
+def ended_by_signal(site: OperatedSite) -> int:
     assert site.process is not None
     site.process.send_signal(signal.SIGTERM)
     return site.end()[0]
 
 
-def loaded(site: ClusterSite, library: str) -> bool:
+def loaded(site: OperatedSite, library: str) -> bool:
     return library in Path(f"/proc/{site.endpoints['pid']}/maps").read_text()
 
 
 @pytest.fixture
-def play(tmp_path: Path) -> Iterator[Callable[..., ClusterSite]]:
+def play(tmp_path: Path) -> Iterator[Callable[..., OperatedSite]]:
     """Give `played` in the test's folder; the server ends with the test."""
-    sites: list[ClusterSite] = []
+    sites: list[OperatedSite] = []
 
-    def play(**spec: Any) -> ClusterSite:
-        sites.append(ClusterSite(tmp_path, stay=True, **{"rounds": 1, "protocol": {"minSilos": 1}, **spec}))
+    def play(**spec: Any) -> OperatedSite:
+        sites.append(OperatedSite(tmp_path, stay=True, **{"rounds": 1, "protocol": {"minSilos": 1}, **spec}))
         played(sites[-1])
         return sites[-1]
 
@@ -66,7 +66,7 @@ def play(tmp_path: Path) -> Iterator[Callable[..., ClusterSite]]:
         site.stop()
 
 
-def check_over(site: ClusterSite) -> None:
+def check_over(site: OperatedSite) -> None:
     status = site.ask("/status")
     conditions = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
     assert conditions["Succeeded"] == ("True", "AllRoundsCommitted")
@@ -83,7 +83,7 @@ def check_over(site: ClusterSite) -> None:
     assert late.trained == []
 
 
-def test_what_trained_is_gone_after_the_last_round(play: Callable[..., ClusterSite]) -> None:
+def test_what_trained_is_gone_after_the_last_round(play: Callable[..., OperatedSite]) -> None:
     model = {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1}
     site = play(model=model, evaluation={"data": DIGITS})
     assert not loaded(site, "torch")
@@ -95,7 +95,7 @@ def test_what_trained_is_gone_after_the_last_round(play: Callable[..., ClusterSi
     assert ended_by_signal(site) == 0
 
 
-def test_a_server_that_died_before_it_noted_the_end_makes_up_for_it(play: Callable[..., ClusterSite]) -> None:
+def test_a_server_that_died_before_it_noted_the_end_makes_up_for_it(play: Callable[..., OperatedSite]) -> None:
     site = play()
     (site.state / "finished.json").unlink()
     (site.state / "model" / "final.safetensors").unlink()
@@ -109,7 +109,7 @@ def test_a_server_that_died_before_it_noted_the_end_makes_up_for_it(play: Callab
     assert ended_by_signal(site) == 0
 
 
-def test_more_rounds_asked_for_later_are_played(play: Callable[..., ClusterSite]) -> None:
+def test_more_rounds_asked_for_later_are_played(play: Callable[..., OperatedSite]) -> None:
     site = play()
     assert ended_by_signal(site) == 0
     document = yaml.safe_load((site.folder / "federation.yaml").read_text())
@@ -132,7 +132,7 @@ def read(state: Path, *what: str) -> tuple[int, bytes, str]:
     return done.returncode, done.stdout, done.stderr.decode()
 
 
-def test_reading_a_state_folder_beside_its_server(play: Callable[..., ClusterSite]) -> None:
+def test_reading_a_state_folder_beside_its_server(play: Callable[..., OperatedSite]) -> None:
     site = play()
     rounds = json.loads(read(site.state, "rounds")[1])
     assert [r["round"] for r in rounds] == [0, 1]

@@ -141,6 +141,26 @@ def test_a_member_that_is_taken_out_comes_back_when_it_is_let_in_again(site: Sit
     assert agent.await_ready("Connected") == 200
 
 
+def test_a_new_invitation_replaces_a_key_that_is_refused(site: Site, start: Start) -> None:
+    config = site.configuration("a", **POD)
+    agent = start(config)
+    site.joined()
+    key = config.parent / "state" / "silo.key"
+    first = key.read_bytes()
+    site.members.clear()
+    site.stop_link()
+    site.start_link()
+    assert agent.wait() == 4 and agent.lines[-1].startswith("ANC-2155 ")
+    agent = start(config)
+    agent.await_line("ANC-2155 SiloNotAdmitted")
+    assert key.read_bytes() == first
+    (config.parent / "token").write_text(site.tokens.create("a"))
+    agent.await_line("enrolling with a new key")
+    site.members.add("a")
+    site.joined()
+    assert key.read_bytes() != first
+
+
 def test_waits_for_a_server_that_comes_later_and_back_with_another_certificate(site: Site, start: Start) -> None:
     site.stop_link()
     agent = start(site.configuration("a", **POD))
@@ -228,6 +248,11 @@ def await_file(path: Path) -> None:
         time.sleep(0.02)
 
 
+def ended_cleanly(agent: Agent) -> bool:
+    """Whether the agent ends well and by itself, which is within `anchorage_silo.main.END_SECONDS`: else it would not say so."""
+    return agent.wait() == 0 and "the agent was asked to stop" in agent.lines[-1]
+
+
 def test_stops_within_seconds_in_the_middle_of_training(site: Site, start: Start) -> None:
     config = site.configuration("a", **POD)
     agent = start(config)
@@ -237,7 +262,7 @@ def test_stops_within_seconds_in_the_middle_of_training(site: Site, start: Start
     site.assign("a", model_of(1), 1)
     await_file(config.parent / "state" / "update.bin")
     agent.signal(signal.SIGTERM)
-    assert agent.process.wait(5) == 0
+    assert ended_cleanly(agent)
     assert not trainer.is_running()
     start(config)
     site.event(Left)
@@ -250,15 +275,15 @@ def test_stops_within_seconds_while_the_images_are_read(site: Site, start: Start
     agent.await_line("probes and metrics")
     assert agent.await_ready("ReadingImages") == 503
     agent.signal(signal.SIGTERM)
-    assert agent.process.wait(5) == 0
+    assert ended_cleanly(agent)
 
 
 def test_stops_within_seconds_while_a_server_says_nothing(site: Site, start: Start) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         agent = start(site.configuration("a", **POD | {"enrolment": f"127.0.0.1:{silent.getsockname()[1]}"}))
-        silent.accept()
-        agent.signal(signal.SIGTERM)
-        assert agent.process.wait(5) == 0
+        with silent.accept()[0]:
+            agent.signal(signal.SIGTERM)
+            assert ended_cleanly(agent)
 
 
 def test_an_agent_that_comes_when_the_run_is_over_hears_so(site: Site, start: Start) -> None:
@@ -266,6 +291,20 @@ def test_an_agent_that_comes_when_the_run_is_over_hears_so(site: Site, start: St
     agent = start(site.configuration("a", **POD))
     agent.await_line("the run is over")
     assert agent.await_ready("Finished: all rounds are committed") == 200
+
+
+def test_a_staying_agent_comes_back_when_more_rounds_are_asked_for(site: Site, start: Start) -> None:
+    agent = start(site.configuration("a", **POD), hurried=True)
+    site.joined()
+    play(site, 1)
+    site.link.finish("all rounds are committed")
+    assert agent.await_ready("Finished: all rounds are committed") == 200
+    site.stop_link()
+    site.describe(site.run.model_copy(update={"rounds": 5}))
+    site.start_link()
+    site.joined()
+    assert agent.await_ready("Connected") == 200
+    play(site, 2)
 
 
 def test_an_end_that_takes_too_long_is_forced() -> None:

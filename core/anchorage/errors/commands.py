@@ -58,3 +58,24 @@ STATUS_UNREACHABLE = failure(
     "See whether the server process lives (its log is in logs/server.log); run the command again.",
     4,
 )
+NO_RESULTS = failure(
+    "ANC-5009",
+    "NoResults",
+    "The folder holds no results of a run or of a simulation that can be read.",
+    "Name the working folder of a `fedctl run` or `fedctl simulate`; remove a damaged file of a seed and simulate again.",
+    2,
+)
+NO_COMMON_METRIC = failure(
+    "ANC-5010",
+    "NoCommonMetric",
+    "The runs have no metric in common by which they can be compared.",
+    "Name a metric that all of them have with --metric; spec.evaluation makes the server score the model.",
+    2,
+)
+PACKAGE_MISSING = failure(
+    "ANC-5011",
+    "PackageMissing",
+    "A Python package that the command needs is not installed.",
+    "Install the extra that the message names.",
+    2,
+)

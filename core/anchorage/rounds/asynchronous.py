@@ -66,14 +66,13 @@ class AsynchronousEngine(Engine):
                 self._await_quorum()
                 for silo in self.connected.keys() - self._open.keys():
                     self._assign(silo)
-            for early in self._early.take():
-                self._take(early)
             before = self._record.round
-            event = self._next(quiet_until)
-            if event is None:
-                self._give_up_scores()
-            else:
-                self._take(event)
+            events: Sequence[Event | None] = self._early.take() or [self._next(quiet_until)]
+            for event in events:
+                if event is None:
+                    self._give_up_scores()
+                else:
+                    self._take(event)
             if self._record.round > before:
                 quiet_until = self._patience()
         return self._record
@@ -144,10 +143,13 @@ class AsynchronousEngine(Engine):
                 if silo in self.connected and silo not in self._open and profile.samples > 0:
                     self._assign(silo)
             case Left(silo, _):
-                self._score_without(silo)
-            case MembersChanged(silos):
-                for silo in [*self._open.keys() - set(silos)]:
+                for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
+                    self._scored(owner, silo, None)
+            case MembersChanged():
+                for silo in [s for s in self._open if event.voids(s)]:
                     self._drop(silo)
+                for silo in self._in_order({*event.gone} & self.connected.keys() - self._open.keys()):
+                    self._assign(silo)
             case Announced(silo, announcement):
                 self._hear(silo, announcement)
             case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
@@ -163,11 +165,6 @@ class AsynchronousEngine(Engine):
                 self._failed(silo, task, code, message)
             case _:
                 pass
-
-    def _score_without(self, silo: str) -> None:
-        """Wait for no scores of this silo any more."""
-        for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
-            self._scored(owner, silo, None)
 
     def _drop(self, silo: str) -> None:
         """Forget the open work of a silo that was taken out."""

@@ -24,7 +24,7 @@ class OpenRound:
     """A round between dispatch and commit; `traffic` is what the link had received and sent before it.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
-    ``Absent`` or, with weight zero, ``Counted`` without an upload.
+    ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
     """
 
     task: Task

@@ -198,7 +198,7 @@ class Engine(ABC):
             self.connected.pop(silo)
 
     def _await_quorum(self) -> None:
-        """Wait until enough silos are connected; what else happens meanwhile is kept for `_take_early`.
+        """Wait until enough silos are connected; what else happens meanwhile is kept in `_early`.
 
         Raises
         ------

@@ -110,7 +110,8 @@ class ServerLink(Protocol):
 class SiloRecord:
     """One silo's part in a committed round.
 
-    `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline) or ``Absent``.
+    `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
+    member any more).
     """
 
     name: str

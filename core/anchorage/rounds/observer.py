@@ -23,7 +23,8 @@ class Observer(Protocol):
     ) -> None:
         """A silo's part in the open round changed, or its task moved on.
 
-        States: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Evaluating``, ``Counted``, ``Inactive``, ``Failed``, ``Late``, ``Absent``.
+        States: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Evaluating``, ``Counted``, ``Inactive``, ``Failed``, ``Late``,
+        ``Absent``, ``Removed``.
         """
 
     def waiting(self, reason: str, message: str) -> None:

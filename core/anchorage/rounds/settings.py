@@ -14,7 +14,7 @@ class RoundSettings:
     seed : int
         The run's seed.
     silos : tuple of str
-        The silos of the document, in its order; others that are admitted later join behind them.
+        The members at first, in the order of the sums; a silo that comes without being one of them joins behind them.
     min_silos : int
         Quorum: silos that must answer (with an update, or that they have nothing to train on) for a round to count.
     silos_per_round : int or None
@@ -22,7 +22,7 @@ class RoundSettings:
     round_deadline_seconds : float
         How long a round waits for its silos, and how long the run waits for a quorum to connect.
     active_deadline_seconds : float or None
-        How long the whole run may take in this process; None does not bound it.
+        How long the whole run may take from its first start; None does not bound it.
     evaluate_every : int
         Rounds between two evaluations at the server; the last round is always evaluated.
     """

@@ -41,10 +41,12 @@ class SynchronousEngine(Engine):
     round is left out until it connects again, and one that became a member while rounds are played until it connects at all.
     """
 
-    _absent: set[str] | None = None  # None before the first round
+    _absent: set[str] | None = None  # None before the run's first round
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         opened: OpenRound | None = None
+        if record.round > 0:
+            self._absent = self._left_out()
         while record.round < self.settings.rounds:
             if opened is None:
                 self.observer.step("select")
@@ -53,6 +55,11 @@ class SynchronousEngine(Engine):
             self.observer.round_started(opened.task.round, opened.cohort)
             record, model, opened = self._play(opened, model)
         return record
+
+    def _left_out(self) -> set[str]:
+        """Return the silos that were absent when they were last drawn: a server that comes back does not wait for them once more."""
+        states = {part.name: part.state for record in self.store.history() for part in record.silos}
+        return {silo for silo, state in states.items() if state == "Absent"}
 
     def _play(self, opened: OpenRound, model: ModelBytes) -> tuple[RoundRecord, ModelBytes, OpenRound | None]:
         """Play a dispatched round to its commit; returns its record, the new model, and the next round if it is dispatched already.
@@ -102,7 +109,8 @@ class SynchronousEngine(Engine):
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
         self.observer.step("dispatch")
-        absent = self._absent = (self._absent or set()) - self.connected.keys()
+        kept = self.store.kept(number)
+        absent = self._absent = (self._absent or set()) - self.connected.keys() - kept.keys()
         present = [
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
@@ -110,7 +118,7 @@ class SynchronousEngine(Engine):
         side = {**self.learner.side_channel(model, number), **(self.memory.side_channel() if self.memory else {})}
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         opened = OpenRound(task, cohort, self.link.traffic())
-        for silo, (announcement, update) in self.store.kept(number).items():
+        for silo, (announcement, update) in kept.items():
             if silo in opened.states and announcement.task == task.id:
                 self._arrive(opened, silo, announcement)
                 opened.updates[silo] = update
@@ -179,8 +187,8 @@ class SynchronousEngine(Engine):
                 self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
             case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
                 self._fail(opened, silo, "Failed", code, message)
-            case MembersChanged(silos):
-                for silo in [s for s in opened.cohort if s not in silos and s not in opened.failures]:
+            case MembersChanged():
+                for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
                     self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
                     self.link.dismiss(silo, opened.task.id, "Removed")
             case _:
@@ -292,9 +300,9 @@ class SynchronousEngine(Engine):
                     found[updates[evaluation.task][0]].append(evaluation)
                 case TaskFailed(silo, task, _, _):
                     awaited.discard((silo, task))
-                case MembersChanged(silos):
+                case MembersChanged():
                     self._take(opened, event, barrier=False)
-                    awaited = {(silo, task) for silo, task in awaited if silo in silos}
+                    awaited = {(silo, task) for silo, task in awaited if not event.voids(silo)}
                 case _:
                     self._take(opened, event, barrier=False)
         for silo, task_id in awaited:

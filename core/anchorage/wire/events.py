@@ -43,9 +43,10 @@ class EventQueue:
                 self._events["evaluated", silo, evaluation.task] = event
             case TaskFailed(silo, task):
                 self._events["failed", silo, task] = event
-            case MembersChanged():
-                self._events.pop(("members",), None)  # it comes after the joins and leaves that it is about
-                self._events[("members",)] = event
+            case MembersChanged(silos, gone):  # it comes after the joins and leaves that it is about
+                unread = self._events.pop(("members",), None)
+                earlier = unread.gone if isinstance(unread, MembersChanged) else frozenset()
+                self._events[("members",)] = MembersChanged(silos, earlier | gone)
             case Broken():
                 self._events.setdefault(("broken",), event)
             case StopRequested():

@@ -124,13 +124,14 @@ class Exchange:
         """
         with self._changed:
             gone = self._desks.keys() - set(silos)
+            uploads = [upload for silo in gone for upload in self._desks[silo].uploads.values()]
             for silo in gone:
                 self._desks[silo].tasks.clear()
-            uploads = [upload for silo in gone for upload in self._desks[silo].uploads.values()]
+                self._desks[silo].uploads.clear()
         for silo in gone:
             self.expel(silo, why)
         close_all(uploads)
-        self._post(MembersChanged(tuple(silos)))
+        self._post(MembersChanged(tuple(silos), frozenset(gone)))
 
     def break_down(self, error: AnchorageError) -> None:
         """Have `next_event` return a `Broken`: the server itself cannot go on."""

@@ -3,10 +3,11 @@
 import os
 import re
 import shutil
+import signal
 import subprocess
 import time
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 from kube import network
@@ -154,6 +155,23 @@ class Cluster:
     def _containers(self, *arguments: str | Path, check: bool = True, seconds: float = 300) -> str:
         client = ("ctr", "--address", self._settings.socket, "--namespace", "k8s.io")
         return run(*self._entering(), *client, *arguments, check=check, seconds=seconds)
+
+    @contextmanager
+    def silent(self, component: str) -> Iterator[None]:
+        """Hold a component still, with its connections open, as a machine in trouble does."""
+        processes = [each for each in self._group.processes() if self._is(each, component)]
+        if not processes:
+            raise ProcessLookupError(f"{component} does not run in {self.name}")
+        for process in processes:
+            os.kill(process, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for process in processes:
+                os.kill(process, signal.SIGCONT)
+
+    def _is(self, process: int, component: str) -> bool:
+        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0].endswith(f"/{component}".encode())
 
     def load(self, archive: Path) -> None:
         """Import an image archive into the node."""

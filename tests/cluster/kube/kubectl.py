@@ -21,7 +21,7 @@ class Kubectl:
         entering
             What goes before a command so that it runs in the cluster's network; empty where the cluster is reachable from here.
         """
-        self._program = str(program)
+        self.program = str(program)
         self.kubeconfig = kubeconfig
         self.entering = tuple(entering)
 
@@ -39,7 +39,7 @@ class Kubectl:
         CommandFailed
             It refused, or the API server did.
         """
-        command = (*self.entering, self._program, *arguments)
+        command = (*self.entering, self.program, *arguments)
         return run(*command, check=check, text=text, seconds=seconds, environment=self.environment)
 
     def apply(self, *objects: Mapping[str, Any], namespace: str | None = None) -> str:

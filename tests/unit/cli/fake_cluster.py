@@ -1,10 +1,12 @@
-"""An API server in this process: objects in a dictionary, logs from texts, commands of pods as commands of this machine."""
+"""An API server in this process for fedctl: objects in the operator tests' store, logs from texts, commands of pods from a function."""
 
 import asyncio
 import base64
+import copy
 import json
 import subprocess
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from email.utils import formatdate
@@ -13,6 +15,7 @@ from typing import Any
 
 import yaml
 from aiohttp import web
+from fake_api.store import Refused, Store, selects
 
 Json = dict[str, Any]
 Ran = subprocess.CompletedProcess[bytes]
@@ -28,7 +31,7 @@ class FakeCluster:
     """
 
     def __init__(self, run: Callable[[str, Sequence[str]], Ran] | None = None) -> None:
-        self.objects: dict[tuple[str, str, str], Json] = {}  # by plural, namespace, name
+        self.store = Store()
         self.logs: dict[str, str] = {}
         self.denied: set[tuple[str, str]] = set()  # verb, resource or resource/subresource
         self.unknown: set[str] = set()  # plurals that are not installed
@@ -36,16 +39,27 @@ class FakeCluster:
         self.version = "v1.34.4"
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.commands: list[Sequence[str]] = []
+        self.reads: list[Mapping[str, str]] = []  # queries of logs
         self.url = ""
         self.run = run
-        self._uids = 0
+
+    @property
+    def objects(self) -> dict[tuple[str, str, str], Json]:
+        """What is kept, by plural, namespace and name."""
+        return self.store.objects
 
     def put(self, plural: str, document: Json, namespace: str = "anchorage") -> Json:
         """Place an object as it is."""
-        self._uids += 1
-        metadata = {"namespace": namespace, "uid": f"uid-{self._uids}", "generation": 1, **document["metadata"]}
-        stored = {**document, "metadata": metadata}
-        self.objects[plural, namespace, metadata["name"]] = stored
+        name = document["metadata"]["name"]
+        metadata = {
+            "namespace": namespace,
+            "uid": f"uid-of-{name}",
+            "generation": 1,
+            "resourceVersion": "1",
+            **document["metadata"],
+        }
+        stored = copy.deepcopy({**document, "metadata": metadata})
+        self.objects[plural, namespace, name] = stored
         return stored
 
     def get(self, plural: str, name: str, namespace: str = "anchorage") -> Json | None:
@@ -124,8 +138,6 @@ class FakeCluster:
         return await self._object(request, plural, namespace, name, sub)
 
     def _date(self) -> str:
-        import time
-
         return formatdate(time.time() + self.seconds_ahead, usegmt=True)
 
     def _review(self, review: Json) -> web.Response:
@@ -137,54 +149,47 @@ class FakeCluster:
     async def _object(
         self, request: web.Request, plural: str, namespace: str, name: str, sub: str
     ) -> web.StreamResponse:
-        key = (plural, namespace, name)
         if request.method == "GET" and not name:
             return self._list(request, plural, namespace)
         body = json.loads(await request.text()) if request.method in ("POST", "PATCH") else None
         if request.method != "GET":
             self.writes.append((request.method, request.path, dict(request.query), body))
-        if request.method == "POST":
-            if (plural, namespace, body["metadata"]["name"]) in self.objects:
-                return _status(409, "AlreadyExists", f"{plural} {body['metadata']['name']!r} already exists")
-            return web.json_response(self.put(plural, body, namespace), status=201)
-        found = self.objects.get(key)
-        if found is None:
-            return _status(404, "NotFound", f"{plural} {name!r} not found", name)
-        if request.method == "DELETE":
-            del self.objects[key]
-            return web.json_response({"status": "Success"})
-        if request.method == "PATCH":
-            found = self._patched(found, body, sub)
-            self.objects[key] = found
-        return web.json_response(found)
+        try:
+            return web.json_response(self._carried_out(request, plural, namespace, name, sub, body))
+        except Refused as refused:
+            return _status(refused.status, refused.reason, refused.message, name)
+
+    def _carried_out(self, request: web.Request, plural: str, namespace: str, name: str, sub: str, body: Any) -> Any:
+        match request.method:
+            case "POST":
+                return self.store.create(plural, namespace, body)
+            case "DELETE":
+                self.store.delete(plural, namespace, name)
+                return {"status": "Success"}
+            case "PATCH" if "apply" in request.headers["content-type"]:
+                return self.store.apply(plural, namespace, name, body, request.query["fieldManager"], sub)
+            case "PATCH":
+                return self.store.patch(plural, namespace, name, body, sub)
+            case _:
+                return self.store.get(plural, namespace, name)
 
     def _list(self, request: web.Request, plural: str, namespace: str) -> web.Response:
-        selector = dict(part.split("=") for part in request.query.get("labelSelector", "").split(",") if part)
         items = [
             item
             for (kind, space, _), item in sorted(self.objects.items())
-            if kind == plural
-            and namespace in ("", space)
-            and selector.items() <= item["metadata"].get("labels", {}).items()
+            if kind == plural and namespace in ("", space) and selects(request.query.get("labelSelector", ""), item)
         ]
         begin = int(request.query.get("continue", "0"))
         limit = min(2, int(request.query["limit"]))  # pages are small, so that every test turns them
         more = {"continue": str(begin + limit)} if begin + limit < len(items) else {}
         return web.json_response({"items": items[begin : begin + limit], "metadata": more})
 
-    @staticmethod
-    def _patched(found: Json, body: Json, sub: str) -> Json:
-        if sub != "status":
-            return _merged(found, body)
-        new = {c["type"]: c for c in body["status"]["conditions"]}
-        kept = [c for c in found.get("status", {}).get("conditions", []) if c["type"] not in {*new, "Approved"}]
-        return {**found, "status": {**found.get("status", {}), "conditions": [*kept, *new.values()]}}
-
     async def _log(self, request: web.Request, pod: str) -> web.StreamResponse:
         if pod not in self.logs:
             return _status(404, "NotFound", f'pods "{pod}" not found', pod)
         lines = self.logs[pod].splitlines(keepends=True)
-        return web.Response(text="".join(lines[-int(request.query["tailLines"]) :]))
+        self.reads.append(dict(request.query))
+        return web.Response(text="".join(lines[-int(request.query.get("tailLines", len(lines))) :]))
 
     async def _exec(self, request: web.Request, pod: str) -> web.StreamResponse:
         if self.get("pods", pod) is None:
@@ -212,13 +217,6 @@ def _ended(code: int) -> Json:
 
 def _verb(method: str, name: str) -> str:
     return {"POST": "create", "PATCH": "patch", "DELETE": "delete"}.get(method, "get" if name else "list")
-
-
-def _merged(old: Any, change: Any) -> Any:
-    if not isinstance(old, dict) or not isinstance(change, dict):
-        return change
-    values = {**old, **{key: _merged(old.get(key), value) for key, value in change.items()}}
-    return {key: value for key, value in values.items() if value is not None}
 
 
 def _status(code: int, reason: str, message: str, name: str = "") -> web.Response:

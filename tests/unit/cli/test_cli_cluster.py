@@ -170,6 +170,29 @@ def test_logs_that_cannot_be_read_keep_nobody_from_the_others(fake: FakeCluster)
     assert refused(fedctl("logs", "--process", "nobody")).failure is cluster.NO_SUCH_SILO
 
 
+def running(since: str) -> dict[str, Any]:
+    containers = [{"state": {"running": {"startedAt": since}}}] if since else [{"state": {"waiting": {}}}]
+    return {"metadata": {"name": "derm-server-0"}, "status": {"containerStatuses": containers}}
+
+
+def test_a_followed_log_goes_on_with_the_container_that_comes_next(
+    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    starts = iter(["", "2020-01-01T14:05:00Z", "2020-01-01T14:05:00Z"])
+
+    def time_passes(seconds: float) -> None:
+        fake.put("pods", running(next(starts)))
+
+    monkeypatch.setattr("fedctl.cluster_source.sleep", time_passes)
+    fake.put("pods", running("2020-01-01T14:00:00Z"))
+    fake.logs = {"derm-server-0": "one\n"}
+    lines = choose("derm", Place()).log("server", 5, follow=True)
+    assert [next(lines) for _ in range(3)] == ["one"] * 3
+    assert fake.reads[0] == {"follow": "true", "tailLines": "5"}
+    assert fake.reads[1] == {"follow": "true", "sinceTime": "2020-01-01T14:05:00Z"}  # the next container, whole
+    assert fake.reads[2]["sinceTime"] > "2020-01-01T14:05:00Z"  # the same one, from when the stream broke
+
+
 def test_a_server_that_does_not_run_is_told(fake: FakeCluster) -> None:
     error = refused(fedctl("rounds"))
     assert error.failure is cluster.POD_UNREACHABLE and 'pods "derm-server-0" not found' in error.message

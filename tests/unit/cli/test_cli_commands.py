@@ -135,10 +135,11 @@ def record(number: int) -> dict[str, Any]:
     }
 
 
-def test_starting_imports_neither_torch_nor_grpc_nor_mlflow() -> None:
+def test_starting_imports_neither_torch_nor_grpc_nor_mlflow_nor_kubernetes() -> None:
     code = (
         "import sys, fedctl.main, fedctl.local_run, fedctl.bench_rounds, fedctl.inspection, fedctl.methods, "
-        "fedctl.model_pull, fedctl.validation; print(sorted({'torch', 'grpc', 'mlflow'} & set(sys.modules)))"
+        "fedctl.model_pull, fedctl.validation, fedctl.choice, fedctl.doctor, fedctl.invitation, fedctl.admission; "
+        "print(sorted({'torch', 'grpc', 'mlflow', 'kubernetes', 'websocket'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
@@ -147,7 +148,7 @@ def test_version_and_help() -> None:
     assert fedctl("version").output.startswith("fedctl ")
     assert json.loads(fedctl("version", "-o", "json").output).keys() == {"version"}
     manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
-    for command in ("run", "validate", "status", "silos", "rounds", "logs", "version"):
+    for command in ("run", "validate", "status", "silos", "rounds", "events", "logs", "doctor", "version"):
         assert command in fedctl("--help").output and f"`{command}" in manual
 
 

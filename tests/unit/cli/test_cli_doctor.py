@@ -82,8 +82,8 @@ def test_a_cluster_that_has_everything(fake: FakeCluster) -> None:
 
 def test_a_bare_cluster_can_be_installed_on(fake: FakeCluster) -> None:
     kept = {key: value for key, value in fake.objects.items() if key[0] == "nodes"}
-    fake.objects = kept
-    fake.objects["nodes", "", "n"]["status"]["allocatable"] = {}
+    fake.store.objects = kept
+    kept["nodes", "", "n"]["status"]["allocatable"] = {}
     checks, result = doctor()
     assert result.exception is None
     warned = {name for name, level in levels(checks).items() if level == "WARN"}
@@ -131,9 +131,12 @@ def test_versions(version: str, level: str) -> None:
     assert version_check(version).level == level
 
 
-@pytest.mark.parametrize(("ahead", "level"), [(0.9, "OK"), (-60, "WARN"), (300, "FAIL"), (-300, "FAIL")])
-def test_clocks(ahead: float, level: str) -> None:
-    assert clock_check(ahead).level == level
+@pytest.mark.parametrize(
+    ("ahead", "uncertain", "level"),
+    [(0.9, 1, "OK"), (-60, 1, "WARN"), (300, 1, "FAIL"), (-300, 1, "FAIL"), (-60, 40, "OK"), (300, 100, "WARN")],
+)
+def test_clocks(ahead: float, uncertain: float, level: str) -> None:
+    assert clock_check(ahead, uncertain).level == level
 
 
 def test_nodes_that_take_no_pods_do_not_count() -> None:

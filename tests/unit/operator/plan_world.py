@@ -7,7 +7,6 @@ from typing import Any
 
 from anchorage.spec.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage_operator.moments import seconds_of
-from anchorage_operator.names import server_name
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,
@@ -221,12 +220,6 @@ def stateful_set(planned: Plan, name: str) -> Json:
     found = [each for each in planned.apply if each["kind"] == "StatefulSet" and each["metadata"]["name"] == name]
     assert len(found) == 1, f"{name} is not among {[each['metadata']['name'] for each in planned.apply]}"
     return found[0]
-
-
-def without_server(observed: Observed) -> Observed:
-    """The same without the ConfigMap and pod of the server, as before anything was made."""
-    children = {key: each for key, each in observed.children.items() if key[1] != server_name("derm")}
-    return replace(observed, children=children, pods=())
 
 
 def _bare(value: Any) -> Any:

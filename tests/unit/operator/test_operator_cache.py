@@ -1,10 +1,10 @@
 """The cache knows what belongs to which federation, what is news, and what the watch owes."""
 
 import pytest
+from fake_api.clock import Clock
+
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.names import FEDERATION_LABEL
-
-from fake_api.clock import Clock
 
 DERM = Key("ns", "derm")
 NEVI = Key("ns", "nevi")

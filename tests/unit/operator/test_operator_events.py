@@ -1,12 +1,12 @@
 """Events are posted once, counted when they repeat, and never too long."""
 
 import pytest
+from fake_api.clock import Clock
+from fake_api.memory import StoreApi
+
 from anchorage_operator.events import EventPoster
 from anchorage_operator.kube import ApiError
 from anchorage_operator.planned import Event
-
-from fake_api.clock import Clock
-from fake_api.memory import StoreApi
 
 ABOUT = {"apiVersion": "anchorage.dev/v1alpha1", "kind": "Federation", "name": "derm", "namespace": "ns", "uid": "u"}
 

@@ -1,11 +1,16 @@
 """Authorities, certificates and invitations: made once, kept in Secrets, and never signed for two keys with one token."""
 
 import hashlib
+import ssl
 import stat
 import tempfile
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from fake_api.clock import Clock
+from fake_api.memory import StoreApi
+
 from anchorage.errors import AnchorageError
 from anchorage.pki import Authority, SigningRequest, certificate_of, key_fingerprint, make_key, silo_uri, uris_of
 from anchorage_operator.cache import Key
@@ -13,10 +18,6 @@ from anchorage_operator.identity import OPERATOR_VALID, Identity, InvitationChan
 from anchorage_operator.kube import ApiError
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
 from anchorage_operator.secret_facts import SecretFacts, decoded, encoded
-from cryptography import x509
-
-from fake_api.clock import Clock
-from fake_api.memory import StoreApi
 
 DERM = Key("ns", "derm")
 LABELS = {"anchorage.dev/federation": "derm"}
@@ -67,16 +68,16 @@ def test_an_authority_is_made_once(identity, facts, api, authority):
     identity.make_authority(DERM, MakeAuthority(None, LABELS))
     secret = api.store.get("secrets", "ns", "derm-authority")
     assert decoded(secret, "ca.pem") == authority.certificate_pem
-    known = facts.authority(DERM, 60.0)
+    known = facts.authority(DERM, "u", 60.0)
     assert known.certificate.encode() == authority.certificate_pem
     assert (known.not_after, known.owned) == (authority.expires, False)
 
 
 def test_who_owns_the_authority_can_be_changed_both_ways(identity, facts, authority):
     identity.own_authority(DERM, OwnAuthority(OWNER))
-    assert facts.authority(DERM, 60.0).owned
+    assert facts.authority(DERM, "u", 60.0).owned
     identity.own_authority(DERM, OwnAuthority(None))
-    assert not facts.authority(DERM, 60.0).owned
+    assert not facts.authority(DERM, "u", 60.0).owned
 
 
 def test_the_server_s_certificate_is_over_its_names_by_the_authority(identity, facts, api, authority):
@@ -87,7 +88,7 @@ def test_the_server_s_certificate_is_over_its_names_by_the_authority(identity, f
     certificate.verify_directly_issued_by(certificate_of(authority.certificate_pem, "ca.pem"))
     assert uris_of(certificate) == ["anchorage://derm/server"]
     assert secret["metadata"]["ownerReferences"] == [OWNER]
-    known = facts.server_certificate(DERM, 60.0)
+    known = facts.server_certificate(DERM, "u", 60.0)
     assert known.names == names and known.authority.encode() == authority.certificate_pem
     assert known.not_before < NOW < known.not_after
 
@@ -101,7 +102,7 @@ def test_an_invitation_holds_a_token_and_its_hash(identity, facts, api):
     identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO, LABELS))
     secret = api.store.get("secrets", "ns", "a-enrolment")
     token = decoded(secret, "token")
-    known = facts.invitation("ns", "a", 60.0)
+    known = facts.invitation("ns", "a", "s", 60.0)
     assert known.hash == hashlib.sha256(token).hexdigest() and len(token) >= 43
     assert (known.expires, known.key, known.has_token) == (NOW + 600, "", True)
 
@@ -109,13 +110,13 @@ def test_an_invitation_holds_a_token_and_its_hash(identity, facts, api):
 def test_a_new_invitation_forgets_the_old_key(identity, facts, api):
     invite(api, key="f" * 64)
     identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO, LABELS))
-    assert facts.invitation("ns", "a", 60.0).key == ""
+    assert facts.invitation("ns", "a", "s", 60.0).key == ""
 
 
 def test_a_signature_binds_the_token_to_the_key_first(identity, facts, api, authority):
     invite(api)
     effect = a_request()
-    pem = identity.sign(DERM, effect, facts.invitation("ns", "a", 60.0))
+    pem = identity.sign(DERM, effect, facts.invitation("ns", "a", "s", 60.0))
     certificate = certificate_of(pem, "silo")
     certificate.verify_directly_issued_by(certificate_of(authority.certificate_pem, "ca.pem"))
     assert uris_of(certificate) == ["anchorage://derm/silo/a"]
@@ -124,22 +125,22 @@ def test_a_signature_binds_the_token_to_the_key_first(identity, facts, api, auth
     secret = api.store.get("secrets", "ns", "a-enrolment")
     assert decoded(secret, "key").decode() == effect.key
     assert secret["metadata"]["ownerReferences"] == [SILO]
-    assert identity.sign(DERM, effect, facts.invitation("ns", "a", 60.0))  # the same key may ask again
+    assert identity.sign(DERM, effect, facts.invitation("ns", "a", "s", 60.0))  # the same key may ask again
 
 
 def test_of_two_keys_that_race_for_a_token_one_is_signed(identity, facts, api, authority):
     invite(api)
-    seen = facts.invitation("ns", "a", 60.0)
+    seen = facts.invitation("ns", "a", "s", 60.0)
     first, second = a_request(), a_request()
     assert identity.sign(DERM, first, seen)
     with pytest.raises(InvitationChangedError):
         identity.sign(DERM, second, seen)
-    assert facts.invitation("ns", "a", 60.0).key == first.key
+    assert facts.invitation("ns", "a", "s", 60.0).key == first.key
 
 
 def test_a_race_between_two_operators_is_decided_by_the_api_server(identity, facts, api, authority):
     invite(api)
-    seen = facts.invitation("ns", "a", 60.0)
+    seen = facts.invitation("ns", "a", "s", 60.0)
 
     def the_other_is_quicker(verb, kind, name):
         if verb == "patch":
@@ -150,25 +151,27 @@ def test_a_race_between_two_operators_is_decided_by_the_api_server(identity, fac
     with pytest.raises(ApiError) as raised:
         identity.sign(DERM, a_request(), seen)
     assert raised.value.status == 409
-    assert facts.invitation("ns", "a", 60.0).key == "e" * 64
+    assert facts.invitation("ns", "a", "s", 60.0).key == "e" * 64
 
 
-@pytest.mark.parametrize("csr", ["no request at all", "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n"])
+@pytest.mark.parametrize(
+    "csr", ["no request at all", "-----BEGIN CERTIFICATE REQUEST-----\nAA==\n-----END CERTIFICATE REQUEST-----\n"]
+)
 def test_a_request_that_is_none_uses_no_token_up(identity, facts, api, authority, csr):
     invite(api)
     with pytest.raises(AnchorageError) as raised:
-        identity.sign(DERM, Sign("r", "a", csr, "", SILO), facts.invitation("ns", "a", 60.0))
+        identity.sign(DERM, Sign("r", "a", csr, "", SILO), facts.invitation("ns", "a", "s", 60.0))
     assert raised.value.failure.reason == "SigningRequestRefused"
-    assert facts.invitation("ns", "a", 60.0).key == ""
+    assert facts.invitation("ns", "a", "s", 60.0).key == ""
 
 
 def test_nobody_is_signed_under_another_s_name(identity, facts, api, authority):
     invite(api)
     effect = a_request(silo="b")
     with pytest.raises(AnchorageError) as raised:
-        identity.sign(DERM, Sign("r", "a", effect.csr, effect.key, SILO), facts.invitation("ns", "a", 60.0))
+        identity.sign(DERM, Sign("r", "a", effect.csr, effect.key, SILO), facts.invitation("ns", "a", "s", 60.0))
     assert raised.value.failure.reason == "SigningRequestRefused"
-    assert facts.invitation("ns", "a", 60.0).key == ""
+    assert facts.invitation("ns", "a", "s", 60.0).key == ""
 
 
 def test_the_operator_s_own_certificate_is_kept_and_renewed_at_half_of_its_life(identity, api, clock, authority):
@@ -182,7 +185,7 @@ def test_the_operator_s_own_certificate_is_kept_and_renewed_at_half_of_its_life(
 def test_no_key_stays_on_disk(identity, authority, monkeypatch, tmp_path):
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     modes = []
-    load = __import__("ssl").SSLContext.load_cert_chain
+    load = ssl.SSLContext.load_cert_chain
 
     def spy(self, path, *rest):
         modes.append((stat.S_IMODE(Path(path).stat().st_mode), stat.S_IMODE(Path(path).parent.stat().st_mode)))
@@ -197,21 +200,31 @@ def test_no_key_stays_on_disk(identity, authority, monkeypatch, tmp_path):
 def test_secrets_are_read_seldom(facts, api, clock):
     invite(api)
     for _ in range(20):
-        facts.invitation("ns", "a", 100.0)
+        facts.invitation("ns", "a", "s", 100.0)
         clock.advance(1.0)
     assert len(api.calls) == 1
     clock.advance(100.0)
-    facts.invitation("ns", "a", 100.0)
+    facts.invitation("ns", "a", "s", 100.0)
     assert len(api.calls) == 2
     facts.forget("ns", "a-enrolment")
-    facts.invitation("ns", "a", 100.0)
+    facts.invitation("ns", "a", "s", 100.0)
     assert len(api.calls) == 3
+
+
+def test_what_belonged_to_an_earlier_object_of_the_name_is_as_good_as_gone(identity, facts):
+    """Garbage collection takes a moment: who deletes and applies again at once must not be left without."""
+    identity.make_authority(DERM, MakeAuthority(OWNER, LABELS))
+    identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO, LABELS))
+    assert facts.authority(DERM, "u", 60.0) and facts.invitation("ns", "a", "s", 60.0)
+    assert facts.authority(DERM, "new", 60.0) is None and facts.invitation("ns", "a", "new", 60.0) is None
+    identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO | {"uid": "new"}, LABELS))
+    assert facts.invitation("ns", "a", "new", 60.0)
 
 
 def test_a_damaged_secret_is_no_reason_to_fall_over(facts, api):
     api.store.create("secrets", "ns", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": "%%%"}})
     api.store.create("secrets", "ns", {"metadata": {"name": "derm-server-tls"}})
     api.store.create("secrets", "ns", {"metadata": {"name": "a-enrolment"}, "data": encoded({"expires": "soon"})})
-    assert facts.authority(DERM, 60.0).not_after == 0.0
-    assert facts.server_certificate(DERM, 60.0).names == ()
-    assert facts.invitation("ns", "a", 60.0).expires == 0.0
+    assert facts.authority(DERM, "u", 60.0).not_after == 0.0
+    assert facts.server_certificate(DERM, "u", 60.0).names == ()
+    assert facts.invitation("ns", "a", "s", 60.0).expires == 0.0

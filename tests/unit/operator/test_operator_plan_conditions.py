@@ -203,7 +203,7 @@ def test_a_silent_server_shows_after_a_moment(seconds: float, expected: tuple[st
 def test_a_crash_that_is_mended_is_no_failure_any_more() -> None:
     observed = world(managed("a"), managed("b"), pods=(pod("derm-server-0", "server", **crashed(LOG)),))
     mended = replace(observed, pods=(pod("derm-server-0", "server", **running()),), report=said("a", "b"))
-    assert conditions_of(status_of(mended))["Failed"] == ("False", "Waiting")
+    assert conditions_of(status_of(mended))["Failed"] == ("False", "Training")
 
 
 def test_a_lost_quorum_is_waited_out() -> None:

@@ -68,7 +68,10 @@ def test_a_run_from_beginning_to_end() -> None:
     observed, events = story(replace(observed, report=succeeded(progress_percentage=100)))
     assert ("Normal", "Succeeded", "every round is committed") in told(events)
     assert ("Normal", "Progress", "round 20 of 20 is committed; accuracy 0.969") in told(events)
-    assert story(observed)[1] == []
+    assert observed.federation is not None
+    assert observed.federation["status"]["silosSummary"] == "2/2"
+    _, events = story(replace(observed, pods=[SERVER], report=succeeded(connected_silos=0, silos=())))
+    assert events == [], "agents are expected to leave"
 
 
 def test_a_server_that_comes_back_says_where_it_goes_on() -> None:
@@ -82,6 +85,9 @@ def test_a_server_that_comes_back_says_where_it_goes_on() -> None:
         events
     )
     assert "TrainingStarted" not in reasons(events)
+    alone = said(others=("a", "b"), round=7)
+    _, events = story(replace(down, pods=[SERVER, *AGENTS], report=alone))
+    assert "QuorumLost" not in reasons(events), "silos come back in seconds"
 
 
 def test_a_failure_is_told_once_with_its_line() -> None:
@@ -128,6 +134,15 @@ def test_many_silos_share_an_event() -> None:
     (event,) = [message for _, reason, message in told(events) if reason == "SiloConnected"]
     assert event.startswith("30 silos are connected: silo-00, silo-01")
     assert event.endswith("and 22 more")
+
+
+def test_nobody_is_lost_before_there_was_a_quorum() -> None:
+    observed, events = story(world(managed("a"), managed("b"), report=said("a", others=("b",), step="select")))
+    assert observed.federation is not None
+    quorum = next(each for each in observed.federation["status"]["conditions"] if each["type"] == "QuorumMet")
+    assert (quorum["status"], quorum["reason"]) == ("False", "WaitingForSilos")
+    _, events = story(replace(observed, report=said("a", "b", step="select")))
+    assert reasons(events) == ["QuorumMet", "TrainingStarted", "SiloConnected"]
 
 
 def test_suspension_is_told() -> None:

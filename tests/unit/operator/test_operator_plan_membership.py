@@ -4,7 +4,21 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from plan_world import DAY, NOW, SETTINGS, YEAR, effects_of, managed, said, settled, silo, world
+from plan_world import (
+    DAY,
+    NOW,
+    SETTINGS,
+    YEAR,
+    crashed,
+    effects_of,
+    managed,
+    pod,
+    running,
+    said,
+    settled,
+    silo,
+    world,
+)
 
 from anchorage.errors import Failure
 from anchorage.errors.identity import (
@@ -41,7 +55,7 @@ def enrol(name: str = "far", token: str = "far-hash", key: str = "far-key") -> R
     return Request("1", "Enrol", name, token, key, "csr", NOW)
 
 
-def renew(name: str = "far", key: str = "new-key") -> Request:
+def renew(name: str = "far", key: str = "far-key") -> Request:
     return Request("1", "Renew", name, "", key, "csr", NOW)
 
 
@@ -57,9 +71,8 @@ def asked(request: Request, far: dict[str, Any], invitation: Invitation | None) 
         (enrol(), decided("True"), FRESH),
         (enrol(), decided("True"), replace(USED, expires=NOW - DAY)),
         (renew(), decided("True"), USED),
-        (renew(key="far-key"), decided("True"), USED),
     ],
-    ids=["first", "again-with-the-same-key", "renewal", "renewal-of-the-same-key"],
+    ids=["first", "again-with-the-same-key", "renewal"],
 )
 def test_who_is_signed_for(request_: Request, far: dict[str, Any], invitation: Invitation) -> None:
     planned = plan(asked(request_, far, invitation), SETTINGS, NOW)
@@ -98,6 +111,7 @@ def test_who_waits(request_: Request, far: dict[str, Any], invitation: Invitatio
         (enrol(), decided("False"), FRESH, NOT_APPROVED),
         (renew(), decided("False"), USED, NOT_APPROVED),
         (renew(), decided("True"), FRESH, NOT_APPROVED),
+        (renew(key="another"), decided("True"), USED, REQUEST_REFUSED),
         (renew("nobody"), decided("True"), USED, TOKEN_UNKNOWN),
     ],
 )
@@ -166,6 +180,17 @@ def test_a_managed_silo_s_pod_always_has_a_token_it_can_use(invitation: Invitati
     if made:
         assert found[0].expires == NOW + 7 * DAY
         assert found[0].owner["kind"] == "Silo"
+
+
+def test_an_agent_that_lost_its_volume_gets_another_token() -> None:
+    line = "ANC-2002 TokenUsed: the token of silo a was used with another key"
+    pods = [pod("derm-server-0", "server", **running()), pod("a-silo-0", "silo", "a", **crashed(line, code=4))]
+    observed = world(managed("a"), report=said())
+    lost = replace(observed, pods=pods)
+    assert len(list(effects_of(plan(lost, SETTINGS, NOW), MakeInvitation))) == 1
+    after = settled(lost)[0]
+    assert after.invitations["a"].key == ""
+    assert after.members == () or after.members is None
 
 
 def test_a_managed_silo_enrols_without_anybody() -> None:

@@ -327,6 +327,33 @@ def test_a_silo_s_mistake_is_its_own() -> None:
     assert applied(planned) == []
 
 
+def drawing(name: str, part: int, percent: int = 20) -> dict[str, Any]:
+    """A managed silo that takes a part of the federation's own images."""
+    partition = {"recipe": "PerClient", "parts": 3, "part": part}
+    data = {"format": "Digits", "use": "Part", "testPercent": percent, "anchors": 80, "partition": partition}
+    return silo(name, managed={"data": data})
+
+
+def test_a_federation_that_no_longer_fits_its_silos_is_refused_and_they_stay() -> None:
+    evaluation = {"data": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}}
+    observed = world(drawing("a", 0), drawing("b", 1), federation=federation(evaluation=evaluation))
+    anchors = {"format": "Digits", "use": "Anchors", "testPercent": 30, "anchors": 80}
+    changed = edited(observed, anchorData=anchors, evaluation={"data": {**evaluation["data"], "testPercent": 30}})
+    planned = plan(changed, SETTINGS, NOW)
+    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
+    assert "Silo a: spec.managed.data.testPercent" in message_of(planned.federation_status, "Accepted")
+    assert (planned.apply, planned.delete, planned.silo_statuses) == ((), (), {})
+    assert settled(changed)[0].silos["a"]["status"] == observed.silos["a"]["status"]
+
+
+def test_the_silo_that_takes_another_s_part_is_refused() -> None:
+    observed = world(drawing("b", 0), drawing("c", 1))
+    planned = plan(replace(observed, silos={**observed.silos, "a": drawing("a", 1)}), SETTINGS, NOW)
+    assert conditions_of(planned.silo_statuses["a"])["Accepted"] == ("False", "InvalidSpec")
+    assert "c" not in planned.silo_statuses
+    assert "the same part as silo c" in message_of(planned.silo_statuses["a"], "Accepted")
+
+
 def test_a_running_silo_that_is_edited_into_nonsense_stays_a_member() -> None:
     observed = world(managed("a"), report=said("a", round=2))
     broken = deepcopy(observed.silos["a"])

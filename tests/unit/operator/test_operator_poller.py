@@ -1,6 +1,9 @@
 """Running servers are asked every few seconds; a new answer wakes the federation, an old one does not."""
 
 import pytest
+from fake_api.clock import Clock
+from fake_api.memory import StoreApi
+
 from anchorage.spec.status import Condition, FederationStatus
 from anchorage_operator import poller as poller_module
 from anchorage_operator.cache import Cache, Key, Ref
@@ -13,9 +16,6 @@ from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.server_client import ServerError
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
-
-from fake_api.clock import Clock
-from fake_api.memory import StoreApi
 
 DERM = Key("ns", "derm")
 SETTINGS = OperatorSettings.model_validate({"images": {"server": "s", "agent": "a"}})
@@ -63,7 +63,13 @@ def clock():
 @pytest.fixture
 def cache(clock):
     cache = Cache(clock)
-    metadata = {"name": "derm-server", "namespace": "ns", "uid": "u", "resourceVersion": "1", "labels": server_labels("derm")}
+    metadata = {
+        "name": "derm-server",
+        "namespace": "ns",
+        "uid": "u",
+        "resourceVersion": "1",
+        "labels": server_labels("derm"),
+    }
     cache.watched({"kind": "Service", "metadata": metadata, "spec": {"clusterIP": "10.0.0.7"}})
     cache.watched({"kind": "Pod", "metadata": {**metadata, "name": "derm-server-0"}, "status": {"phase": "Running"}})
     return cache
@@ -140,7 +146,9 @@ def test_silence_is_told_with_its_beginning(poller, clock, woken, cache):
 
 def test_without_an_authority_there_is_nobody_to_ask(cache, clock, queue, woken):
     api = StoreApi()
-    poller = Poller(cache, Identity(api, SecretFacts(api, clock), clock), SETTINGS, queue, woken.append, clock, connect=Server)
+    poller = Poller(
+        cache, Identity(api, SecretFacts(api, clock), clock), SETTINGS, queue, woken.append, clock, connect=Server
+    )
     poller.poll(DERM)
     assert poller.latest(DERM, cache.pods(DERM)).report.reason == "AuthorityUnusable"
 

@@ -5,12 +5,12 @@ import socket
 import ssl
 
 import pytest
+from fake_api.control import Control
+
 from anchorage.pki import Authority, SigningRequest, key_fingerprint, key_to_pem, make_key, operator_uri, silo_uri
 from anchorage_operator import server_client
 from anchorage_operator.observed import Member
 from anchorage_operator.server_client import ServerClient, ServerError
-
-from fake_api.control import Control
 
 NAME = "derm-server.ns.svc"
 
@@ -74,7 +74,10 @@ def test_members_go_and_come_back(client):
 def test_requests_come_without_their_tokens(client, control):
     csr = SigningRequest.make(make_key(), silo_uri("derm", "a")).decode()
     common = {"silo": "a", "csr": csr, "time": "2027-01-15T08:00:00Z"}
-    control.requests = [{"id": "1", "kind": "Enrol", "token": "secret", **common}, {"id": "2", "kind": "Renew", "token": "", **common}]
+    control.requests = [
+        {"id": "1", "kind": "Enrol", "token": "secret", **common},
+        {"id": "2", "kind": "Renew", "token": "", **common},
+    ]
     enrol, renew = client.requests()
     assert enrol.token_hash == hashlib.sha256(b"secret").hexdigest()
     assert enrol.key == key_fingerprint(csr.encode()) and enrol.time == 1_800_000_000.0

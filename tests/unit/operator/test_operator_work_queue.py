@@ -1,11 +1,12 @@
 """Keys are handed out once, when they are due, and never in a hot loop."""
 
 import threading
+import time
 
 import pytest
-from anchorage_operator.work_queue import FIRST_DELAY, JITTER, LONGEST_DELAY, WorkQueue
-
 from fake_api.clock import Clock
+
+from anchorage_operator.work_queue import FIRST_DELAY, JITTER, LONGEST_DELAY, WorkQueue
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_a_forgotten_key_does_not_come(queue):
 
 
 def test_waiting_workers_are_woken_by_a_key_and_sent_home_by_closing():
-    queue = WorkQueue(clock=__import__("time").monotonic)
+    queue = WorkQueue(clock=time.monotonic)
     got = []
     done = threading.Event()
 

@@ -258,6 +258,7 @@ def set_scene(
     learner: Any = None,
     weigher: Any = None,
     store: MemoryStore | None = None,
+    started: float | None = None,
     **settings: Any,
 ) -> Scene:
     """Put an engine among scripted silos."""
@@ -277,5 +278,6 @@ def set_scene(
         weigher=weigher or CountWeigher(),
         settings=RoundSettings(**plain),
         observer=seen,
+        started=started,
     )
     return Scene(engine, link, store, clock, seen)

@@ -3,7 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorage.messages import Arrived, Joined, Left, Profile, Progressed, StopRequested
+from anchorage.errors import AnchorageError
+from anchorage.errors.storage import DISK_FULL
+from anchorage.messages import Arrived, Broken, Joined, Left, MembersChanged, Profile, Progressed, StopRequested
 from anchorage.wire.events import EventQueue
 
 PROFILE = Profile("None", 1, "0")
@@ -28,6 +30,25 @@ def test_a_stop_is_asked_for_once() -> None:
     queue.post(StopRequested("SIGINT"))
     queue.post(StopRequested("SIGTERM"))
     assert drained(queue) == [StopRequested("SIGTERM")]
+
+
+def test_members_come_last_and_nobody_who_was_taken_out_is_forgotten() -> None:
+    queue = EventQueue()
+    for event in (
+        MembersChanged(("a",), frozenset("b")),
+        Joined("b", PROFILE),
+        MembersChanged(("a", "b")),
+        MembersChanged(("b",), frozenset("a")),
+    ):
+        queue.post(event)
+    assert drained(queue) == [Joined("b", PROFILE), MembersChanged(("b",), frozenset("ab"))]
+
+
+def test_the_first_thing_that_broke_is_told() -> None:
+    queue, errors = EventQueue(), [AnchorageError(DISK_FULL, text) for text in ("first", "second")]
+    for error in errors:
+        queue.post(Broken(error))
+    assert drained(queue) == [Broken(errors[0])]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), min_size=1))

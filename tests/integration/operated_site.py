@@ -29,7 +29,7 @@ from anchorage.wire import GrpcServerLink
 from anchorage.wire.describe import describe
 
 
-class ClusterSite(Site):
+class OperatedSite(Site):
     """`Site` whose server gets ready-made TLS files and is told by an operator who the members are."""
 
     def __init__(self, folder: Path, *, stay: bool = False, **spec: Any) -> None:
@@ -113,7 +113,7 @@ class ClusterSite(Site):
 class WorkingSilo(threading.Thread):
     """A silo with a certificate of the authority, which adds a step to every weight; it can be held before it trains or uploads."""
 
-    def __init__(self, site: ClusterSite, name: str, *, step: float = 1.0, samples: int = 100) -> None:
+    def __init__(self, site: OperatedSite, name: str, *, step: float = 1.0, samples: int = 100) -> None:
         super().__init__(daemon=True)
         self.site, self.silo, self.step, self.samples = site, name, np.float32(step), samples
         self.credentials = site.credentials(f"silo-{name}", silo_uri("derm", name))
@@ -154,7 +154,7 @@ class WorkingSilo(threading.Thread):
                     case Assigned(task):
                         self.may_train.wait(60)
                         if task.id not in updates and (model := self.fetched(task, layout)) is not None:
-                            arrays = {name: array + self.step for name, array in model.arrays().items()}
+                            arrays = {n: a + self.step if a.dtype.kind == "f" else a for n, a in model.arrays().items()}
                             updates[task.id] = ModelBytes.from_arrays(layout, arrays)
                             self.trained.append(task.round)
                         if (update := updates.get(task.id)) is not None:

@@ -1,0 +1,163 @@
+"""A hospital in a cluster of its own, joined by a network that is slow, is cut in the middle of an upload, and comes back."""
+
+import json
+import os
+import random
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+from cluster_documents import IMAGES, STUDY, federation, managed_silo
+from cluster_namespace import Namespace
+from cluster_site import CHECKOUT, Site, pod_volumes
+from cluster_site import IMAGES as CONTAINER_IMAGES
+from kube import Cable
+from kube.network import HERE
+
+HOSPITAL = "hospital-a"
+MEGABITS = 24
+MODEL_BYTES = 44_700_000  # ResNet18
+MIDDLE = 12_000_000
+
+
+@pytest.fixture(scope="module")
+def other_site(site: Site) -> Iterator[Site]:
+    """Give a second cluster, which knows nothing of Anchorage."""
+    if site.cluster is None:
+        pytest.skip("two clusters are started by the tests themselves: not with ANCHORAGE_TEST_KUBECONFIG")
+    with Site.started(f"hospital-{os.getpid()}") as other:
+        yield other
+
+
+@pytest.fixture
+def hospital(other_site: Site) -> Iterator[Namespace]:
+    """Give the hospital's namespace."""
+    with Namespace.made(other_site, "hospital") as made:
+        yield made
+
+
+@pytest.fixture
+def cable(site: Site, other_site: Site) -> Iterator[Cable]:
+    """Give the cable between the sites, plugged in."""
+    assert site.cluster is not None
+    assert other_site.cluster is not None
+    cable = Cable(site.cluster.network, other_site.cluster.network)
+    cable.plug()
+    try:
+        yield cable
+    finally:
+        cable.unplug()
+
+
+def open_to_the_outside(**spec: Any) -> dict[str, Any]:
+    """Return the study with a server that is reached at the cable's end, by ports of the node that no other test has."""
+    silos = random.randrange(30_000, 32_000, 2)
+    server = {
+        "service": {"type": "NodePort", "nodePorts": {"silos": silos, "enrolment": silos + 1}},
+        "address": f"{HERE}:{silos}",
+        "enrolmentAddress": f"{HERE}:{silos + 1}",
+    }
+    return federation(server=server, **spec)
+
+
+def invited(started: Namespace, silo: str = HOSPITAL) -> dict[str, Any]:
+    """Invite a silo, and return the values that the hospital is sent."""
+    return dict(yaml.safe_load(started.fedctl("silo", "invite", STUDY, silo, "--labels", "All")))
+
+
+def install_agent(hospital: Namespace, invitation: dict[str, Any], release: str = HOSPITAL) -> str:
+    """Install charts/silo-agent at the hospital; return the name of its pod."""
+    data = {**IMAGES, "use": "Part", "partition": {"recipe": "Iid", "parts": 4, "part": 3}}
+    own = {"images": {"agent": CONTAINER_IMAGES["agent"]}, "data": data, **pod_volumes()}
+    own["resources"] = {"requests": {"cpu": "100m", "memory": "256Mi"}}
+    folder = hospital.site.kubectl.kubeconfig.parent
+    files = []
+    for name, values in (("enrolment", invitation), ("site", own)):
+        file = folder / f"{release}-{name}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        files += ["--values", str(file)]
+    hospital.site.helm("install", release, CHECKOUT / "charts" / "silo-agent", *files, namespace=hospital.name)
+
+    def pod() -> str:
+        return next(iter(hospital.names("pods", f"app.kubernetes.io/instance={release}")), "")
+
+    return hospital.eventually("the agent's pod", pod)
+
+
+def sent_by(hospital: Namespace) -> int:
+    """Return how many bytes have left the hospital over the cable."""
+    assert hospital.site.cluster is not None
+    shown = hospital.site.cluster.network.inside("ip", "-json", "-statistics", "link", "show", "cable")
+    return int(json.loads(shown)[0]["stats64"]["tx"]["bytes"])
+
+
+def test_the_line_is_cut_in_the_middle_of_an_upload(started: Namespace, hospital: Namespace, cable: Cable) -> None:
+    model = {"name": "ResNet18", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+    started.apply(open_to_the_outside(rounds=1, model=model), managed_silo("silo-a", 0))
+    started.wait_for_condition("federation", STUDY, "ServerAvailable")
+    agent = install_agent(hospital, invited(started))
+
+    asking = started.wait_for_condition("silo", HOSPITAL, "Enrolled", "False", "PendingApproval")
+    assert "fedctl silo approve" in asking["message"]
+    assert started.condition("silo", HOSPITAL, "Connected")["status"] != "True"
+    assert not hospital.is_ready(hospital.pod(agent))
+
+    cable.slow(MEGABITS)
+    started.fedctl("silo", "approve", STUDY, HOSPITAL)
+    started.wait_for_condition("silo", HOSPITAL, "Connected")
+    before = sent_by(hospital)
+    hospital.eventually("the upload has begun", lambda: sent_by(hospital) > before + MIDDLE)
+    cable.cut()
+    lost = started.wait_for_condition("silo", HOSPITAL, "Connected", "False", "NotConnected", seconds=90)
+    assert lost["message"]
+    assert started.round_of(STUDY) == 0
+    cable.mend()
+    cable.slow(None)
+    started.wait_for_condition("federation", STUDY, "Succeeded")
+    status = started.must_get("federation", STUDY)["status"]
+    assert {each["name"] for each in status["silos"] if float(each["weight"]) > 0} == {"silo-a", HOSPITAL}
+    assert status["bytesUp"] < 2 * MODEL_BYTES * 1.1, "what had arrived was not sent again"
+
+
+def test_who_is_let_in(started: Namespace, hospital: Namespace, cable: Cable) -> None:
+    started.apply(open_to_the_outside(rounds=500, min_silos=1, epochs=10), managed_silo("silo-a", 0))
+    started.wait_for_condition("federation", STUDY, "ServerAvailable")
+    invitation = invited(started)
+
+    forged = {"enrolment": {**invitation["enrolment"], "token": "not-what-was-sent"}}
+    refused = install_agent(hospital, forged, "forger")
+    _says(hospital, refused, "TokenUnknown")
+    assert started.condition("silo", HOSPITAL, "Enrolled")["status"] == "False"
+
+    install_agent(hospital, invitation)
+    started.wait_for_condition("silo", HOSPITAL, "Enrolled", "False", "PendingApproval")
+    started.fedctl("silo", "approve", STUDY, HOSPITAL)
+    started.wait_for_condition("silo", HOSPITAL, "Connected")
+
+    copied = install_agent(hospital, invitation, "copier")
+    _says(hospital, copied, "TokenUsed")
+    assert started.condition("silo", HOSPITAL, "Connected")["status"] == "True", "the rightful one is not disturbed"
+
+    stolen = {"enrolment": {**invitation["enrolment"], "silo": "hospital-z"}}
+    stranger = install_agent(hospital, stolen, "stranger")
+    _says(hospital, stranger, "TokenUnknown")
+
+    started.fedctl("silo", "deny", STUDY, HOSPITAL)
+    started.wait_for_condition("silo", HOSPITAL, "Connected", "False")
+    assert started.condition("silo", HOSPITAL, "Enrolled")["reason"] == "Denied"
+    at = started.round_of(STUDY)
+    started.wait_for_round(STUDY, at + 2)
+
+
+def _says(namespace: Namespace, pod: str, reason: str) -> None:
+    """Wait until a pod's process has ended with a failure of the catalogue."""
+
+    def last_words() -> bool:
+        for container in namespace.must_get("pod", pod)["status"].get("containerStatuses", ()):
+            for state in (container["state"], container["lastState"]):
+                if f" {reason}: " in state.get("terminated", {}).get("message", ""):
+                    return True
+        return False
+
+    namespace.eventually(f"{pod} ends with {reason}", last_words)

@@ -1,0 +1,141 @@
+"""The operator as a process: its arguments, probes, metrics, logs and its end."""
+
+import json
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+
+import pytest
+import yaml
+from fake_api.server import FakeApi
+
+PATIENCE = 60.0
+
+
+@pytest.fixture
+def api():
+    api = FakeApi().start()
+    yield api
+    api.stop()
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        return probe.getsockname()[1]
+
+
+def write_kubeconfig(path, url):
+    context = {"name": "c", "context": {"cluster": "c", "user": "u"}}
+    body = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "c",
+        "clusters": [{"name": "c", "cluster": {"server": url}}],
+        "users": [{"name": "u", "user": {"token": "letmein"}}],
+        "contexts": [context],
+    }
+    path.write_text(yaml.safe_dump(body))
+    return path
+
+
+def write_settings(path, **more):
+    given = {"images": {"server": "example.org/s:1", "agent": "example.org/a:1"}, "listen": "127.0.0.1:0", **more}
+    path.write_text(yaml.safe_dump(given))
+    return path
+
+
+def start(*arguments):
+    command = [sys.executable, "-m", "anchorage_operator", *map(str, arguments)]
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+
+
+def ended(*arguments):
+    process = start(*arguments)
+    _, errors = process.communicate(timeout=PATIENCE)
+    return process.returncode, errors.splitlines()[-1]
+
+
+def get(port, path):
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_a_life(api, tmp_path):
+    port = free_port()
+    settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{port}", resyncSeconds=2, watch=["study"])
+    process = start("--config", settings, "--kubeconfig", write_kubeconfig(tmp_path / "kubeconfig", api.url))
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while get(port, "/readyz")[0] != 200:
+            assert time.monotonic() < deadline and process.poll() is None
+            time.sleep(0.05)
+        assert get(port, "/healthz") == (200, "ok\n")
+        assert get(port, "/else")[0] == 404
+        status, metrics = get(port, "/metrics")
+        assert status == 200
+        for name in (
+            "last_resync_timestamp",
+            "workqueue_depth",
+            "watch_alive",
+            "reconcile_seconds",
+            "api_requests_total",
+        ):
+            assert f"\nanchorage_operator_{name}" in metrics
+        process.send_signal(signal.SIGTERM)
+        begun = time.monotonic()
+        _, errors = process.communicate(timeout=PATIENCE)
+        assert process.returncode == 0
+        assert time.monotonic() - begun < 30
+    finally:
+        process.kill()
+    lines = [json.loads(line) for line in errors.splitlines()]
+    assert "watching" in [line["message"] for line in lines]
+    assert "letmein" not in errors
+
+
+@pytest.mark.parametrize(
+    "settings, code",
+    [
+        ({"images": None}, "ANC-1"),
+        ({"resyncSeconds": 0}, "ANC-1"),
+        ({"listen": "nowhere"}, "ANC-1"),
+        ({"extra": 1}, "ANC-1"),
+    ],
+)
+def test_settings_that_are_wrong_are_told(tmp_path, settings, code):
+    returned, last = ended("--config", write_settings(tmp_path / "operator.yaml", **settings))
+    assert returned == 2 and last.startswith(code)
+
+
+def test_settings_that_are_missing_are_told(tmp_path):
+    returned, last = ended("--config", tmp_path / "operator.yaml")
+    assert returned == 2 and "operator.yaml" in last
+
+
+def test_a_kubeconfig_that_cannot_be_read_is_told(tmp_path):
+    settings = write_settings(tmp_path / "operator.yaml")
+    returned, last = ended("--config", settings, "--kubeconfig", tmp_path / "kubeconfig")
+    assert returned == 2 and last.startswith("ANC-5102 KubeconfigUnusable")
+
+
+def test_outside_of_a_cluster_a_kubeconfig_is_asked_for(tmp_path, monkeypatch):
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    returned, last = ended("--config", write_settings(tmp_path / "operator.yaml"))
+    assert returned == 2 and "--kubeconfig" in last
+
+
+def test_a_port_that_is_taken_is_told(api, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{taken.getsockname()[1]}")
+        kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
+        returned, last = ended("--config", settings, "--kubeconfig", kubeconfig)
+    assert returned != 0 and "CannotListen" in last

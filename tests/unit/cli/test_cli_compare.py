@@ -1,0 +1,200 @@
+"""Runs and simulations side by side: means and standard deviations over seeds, tables, curves."""
+
+import json
+import math
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner, Result
+
+from anchorage.errors import AnchorageError, Failure, commands
+from anchorage.methods import validate_study
+from fedctl.curves import curve
+from fedctl.local_run import claim
+from fedctl.main import app
+from fedctl.results import RoundResult, SeedResult, SimulationFolder, Spread, read_results
+from fedctl.simulation import claim as claim_simulation
+from fedctl.simulation import make, write_result
+from fedctl.workdir import Workdir
+
+DOCUMENTS = """
+kind: Federation
+metadata: {name: tiny}
+spec:
+  rounds: 2
+  model: {name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1}
+  method: {name: FedAvg}
+---
+kind: Silo
+metadata: {name: a}
+spec: {federation: tiny, labels: All, managed: {data: {format: Digits}}}
+"""
+ACCURACIES = {1: (0.1, 0.8, 0.7), 2: (0.1, 0.6, 0.9)}
+
+
+def seed(number: int, metric: str, values: Sequence[float]) -> SeedResult:
+    rounds = (
+        RoundResult(place, f"d{place}", 100.0 + place, {metric: value, "loss": 1 - value}, {}, 1000 * place, 500)
+        for place, value in enumerate(values)
+    )
+    return SeedResult(number, tuple(rounds), 3.0, "cpu")
+
+
+def simulation(folder: Path, overrides: Sequence[str] = (), metric: str = "accuracy") -> Path:
+    """Leave a simulation of two seeds and two rounds."""
+    file = folder.with_suffix(".yaml")
+    file.write_text(DOCUMENTS)
+    study, place = validate_study(file, overrides), SimulationFolder(folder)
+    make(place)
+    claim_simulation(place, study)
+    for number, values in ACCURACIES.items():
+        write_result(place.result(number), seed(number, metric, values), study)
+    return folder
+
+
+def run(folder: Path, rounds: int = 2) -> Path:
+    """Leave what a run writes: documents and a journal with fields of the server's own."""
+    file = folder.with_suffix(".yaml")
+    file.write_text(DOCUMENTS)
+    place = Workdir(folder)
+    place.make()
+    claim(place, validate_study(file, ["spec.method.name=FedProx", "spec.seed=7"]))
+    entries = [entry.as_document() for entry in seed(7, "accuracy", (0.2, 0.3, 0.4)).rounds[: rounds + 1]]
+    lines = [json.dumps({**entry, "schemaVersion": 1, "silos": [], "checksum": "0"}) for entry in entries]
+    place.journal.write_text("\n".join([*lines, '{"round": 3, "dig']))
+    return folder
+
+
+def compare(*arguments: object) -> Result:
+    return CliRunner().invoke(app, ["compare", *map(str, arguments)])
+
+
+def refused(result: Result) -> Failure:
+    assert isinstance(result.exception, AnchorageError), result.output
+    return result.exception.failure
+
+
+def rows(result: Result) -> list[str]:
+    return [" ".join(line.split()) for line in result.stdout.splitlines()]
+
+
+def test_starting_imports_neither_torch_nor_grpc_nor_matplotlib() -> None:
+    code = "import sys, fedctl.compare, fedctl.simulation; print(sorted({'torch', 'grpc', 'matplotlib'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_a_mean_and_a_standard_deviation_of_the_sample() -> None:
+    values = (0.7, 0.9, 0.8)
+    spread = Spread(values)
+    assert spread.mean == pytest.approx(np.mean(values)) and spread.std == pytest.approx(np.std(values, ddof=1))
+    assert str(spread) == "0.8000 ± 0.1000" and str(Spread((0.5,))) == "0.5000" and math.isnan(Spread((0.5,)).std)
+    assert Spread((0.5, math.nan)).as_document() == {"mean": None, "std": None, "values": [0.5, None]}
+
+
+def test_a_seed_is_read_as_it_was_written(tmp_path: Path) -> None:
+    written = seed(1, "accuracy", (0.1, math.inf))
+    path = tmp_path / "1.json"
+    path.write_text(json.dumps(written.as_document(), allow_nan=False))
+    read = SeedResult.read(path)
+    assert math.isnan(read.rounds[1].metrics["accuracy"]) and read.rounds[0] == written.rounds[0]
+    assert (read.seed, read.seconds, read.device, read.nbytes) == (1, 3.0, "cpu", 2000)
+
+
+def test_the_best_round_is_the_servers() -> None:
+    assert seed(1, "accuracy", (0.1, 0.8, 0.8)).best_round().round == 1
+    assert seed(1, "balanced_accuracy", (0.9, math.nan, 0.8)).best_round().round == 0
+    assert seed(1, "macro_auc", (0.9, 0.8)).best_round().round == 1
+
+
+def test_last_and_best_are_over_the_seeds(tmp_path: Path) -> None:
+    results = read_results(simulation(tmp_path / "sim"))
+    assert results.last("accuracy").values == (0.7, 0.9) and results.best("accuracy").values == (0.8, 0.9)
+    assert results.best("loss").values == pytest.approx((0.2, 0.1))
+    assert [(point.round, point.nbytes) for point in curve(results, "accuracy")] == [(0, 500), (1, 2000), (2, 4500)]
+
+
+def test_a_simulation_and_a_run_in_one_table(tmp_path: Path) -> None:
+    lines = rows(compare(simulation(tmp_path / "sim"), run(tmp_path / "run")))
+    assert lines[0] == "METHOD FEDERATION SEEDS ROUNDS LAST ACCURACY BEST ACCURACY MOVED"
+    assert lines[1] == "FedAvg tiny 2 2 0.8000 ± 0.1414 0.8500 ± 0.0707 4.5 kB"
+    assert lines[2] == "FedProx tiny 1 2 0.4000 0.4000 4.5 kB"
+
+
+def test_a_run_on_its_way_shows_its_rounds(tmp_path: Path) -> None:
+    assert rows(compare(run(tmp_path / "run", rounds=1)))[1].startswith("FedProx tiny 1 1/2 ")
+
+
+def test_the_same_method_is_told_apart_by_its_folder(tmp_path: Path) -> None:
+    one, other = simulation(tmp_path / "one"), simulation(tmp_path / "other")
+    output = compare(one, other, one).stdout
+    assert f"FedAvg ({one})" in output and f"FedAvg ({other})" in output and len(output.splitlines()) == 3
+    assert str(one) in compare(one, "-o", "wide").stdout and str(one) not in compare(one).stdout
+
+
+def test_everything_for_programs(tmp_path: Path) -> None:
+    sim = simulation(tmp_path / "sim")
+    (found,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
+    assert (found["folder"], found["method"], found["metric"], found["seeds"]) == (str(sim), "FedAvg", "loss", [1, 2])
+    assert found["bytes"] == 4500 and found["best"]["mean"] == pytest.approx(0.15)
+    assert [point["round"] for point in found["curve"]] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("name", "head"), [("curves.png", b"\x89PNG"), ("curves.svg", b"<?xml")])
+def test_curves_are_drawn(name: str, head: bytes, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    result = compare(simulation(tmp_path / "sim"), run(tmp_path / "run"), "--plot", tmp_path / name)
+    assert result.exit_code == 0, result.output
+    assert (tmp_path / name).read_bytes().startswith(head)
+
+
+def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = pytest.importorskip("matplotlib.figure")
+    drawn: list[Any] = []
+    monkeypatch.setattr(figures.Figure, "savefig", lambda figure, path: drawn.append(figure))
+    compare(simulation(tmp_path / "sim"), run(tmp_path / "run"), "--plot", tmp_path / "x.svg")
+    by_round, by_bytes = drawn[0].axes
+    assert [list(line.get_xdata()) for line in by_round.lines] == [[0, 1, 2], [0, 1, 2]]
+    assert list(by_bytes.lines[0].get_xdata()) == [0.0005, 0.002, 0.0045]
+    assert list(by_bytes.lines[0].get_ydata()) == pytest.approx([0.1, 0.7, 0.8])
+    assert [len(axes.collections) for axes in (by_round, by_bytes)] == [1, 1]  # only the two seeds have a band
+    assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["FedAvg", "FedProx"]
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    sim = simulation(tmp_path / "sim")
+    assert refused(compare(sim, tmp_path / "nothing")) is commands.NO_RESULTS
+    for path in (sim / "seeds").iterdir():
+        path.unlink()
+    assert refused(compare(sim)) is commands.NO_RESULTS
+    begun = run(tmp_path / "run")
+    Workdir(begun).journal.write_text('{"round": 0, "metrics": []}\n')
+    assert refused(compare(begun)) is commands.NO_RESULTS
+    Workdir(begun).journal.unlink()
+    assert refused(compare(begun)) is commands.NO_RESULTS
+
+
+def test_what_has_no_metric_in_common_is_refused(tmp_path: Path) -> None:
+    sim, other = simulation(tmp_path / "sim"), simulation(tmp_path / "other", metric="macro_auc")
+    result = compare(sim, other, "--metric", "accuracy")
+    assert refused(result) is commands.NO_COMMON_METRIC and f"{other} has macro_auc, loss" in str(result.exception)
+    assert "LAST LOSS" in rows(compare(sim, other))[0]
+    for number, values in ACCURACIES.items():
+        silent = [RoundResult(place, "d", 1.0, {}, {}, 0, 0) for place, _ in enumerate(values)]
+        result_of_seed = SeedResult(number, tuple(silent), 1.0)
+        write_result(SimulationFolder(other).result(number), result_of_seed, validate_study(tmp_path / "other.yaml"))
+    assert refused(compare(sim, other)) is commands.NO_COMMON_METRIC
+
+
+def test_a_plot_that_cannot_be_made_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sim = simulation(tmp_path / "sim")
+    assert compare(sim, "--plot", tmp_path / "x.pdf").exit_code == 2
+    pytest.importorskip("matplotlib")
+    assert refused(compare(sim, "--plot", tmp_path / "no" / "x.png")) is commands.WORKDIR_UNUSABLE
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    result = compare(sim, "--plot", tmp_path / "x.png")
+    assert refused(result) is commands.PACKAGE_MISSING and "anchorage[server]" in str(result.exception)

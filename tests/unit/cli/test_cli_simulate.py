@@ -1,0 +1,222 @@
+"""Simulations in this process: seeds, what is kept of them, and how they go on."""
+
+import io
+import json
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner, Result
+
+from anchorage.errors import AnchorageError, Failure, commands, learning, storage
+from anchorage.messages import Profile
+from anchorage.methods import validate_study
+from anchorage.rounds.interfaces import RoundRecord, SiloRecord
+from anchorage.spec.files import Study
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from fedctl.main import app
+from fedctl.processes import InterruptError
+from fedctl.results import RoundResult, SeedResult, SimulationFolder
+from fedctl.simulation import Simulator, play_missing, write_result
+from fedctl.simulation_view import SeedWatcher
+from fedctl.view import LineView, LiveView
+from fedctl.workdir import Workdir
+
+pytest.importorskip("sklearn")
+pytest.importorskip("torch")
+
+PART = "{format: Digits, use: Part, testPercent: 50, partition: {recipe: Iid, parts: 8, part: 0}}"
+DOCUMENTS = f"""
+kind: Federation
+metadata: {{name: tiny}}
+spec:
+  rounds: 1
+  seed: 5
+  model: {{name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1, augmentation: Digits}}
+  method: {{name: FedAvg, local: {{epochs: 1, batchSize: 16}}}}
+  evaluation: {{data: {{format: Digits, use: Test, testPercent: 50}}}}
+---
+kind: Silo
+metadata: {{name: a}}
+spec: {{federation: tiny, labels: All, managed: {{data: {PART}}}}}
+"""
+MODEL = ModelBytes.from_arrays(Layout.of([]), {})
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "tiny.yaml"
+    path.write_text(DOCUMENTS)
+    return path
+
+
+def simulate(file: Path, *arguments: object) -> Result:
+    options = ["simulate", "-f", file, "--workdir", file.parent / "work", "--device", "cpu", *arguments]
+    return CliRunner().invoke(app, [str(option) for option in options])
+
+
+def refused(result: Result) -> Failure:
+    assert isinstance(result.exception, AnchorageError), result.output
+    return result.exception.failure
+
+
+def one_round(seed: int, accuracy: float = 0.5) -> SeedResult:
+    return SeedResult(seed, (RoundResult(1, f"digest-{seed}", 1.0, {"accuracy": accuracy}, {}, 7, 3),), 2.0, "cpu")
+
+
+class Scripted:
+    """Stands in for `Simulator.play`: notes the seeds, and fails at one."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: Exception | None = None, at: int = -1) -> None:
+        self.seeds: list[int] = []
+
+        def play(simulator: Simulator, study: Study, title: str) -> None:
+            seed = study.federation.spec.seed
+            self.seeds.append(seed)
+            if seed == at and fails is not None:
+                raise fails
+            write_result(simulator.folder.result(seed), one_round(seed, seed / 10), study)
+
+        monkeypatch.setattr(Simulator, "play", play)
+
+
+def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path) -> None:
+    from anchorage.simulation.run import simulate as simulate_alone
+
+    result = simulate(file, "--seeds", 2, "-o", "json")
+    found = json.loads(result.stdout)
+    assert [seed["seed"] for seed in found["seeds"]] == [5, 6]
+    record, store = simulate_alone(validate_study(file, ["spec.seed=6"]), file.parent, file.parent / "alone")
+    kept = SeedResult.read(SimulationFolder(file.parent / "work").result(6))
+    assert kept.digest == record.digest == found["seeds"][1]["digest"] != found["seeds"][0]["digest"]
+    assert [dict(entry.metrics) for entry in kept.rounds] == [dict(entry.metrics) for entry in store.history()]
+    assert kept.nbytes == sum(entry.bytes_up + entry.bytes_down for entry in store.history()) > 0
+    assert found["last"]["accuracy"]["values"][1] == record.metrics["accuracy"] and kept.seconds > 0
+    assert "round 1/1 committed, accuracy" in result.stderr and "waiting" not in result.stderr
+    assert sorted(path.name for path in (file.parent / "work").iterdir()) == ["lock", "seeds", "simulation.yaml"]
+
+
+def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Scripted(monkeypatch)
+    first = simulate(file, "--seeds", 2).stdout
+    assert played.seeds == [5, 6] and "2 seeds, 1 rounds, finished in" in first and "0.5500 ± 0.0707" in first
+    again = simulate(file, "--seeds", 3, "-o", "wide").stdout
+    assert played.seeds == [5, 6, 7] and again.count("was finished before on cpu, it is not run again") == 2
+    assert "0.6000 ± 0.1000" in again and "digest-7" in again
+    assert "1 seed, 1 rounds, finished before" in simulate(file).stdout and len(played.seeds) == 3
+    assert len(json.loads(simulate(file, "--seeds", 2, "-o", "json").stdout)["seeds"]) == 2
+
+
+def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted(monkeypatch, InterruptError(signal.SIGINT), at=6)
+    result = simulate(file, "--seeds", 3)
+    assert str(result.exception) == "ended by SIGINT; 1 finished seeds are kept; the same command goes on"
+    played = Scripted(monkeypatch)
+    assert simulate(file, "--seeds", 3).exit_code == 0 and played.seeds == [6, 7]
+
+
+def test_of_a_seed_that_fails_nothing_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(study: Study, data_root: Path, state: Path, **_: Any) -> None:
+        (state / "momentum").write_text("half a round")
+        raise AnchorageError(learning.LOSS_NOT_FINITE, "NaN")
+
+    monkeypatch.setattr("anchorage.simulation.run.simulate", fail)
+    (file.parent / "work" / "silos-of-a-killed-one").mkdir(parents=True)
+    assert refused(simulate(file)) is learning.LOSS_NOT_FINITE
+    assert sorted(path.name for path in (file.parent / "work").rglob("*")) == ["lock", "seeds", "simulation.yaml"]
+
+
+def test_a_folder_belongs_to_its_documents(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    played = Scripted(monkeypatch)
+    simulate(file)
+    assert simulate(file, "--set", "spec.seed=9").exit_code == 0 and played.seeds == [5, 9]
+    other = simulate(file, "--set", "spec.rounds=2")
+    assert refused(other) is commands.WORKDIR_TAKEN and "differs in spec.rounds;" in str(other.exception)
+
+
+def test_two_simulations_do_not_share_a_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted(monkeypatch)
+    (file.parent / "work").mkdir()
+    with Workdir(file.parent / "work").lock():
+        assert refused(simulate(file)) is commands.WORKDIR_BUSY
+
+
+@pytest.mark.parametrize(
+    ("arguments", "failure"),
+    [
+        (["--device", "tpu"], learning.DEVICE_UNAVAILABLE),
+        (["--workdir", "tiny.yaml/below"], commands.WORKDIR_UNUSABLE),
+    ],
+)
+def test_what_cannot_be_is_refused(
+    arguments: list[str], failure: Failure, file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(file.parent)
+    assert refused(simulate(file, *arguments)) is failure
+
+
+def test_a_silo_without_images_here_cannot_be_simulated(file: Path) -> None:
+    file.write_text(DOCUMENTS.replace(f", managed: {{data: {PART}}}", ""))
+    assert refused(simulate(file)) is commands.SILO_NOT_LOCAL
+
+
+def test_without_torch_the_extra_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "anchorage.learning.device", None)
+    result = simulate(file)
+    assert refused(result) is commands.PACKAGE_MISSING and "anchorage[learning]" in str(result.exception)
+
+
+def test_a_damaged_result_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    Scripted(monkeypatch)
+    simulate(file)
+    path = SimulationFolder(file.parent / "work").result(5)
+    for text in ("{", "[]", "{}", path.read_text().replace('"schemaVersion": 1', '"schemaVersion": 2')):
+        path.write_text(text)
+        result = simulate(file)
+        assert refused(result) is commands.NO_RESULTS and "5.json" in str(result.exception)
+
+
+def watched(view: LineView | LiveView, study: Study, silos: int) -> None:
+    """Tell a view of two rounds, in the second of which silo b fails."""
+    watcher = SeedWatcher(study.federation, "seed 5 (1 of 1) on cpu", view, silos)
+    watcher.waiting("QuorumLost", "0 of 2 silos connected")
+    watcher.silo_joined("a", Profile("All", 9, "simulation"))
+    watcher.committed(RoundRecord(0, "d0", 1.0), MODEL, None)
+    watcher.round_started(1, ["a", "b"])
+    watcher.step("train")
+    watcher.silo_changed("a", "Training", 3, 4)
+    watcher.silo_changed("b", "Failed", code=storage.DISK_FULL.code, message="no room")
+    parts = (SiloRecord("a", "Counted", 1.0, {"train": 463}), SiloRecord("b", "Failed"))
+    watcher.committed(RoundRecord(1, "d1", 2.0, {"accuracy": 0.91234}, parts), MODEL, None)
+
+
+def test_lines_tell_of_rounds_and_failures_only(file: Path) -> None:
+    stream = io.StringIO()
+    watched(LineView(stream), validate_study(file), silos=0)
+    lines = [line.partition(", 0.")[0] for line in stream.getvalue().splitlines()]
+    assert lines == [
+        "round 0/1 committed",
+        f"silo b does not count: {storage.DISK_FULL.code} no room",
+        "round 1/1 committed, accuracy 0.9123",
+    ]
+
+
+def test_the_picture_holds_the_first_silos_of_the_round(file: Path) -> None:
+    stream = io.StringIO()
+    console = Console(file=stream, force_terminal=True, width=120, color_system=None)
+    with LiveView(console) as view:
+        watched(view, validate_study(file), silos=1)
+    for part in ("tiny, seed 5 (1 of 1) on cpu", "FedAvg on SmallCnn", "463", "accuracy 0.9123"):
+        assert part in stream.getvalue(), part
+    assert "0 of 2 silos" not in stream.getvalue() and "Failed" not in stream.getvalue()
+
+
+def test_nothing_is_played_where_all_is_finished(file: Path, tmp_path: Path) -> None:
+    folder, study = SimulationFolder(tmp_path / "done"), validate_study(file)
+    folder.result(5).parent.mkdir(parents=True)
+    write_result(folder.result(5), one_round(5), study)
+    assert play_missing([study], Simulator(folder, tmp_path, "cpu", LineView(io.StringIO()), 0)) == 0

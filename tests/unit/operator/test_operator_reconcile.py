@@ -1,0 +1,224 @@
+"""Observe, plan, carry out: what a federation gets, that nothing is written twice, and what happens where writing fails."""
+
+import pytest
+from fake_api.operator_world import DERM, World
+
+from anchorage_operator.kube import ApiError, plural
+from anchorage_operator.reconcile import IncompleteError
+from anchorage_operator.server_client import ServerError
+
+
+@pytest.fixture
+def world():
+    world = World()
+    world.federation()
+    world.silo("a", part=0)
+    world.silo("b", part=1)
+    return world
+
+
+@pytest.fixture
+def settled(world):
+    world.settle()
+    return world
+
+
+@pytest.fixture
+def training(settled):
+    settled.run_server()
+    settled.connected("a", "b")
+    settled.settle()
+    return settled
+
+
+def fail_once(world, status, verb, kind, retry_after=0.0):
+    def refuse(*call):
+        if call[:2] == (verb, kind):
+            world.api.refuse = lambda *call: None
+            raise ApiError(status, "Reason", f"{kind} no", retry_after)
+
+    world.api.refuse = refuse
+
+
+def test_a_federation_gets_all_that_it_needs(settled):
+    assert settled.names("statefulsets") == {"derm-server", "a-silo", "b-silo"}
+    assert settled.names("secrets") == {"derm-authority", "derm-server-tls", "a-enrolment", "b-enrolment"}
+    assert {"derm-server", "derm-authority", "a-silo", "b-silo"} <= settled.names("configmaps")
+    assert settled.condition("federations", "derm", "Accepted")[0] == "True"
+    status = settled.store.get("federations", "study", "derm")["status"]
+    assert status["observedGeneration"] == 1
+
+
+def test_nothing_is_written_when_nothing_changed(training):
+    for _ in range(10):
+        training.look()
+    assert training.api.writes() == []
+
+
+def test_secrets_are_not_read_at_every_look(training):
+    for _ in range(10):
+        training.look()
+    assert [call for call in training.api.calls if call[:2] == ("get", "Secret")] == []
+
+
+def test_a_new_start_of_the_operator_writes_nothing(training):
+    training.start()
+    for _ in range(5):
+        training.look()
+    assert training.api.writes() == []
+
+
+@pytest.mark.parametrize("kind", ["StatefulSet", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy"])
+def test_a_deleted_child_comes_back(training, kind):
+    training.store.delete(plural(kind), "study", "derm-server")
+    training.look()
+    assert "derm-server" in training.names(plural(kind))
+
+
+def test_an_edited_child_is_mended(training):
+    training.store.patch("statefulsets", "study", "derm-server", {"spec": {"replicas": 5}})
+    training.look()
+    assert training.store.get("statefulsets", "study", "derm-server")["spec"]["replicas"] == 1
+
+
+def test_what_others_add_stays(training):
+    training.store.patch("statefulsets", "study", "derm-server", {"metadata": {"labels": {"team": "skin"}}})
+    training.look()
+    assert training.api.writes() == []
+
+
+def test_an_edited_spec_is_applied(training):
+    training.federation(suspend=True)
+    training.settle(3)
+    replicas = {
+        name: training.store.get("statefulsets", "study", name)["spec"]["replicas"]
+        for name in training.names("statefulsets")
+    }
+    assert replicas == {"derm-server": 0, "a-silo": 0, "b-silo": 0}
+
+
+def test_a_lost_certificate_is_made_again(training):
+    training.store.delete("secrets", "study", "derm-server-tls")
+    training.server.fails = ServerError("ConnectionRefused", "no")
+    for _ in range(25):
+        training.look()
+    assert "derm-server-tls" in training.names("secrets")
+
+
+def test_a_deleted_federation_is_let_go(training):
+    training.store.delete("federations", "study", "derm")
+    for name in ("a", "b"):
+        training.store.delete("silos", "study", name)
+    for pod in training.names("pods"):
+        training.store.delete("pods", "study", pod)
+    training.api.calls.clear()
+    assert training.look() is None
+    assert training.api.writes() == []
+    assert "derm-authority" in training.names("secrets")  # deletionPolicy: Retain
+
+
+def test_what_is_deleted_and_applied_again_at_once_gets_everything_anew(training):
+    training.store.delete("federations", "study", "derm")
+    for name in ("a", "b"):
+        training.store.delete("silos", "study", name)
+    training.federation()
+    training.silo("a", part=0)
+    training.silo("b", part=1)
+    training.settle()
+    assert training.names("secrets") == {"derm-authority", "derm-server-tls", "a-enrolment", "b-enrolment"}
+    uid = training.store.get("silos", "study", "a")["metadata"]["uid"]
+    for plural_, name in (("secrets", "a-enrolment"), ("statefulsets", "a-silo")):
+        assert training.store.get(plural_, "study", name)["metadata"]["ownerReferences"][0]["uid"] == uid
+
+
+def test_one_refused_object_does_not_keep_the_rest_back(world):
+    refused = set()
+
+    def refuse(verb, kind, name):
+        if (verb, kind) == ("apply", "Service"):
+            refused.add(name)
+            raise ApiError(422, "Invalid", "spec.ports: Required value")
+
+    world.api.refuse = refuse
+    for _ in range(4):
+        try:
+            world.look()
+        except IncompleteError as error:
+            assert "spec.ports" in str(error)
+            world.clock.advance(6.0)
+    assert refused == {"derm-server"}
+    assert {"derm-server", "a-silo"} <= world.names("statefulsets")
+    (event,) = [event for event in world.store.list("events") if event["reason"] == "ApplyRefused"]
+    assert event["message"].startswith("Service derm-server was refused") and event["type"] == "Warning"
+
+
+@pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
+@pytest.mark.parametrize(
+    "verb, kind", [("apply", "ConfigMap"), ("status", "Federation"), ("create", "Secret"), ("get", "Secret")]
+)
+def test_whatever_fails_once_is_done_the_next_time(world, status, verb, kind):
+    fail_once(world, status, verb, kind)
+    failures = 0
+    for _ in range(10):
+        try:
+            world.look()
+        except (ApiError, IncompleteError):
+            failures += 1
+            world.clock.advance(6.0)
+    assert failures <= 1
+    assert world.names("statefulsets") == {"derm-server", "a-silo", "b-silo"}
+    assert world.condition("federations", "derm", "Accepted")[0] == "True"
+    world.api.calls.clear()
+    world.look()
+    assert world.api.writes() == []
+
+
+def test_the_longest_wish_to_wait_is_passed_on(world):
+    world.settle(1)
+    world.federation(rounds=30)
+    fail_once(world, 429, "status", "Federation", retry_after=17.0)
+    world.store.delete("federations", "study", "derm")
+    world.federation()
+    with pytest.raises(IncompleteError) as raised:
+        for _ in range(3):
+            world.look()
+    assert raised.value.retry_after == 17.0
+
+
+def test_what_somebody_else_made_under_a_name_is_left_alone():
+    world = World()
+    world.store.create("configmaps", "study", {"metadata": {"name": "derm-server"}, "data": {"mine": "yes"}})
+    world.federation()
+    world.silo("a", part=0)
+    world.silo("b", part=1)
+    for _ in range(5):
+        try:
+            world.look()
+        except IncompleteError as error:
+            assert "derm-server" in str(error)
+            world.clock.advance(6.0)
+    assert world.store.get("configmaps", "study", "derm-server")["data"] == {"mine": "yes"}
+    assert any("ConfigMap derm-server" in event["message"] for event in world.store.list("events"))
+
+
+def test_a_status_that_vanished_is_no_failure(world):
+    world.settle(3)
+    world.federation(rounds=40)
+    world.resync.run()
+    world.store.delete("federations", "study", "derm")
+    world.reconciler.reconcile(DERM)
+
+
+def test_events_are_posted_once(training):
+    reasons = [event["reason"] for event in training.store.list("events")]
+    assert reasons.count("Accepted") == 1
+    training.start()
+    training.settle()
+    assert len(training.store.list("events")) == len(reasons)
+
+
+def test_repeated_effects_wait_longer_and_longer(world, monkeypatch):
+    """Were the plan never content with a Secret, the API server would not be flooded."""
+    monkeypatch.setattr(world.identity, "make_authority", lambda *_: None)
+    waits = [world.look() for _ in range(12)]
+    assert waits == sorted(waits) and waits[0] <= 0.1 and waits[-1] >= 5.0

@@ -1,0 +1,175 @@
+"""Members, requests for certificates, and when a run started: what the server keeps for a cluster's operator."""
+
+from pathlib import Path
+
+import pytest
+
+from anchorage.errors import AnchorageError, identity, storage
+from anchorage.pki import SigningRequest, key_fingerprint, make_key, silo_uri
+from anchorage_server.admission import ClusterAdmission
+from anchorage_server.members import Change, Member, MemberList, Members
+from anchorage_server.request_desk import CAPACITY, FORGOTTEN_SECONDS, KEPT_SECONDS, RequestAnswer, RequestDesk
+from anchorage_server.start import RunStart
+
+
+class FakeClock:
+    def __init__(self) -> None:
+        self.time = 1_000_000.0
+
+    def now(self) -> float:
+        return self.time
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+def listed(*names: str, key: str = "", generation: int = 0) -> MemberList:
+    members = tuple(Member(name=name, labels="None", key=key) for name in names)
+    return MemberList(members=members, generation=generation)
+
+
+def nothing(change: Change) -> None:
+    """Take no notice."""
+
+
+def test_members_are_admitted_by_name_and_key(tmp_path: Path) -> None:
+    members, key = Members(tmp_path / "members.json"), "a" * 64
+    assert not members.admits("a", key)
+    members.replace(listed("a", key=key), nothing)
+    assert members.admits("a", key)
+    assert not members.admits("a", "b" * 64)
+    assert not members.admits("b", key)
+    members.replace(listed("a"), nothing)
+    assert members.admits("a", "b" * 64)
+
+
+def test_members_survive_a_restart_in_their_order(tmp_path: Path) -> None:
+    Members(tmp_path / "members.json").replace(listed("c", "a", "b", generation=7), nothing)
+    again = Members(tmp_path / "members.json")
+    assert again.names == ("c", "a", "b")
+    assert again.list.generation == 7
+
+
+def test_a_damaged_list_of_members_counts_as_none(tmp_path: Path) -> None:
+    (tmp_path / "members.json").write_text('{"members": [{"name": ')
+    assert Members(tmp_path / "members.json").names == ()
+
+
+def test_a_change_says_what_changed(tmp_path: Path) -> None:
+    changes: list[Change] = []
+    members = Members(tmp_path / "members.json")
+    for new in (
+        listed("a", "b", key="a" * 64),
+        listed("a", "b", key="a" * 64, generation=2),
+        listed("b", "a", key="b" * 64),
+        listed("b"),
+    ):
+        members.replace(new, changes.append)
+    assert changes == [
+        Change(("a", "b"), False, ()),
+        Change(("a", "b"), True, ()),
+        Change(("b", "a"), False, ("b", "a")),
+        Change(("b",), False, ()),
+    ]
+
+
+def test_members_that_cannot_be_kept_are_not_taken(tmp_path: Path) -> None:
+    members = Members(tmp_path / "gone" / "members.json")
+    with pytest.raises(AnchorageError) as caught:
+        members.replace(listed("a"), nothing)
+    assert caught.value.failure is storage.NOT_WRITABLE
+    assert members.names == ()
+
+
+def pending(desk: RequestDesk, silo: str = "a", csr: bytes = b"csr", token: str = "t") -> str:
+    with pytest.raises(AnchorageError) as caught:
+        desk.ask("Enrol", silo, csr, token)
+    assert caught.value.failure is identity.ENROLMENT_PENDING
+    assert "t" not in caught.value.message.split()
+    return desk.pending()[-1].id
+
+
+def test_the_same_request_is_the_same_entry(clock: FakeClock) -> None:
+    desk = RequestDesk(clock)
+    names = [pending(desk), pending(desk), pending(desk, csr=b"other"), pending(desk, token="u"), pending(desk, "b")]
+    assert len({*names}) == 4
+    assert len(desk.pending()) == 4
+
+
+def test_an_answer_is_kept_for_a_while(clock: FakeClock) -> None:
+    desk = RequestDesk(clock)
+    name = pending(desk)
+    assert desk.answer([RequestAnswer(id=name, certificate="PEM"), RequestAnswer(id="x", code="ANC-2001")]) == ["x"]
+    assert desk.pending() == []
+    clock.time += KEPT_SECONDS
+    assert desk.ask("Enrol", "a", b"csr", "t") == b"PEM"
+    clock.time += 1
+    assert pending(desk) == name
+
+
+def test_the_first_answer_counts(clock: FakeClock) -> None:
+    desk = RequestDesk(clock)
+    name = pending(desk)
+    desk.answer([RequestAnswer(id=name, code="ANC-2010", message="denied")])
+    desk.answer([RequestAnswer(id=name, certificate="PEM")])
+    with pytest.raises(AnchorageError, match="denied"):
+        desk.ask("Enrol", "a", b"csr", "t")
+
+
+def test_a_request_that_nobody_asks_for_any_more_is_forgotten(clock: FakeClock) -> None:
+    desk = RequestDesk(clock)
+    pending(desk, "gone")
+    for _ in range(3):
+        pending(desk, "here")
+        clock.time += FORGOTTEN_SECONDS
+    assert [request.silo for request in desk.pending()] == ["here"]
+
+
+def test_the_desk_is_bounded_and_makes_room_again(clock: FakeClock) -> None:
+    desk = RequestDesk(clock)
+    for number in range(CAPACITY):
+        pending(desk, csr=str(number).encode())
+    with pytest.raises(AnchorageError) as caught:
+        desk.ask("Enrol", "late", b"csr", "t")
+    assert caught.value.failure is identity.TOO_MANY_REQUESTS
+    desk.answer([RequestAnswer(id=desk.pending()[0].id, certificate="PEM")])
+    pending(desk, "late")
+    for csr, token in ((b"x" * 8193, "t"), (b"x", "t" * 257)):
+        with pytest.raises(AnchorageError) as caught:
+            desk.ask("Enrol", "a", csr, token)
+        assert caught.value.failure is identity.REQUEST_REFUSED
+
+
+def test_a_renewal_keeps_the_key(tmp_path: Path, clock: FakeClock) -> None:
+    admission = ClusterAdmission("derm", tmp_path, clock)
+    csr = SigningRequest.make(make_key(), silo_uri("derm", "a"))
+    admission.members.replace(listed("a", key=key_fingerprint(csr)), nothing)
+    with pytest.raises(AnchorageError) as caught:
+        admission.renew(csr, "a")
+    assert caught.value.failure is identity.ENROLMENT_PENDING
+    for other in (SigningRequest.make(make_key(), silo_uri("derm", "a")), b"rubbish"):
+        with pytest.raises(AnchorageError) as caught:
+            admission.renew(other, "a")
+        assert caught.value.failure is identity.REQUEST_REFUSED
+
+
+def test_the_start_is_kept_and_a_pause_does_not_count(tmp_path: Path) -> None:
+    file = tmp_path / "started.json"
+    first = RunStart(file, 100.0, None)
+    assert (first.first, first.counted_from) == (100.0, 100.0)
+    killed = RunStart(file, 150.0, 120.0)
+    assert (killed.first, killed.counted_from) == (100.0, 100.0)
+    killed.stopped(160.0)
+    resumed = RunStart(file, 200.0, 120.0)
+    assert (resumed.first, resumed.counted_from) == (100.0, 140.0)
+    killed_again = RunStart(file, 250.0, 120.0)
+    assert killed_again.counted_from == 140.0
+
+
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"first": null, "paused": 0, "stopped": null}'])
+def test_a_start_that_cannot_be_read_is_the_first_commits(tmp_path: Path, content: str) -> None:
+    (tmp_path / "started.json").write_text(content)
+    assert RunStart(tmp_path / "started.json", 200.0, 120.0).counted_from == 120.0
+    assert RunStart(tmp_path / "other.json", 200.0, None).counted_from == 200.0
