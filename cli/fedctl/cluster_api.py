@@ -47,8 +47,10 @@ class Resource:
     def path(self, namespace: str, name: str = "", subresource: str = "") -> str:
         """Return the path of the collection, of an object or of its subresource."""
         root = f"/apis/{self.group}/{self.version}" if self.group else f"/api/{self.version}"
-        inside = f"/namespaces/{quote(namespace)}" if self.namespaced and namespace else ""
-        return f"{root}{inside}/{self.plural}" + "".join(f"/{quote(part)}" for part in (name, subresource) if part)
+        inside = f"/namespaces/{quote(namespace, safe='')}" if self.namespaced and namespace else ""
+        return f"{root}{inside}/{self.plural}" + "".join(
+            f"/{quote(part, safe='')}" for part in (name, subresource) if part
+        )
 
 
 FEDERATIONS = Resource(GROUP, "v1alpha1", "federations", "Federation")

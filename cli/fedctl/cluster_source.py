@@ -278,9 +278,9 @@ def _children(name: str, component: str) -> set[tuple[str, str]]:
 def _event(item: Mapping[str, Any]) -> Event:
     about = item["involvedObject"]
     series = item.get("series") or {}
-    time = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime")
+    moment = series.get("lastObservedTime") or item.get("lastTimestamp") or item.get("eventTime")
     return Event(
-        time=str(time or item["metadata"].get("creationTimestamp", "")),
+        time=str(moment or item["metadata"].get("creationTimestamp", "")),
         type=item.get("type") or "Normal",
         reason=item.get("reason") or "",
         about=f"{about['kind']}/{about['name']}",

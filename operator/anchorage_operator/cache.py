@@ -1,6 +1,7 @@
-"""What the watch and the resync have seen, by federation, as JSON text: a fifth of the memory of the objects themselves."""
+"""What the watch and the resync have seen, by federation, packed: as objects they would take twelve times the memory."""
 
 import json
+import zlib
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
@@ -31,7 +32,7 @@ class _Held(NamedTuple):
     uid: str
     version: str
     federation: str
-    text: bytes
+    packed: bytes
 
 
 class Cache:
@@ -97,7 +98,7 @@ class Cache:
         """Return an object."""
         with self._lock:
             held = self._held.get(ref)
-        return json.loads(held.text) if held else None
+        return _unpacked(held.packed) if held else None
 
     def federation(self, key: Key) -> Json | None:
         """Return the Federation object."""
@@ -122,8 +123,8 @@ class Cache:
 
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
-            texts = [(ref, self._held[ref].text) for ref in self._of.get(key, ()) if ref.kind in kinds]
-        return [(ref, json.loads(text)) for ref, text in texts]
+            found = [(ref, self._held[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
+        return [(ref, _unpacked(packed)) for ref, packed in found]
 
     def _put(self, ref: Ref, body: Json) -> set[Key]:
         before, now = self._held.get(ref), _held(ref.kind, body)
@@ -170,8 +171,17 @@ def _held(kind: str, body: Json) -> _Held:
             federation = body.get("spec", {}).get("federation", "")
         case _:
             federation = metadata.get("labels", {}).get(FEDERATION_LABEL, "")
-    text = b"" if kind == CLAIM else json.dumps({**body, "metadata": metadata}, separators=(",", ":")).encode()
-    return _Held(metadata["uid"], metadata["resourceVersion"], federation, text)
+    packed = b"" if kind == CLAIM else _packed({**body, "metadata": metadata})
+    return _Held(metadata["uid"], metadata["resourceVersion"], federation, packed)
+
+
+def _packed(body: Json) -> bytes:
+    return zlib.compress(json.dumps(body, separators=(",", ":")).encode(), 1)
+
+
+def _unpacked(packed: bytes) -> dict[str, Any]:
+    body: dict[str, Any] = json.loads(zlib.decompress(packed))
+    return body
 
 
 def _no_newer(version: str, than: str) -> bool:

@@ -22,8 +22,8 @@ from anchorage_operator.observed import CHILD_KINDS, Json
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 20.0
 """Limits of every request; the API server itself gives up after a minute."""
-PAGE = 250
-"""Objects of one answer to a list."""
+PAGE = 100
+"""Objects of one answer to a list: what is parsed at once stays with the process as memory."""
 
 _PLURALS = {"NetworkPolicy": "networkpolicies"}
 API_VERSIONS: Mapping[str, str] = {

@@ -58,6 +58,8 @@ class Poller:
         Told the federation whose server said something new.
     now : callable
         Seconds since the epoch.
+    connect : callable
+        Makes the client of a server.
     """
 
     def __init__(

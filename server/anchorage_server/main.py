@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from anchorage.errors import AnchorageError
+from anchorage.errors.rounds import STOPPED
 from anchorage.logs import log_to_stderr
 from anchorage_server.config import read_config
 from anchorage_server.process import serve
@@ -26,8 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     log_to_stderr()
     _allow_many_files()
+    end_at_once(STOPPED.exit_code)
     try:
-        end_at_once()
         return serve(read_config(options.config))
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")

@@ -24,7 +24,7 @@ from anchorage_server.learner import choose_learner
 from anchorage_server.listening import Doorway, Listening, new_board, open_doorway
 from anchorage_server.logs import LogObserver
 from anchorage_server.results import write_results
-from anchorage_server.signals import start_again, stopping
+from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
 from anchorage_server.store import DiskRoundStore
 from anchorage_server.study import read_study
@@ -76,11 +76,8 @@ def serve(config: ServerConfig) -> int:
     study = read_study(config)
     finished = read_finished(config.state, study) if config.stay else None
     if finished is not None:
-        try:
-            serve_finished(config, study, finished, SystemClock())
-        except AnchorageError as error:  # a signal that came before there was a link to stop
-            if error.failure is not STOPPED:
-                raise
+        end_at_once(0)
+        serve_finished(config, study, finished, SystemClock())
         return 0
     status = _train(config, study)
     if status == 0 and config.stay:

@@ -35,10 +35,20 @@ def stopping(link: GrpcSiloLink) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def end_at_once() -> None:
-    """Let a signal end the process while nothing runs that would have to be stopped; signals that waited come now."""
+def end_at_once(status: int) -> None:
+    """Let a signal end the process with this exit status while nothing runs that would have to be stopped; signals that waited come now.
+
+    Everything on disk is written whole or not at all, so nothing needs to be tidied. The handler raises no exception: logging would swallow it.
+    """
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if status:
+            stopped = AnchorageError(STOPPED, f"received {signal.Signals(number).name}; start again to resume")
+            os.write(sys.stderr.fileno(), f"{stopped}\n".encode())
+        os._exit(status)
+
     for number in SIGNALS:
-        signal.signal(number, _end)
+        signal.signal(number, end)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
@@ -53,7 +63,3 @@ def start_again() -> NoReturn:
     signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
     sys.stderr.flush()
     os.execv(sys.executable, sys.orig_argv)
-
-
-def _end(number: int, frame: FrameType | None) -> None:
-    raise AnchorageError(STOPPED, f"received {signal.Signals(number).name}; start again to resume")

@@ -64,7 +64,7 @@ class Renewal:
         self._audit = audit
         self._vitals = vitals
         self._now = now
-        self._request = b""
+        self._request = self._said = b""
         self._back_off = Pause(LONGEST_BACK_OFF_SECONDS)
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
@@ -126,7 +126,9 @@ class Renewal:
 
     def _later(self, error: AnchorageError) -> float:
         if error.failure in UNDECIDED:
-            _log.info("waiting for a new certificate: %s", error)
+            said, self._said = self._said, self._request
+            if said != self._request:
+                _log.info("waiting for a new certificate: %s", error)
             return min(max(self._back_off.next(), LEAST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS)
         _log.warning("the certificate was not renewed: %s", error)
         return max(self._back_off.next(), LEAST_PAUSE_SECONDS)

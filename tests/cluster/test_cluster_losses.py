@@ -3,10 +3,11 @@
 import json
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 from cluster_documents import STUDY, federation, two_silos
-from cluster_namespace import Namespace
+from cluster_namespace import READY_SECONDS, Namespace
 
 ROUNDS = 200  # nobody waits for the last one
 EPOCHS = 40
@@ -64,6 +65,41 @@ def test_server_and_agents_come_back(started: Namespace) -> None:
     replaced(started, "silo-b-silo-0", lambda: evict(started, "silo-b-silo-0"))
     started.wait_for_round(STUDY, started.round_of(STUDY) + 1)
     each_round_counted_once(started)
+
+
+def test_the_server_dies_in_the_middle_of_a_commit(started: Namespace) -> None:
+    cluster = started.site.cluster
+    if cluster is None:
+        pytest.skip("the nodes of a given cluster are not here")
+    model = {"name": "ResNet18", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+    started.apply(federation(ROUNDS, model=model), *two_silos())
+    started.wait_for_round(STUDY, 1)
+    checkpoints = _server_state(started) / "checkpoints"
+    for times in (1, 2):
+        _wait_for_half_a_checkpoint(checkpoints)
+        cluster.kill("anchorage_server")
+
+        def is_back(restarts: int = times) -> bool:
+            pod = started.must_get("pod", f"{STUDY}-server-0")
+            return started.is_ready(pod) and pod["status"]["containerStatuses"][0]["restartCount"] == restarts
+
+        started.eventually("the server is back", is_back)
+        started.wait_for_round(STUDY, started.round_of(STUDY) + 1)
+    each_round_counted_once(started)
+
+
+def _server_state(namespace: Namespace) -> Path:
+    """Return the folder of the machine that is the server's volume."""
+    claim = namespace.must_get("persistentvolumeclaim", f"state-{STUDY}-server-0")
+    return Path(namespace.must_get("persistentvolume", claim["spec"]["volumeName"])["spec"]["local"]["path"])
+
+
+def _wait_for_half_a_checkpoint(folder: Path) -> None:
+    """Wait until a checkpoint is being written: tens of milliseconds for this model."""
+    deadline = time.monotonic() + READY_SECONDS
+    while not any(path.name.endswith(".partial") for path in folder.iterdir()):
+        assert time.monotonic() < deadline, f"no round was committed; there are {sorted(folder.iterdir())}"
+        time.sleep(0.001)
 
 
 def evict(namespace: Namespace, pod: str) -> None:

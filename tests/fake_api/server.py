@@ -181,6 +181,9 @@ class _Handler(BaseHTTPRequestHandler):
         with store.changed:
             items = store.list(plural, namespace, query.get("labelSelector", ""))
             version = store.version()
+        first, limit = int(query.get("continue") or 0), int(query.get("limit") or len(items) or 1)
+        more = {"continue": str(first + limit)} if first + limit < len(items) else {}
+        items = items[first : first + limit]
         if "PartialObjectMetadataList" in self.headers.get("Accept", ""):
             items = [{"metadata": item["metadata"]} for item in items] or None  # as the real one
         else:
@@ -191,7 +194,7 @@ class _Handler(BaseHTTPRequestHandler):
         return {
             "kind": f"{kind}List",
             "apiVersion": f"{group}/{group_version}" if group else group_version,
-            "metadata": {"resourceVersion": version},
+            "metadata": {"resourceVersion": version, **more},
             "items": items,
         }
 

@@ -152,7 +152,7 @@ class WorkingSilo(threading.Thread):
             while (order := self.link.next_order(None)) is not None:
                 match order:
                     case Assigned(task):
-                        self.may_train.wait(60)
+                        self.may_train.wait(150)
                         if task.id not in updates and (model := self.fetched(task, layout)) is not None:
                             arrays = {n: a + self.step if a.dtype.kind == "f" else a for n, a in model.arrays().items()}
                             updates[task.id] = ModelBytes.from_arrays(layout, arrays)
@@ -161,7 +161,7 @@ class WorkingSilo(threading.Thread):
                             self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
                     case Permit(task):
                         self.permitted.set()
-                        self.may_upload.wait(60)
+                        self.may_upload.wait(150)
                         self.push(task, updates[task])
                     case Dismissed(task, why):
                         self.dismissed.append((task, why))

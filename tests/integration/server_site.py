@@ -39,7 +39,7 @@ class Site:
             "rounds": 2,
             "model": {"name": "ResNet18", "numClasses": 3, "imageSize": 32, "initial": "initial.safetensors"},
             "method": {"name": "FedAvg"},
-            "protocol": {"minSilos": 2, "roundDeadlineSeconds": 60},
+            "protocol": {"minSilos": 2, "roundDeadlineSeconds": 200},
             **spec,
         }
         documents = [document("Federation", "derm", described)]
@@ -85,6 +85,11 @@ class Site:
         assert self.process is not None
         _, rest = self.process.communicate(timeout=180)
         return self.process.returncode, rest.strip().rpartition("\n")[2]
+
+    def succeed(self) -> None:
+        """Wait for the server's end, which must be a good one."""
+        code, line = self.end()
+        assert code == 0, line
 
     def stop(self) -> None:
         if self.process is not None and self.process.returncode is None:

@@ -23,7 +23,7 @@ def played(site: OperatedSite) -> None:
     site.put_members(silo)
     silo.start()
     listening_again(site)
-    silo.join(60)
+    silo.join(150)
     assert silo.finished
 
 
@@ -78,7 +78,7 @@ def check_over(site: OperatedSite) -> None:
     late = WorkingSilo(site, "late")
     site.put_members(late)
     late.start()
-    late.join(60)
+    late.join(150)
     assert late.finished
     assert late.trained == []
 
@@ -121,7 +121,7 @@ def test_more_rounds_asked_for_later_are_played(play: Callable[..., OperatedSite
     silo.start()
     listening_again(site)
     assert site.ask("/status")["round"] == 3
-    silo.join(60)
+    silo.join(150)
     assert silo.trained == [2, 3]
     assert ended_by_signal(site) == 0
 

@@ -27,7 +27,8 @@ NO_RUN_HERE = failure(
     "ANC-5004",
     "NoRunHere",
     "The folder holds no run of a federation.",
-    "Name the folder of the run with --workdir; `fedctl run -f FILE` begins one in .anchorage/NAME.",
+    "Name the folder of the run with --workdir; `fedctl run -f FILE` begins one in .anchorage/NAME. A federation in a cluster is "
+    "found with --namespace.",
     2,
 )
 PROCESS_DIED = failure(

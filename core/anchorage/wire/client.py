@@ -247,12 +247,15 @@ class GrpcServerLink:
             self._contact.ended(planned=self._over)
 
     def _note_loss(self, error: grpc.RpcError) -> None:
+        """Note why there is no session; the log says the same only once."""
         refusal = refusal_of(error, self._server)
-        self._contact.closed(refusal.message if refusal else f"no connection to {self._server}: {error.details()}")
+        why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
+        said = why == self._contact.lost
+        self._contact.closed(why)
         if refusal is not None:
             self._give_up(refusal)
         elif not self._over:
-            log.warning("no connection to %s: %s", self._server, error.details())
+            log.log(logging.DEBUG if said else logging.WARNING, why)
 
     def _hold_session(self, pause: Pause) -> None:
         """Open a session and hear its orders until it ends."""
@@ -270,6 +273,7 @@ class GrpcServerLink:
                 self._connection = connection
                 self._changed.notify_all()
             self._contact.opened()
+            log.info("connected to %s", self._server)
             pause.reset()
             self._say_again()
             for message in orders:
@@ -277,7 +281,8 @@ class GrpcServerLink:
         finally:
             with self._changed:
                 self._connection = None
-            self._contact.closed(f"the session with {self._server} ended")
+            if self._contact.connected:
+                self._contact.closed(f"the session with {self._server} ended")
             connection.close()
 
     def _take(self, order: Order, connection: Connection) -> None:

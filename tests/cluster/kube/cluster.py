@@ -159,9 +159,7 @@ class Cluster:
     @contextmanager
     def silent(self, component: str) -> Iterator[None]:
         """Hold a component still, with its connections open, as a machine in trouble does."""
-        processes = [each for each in self._group.processes() if self._is(each, component)]
-        if not processes:
-            raise ProcessLookupError(f"{component} does not run in {self.name}")
+        processes = self._running(component)
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
@@ -170,8 +168,31 @@ class Cluster:
             for process in processes:
                 os.kill(process, signal.SIGCONT)
 
-    def _is(self, process: int, component: str) -> bool:
-        return Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")[0].endswith(f"/{component}".encode())
+    def kill(self, word: str) -> None:
+        """Kill the processes of components or pods that have this word in their command line."""
+        for process in self._running(word):
+            os.kill(process, signal.SIGKILL)
+
+    def _running(self, word: str) -> list[int]:
+        """
+        Return the processes, of components or in pods, that have a word, or a path that ends in it, in their command line.
+
+        Raises
+        ------
+        ProcessLookupError
+            There are none.
+        """
+        found = []
+        for process in self._group.processes():
+            try:
+                words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+            except OSError:  # it went while it was looked at
+                continue
+            if any(each == word or each.endswith(f"/{word}") for each in words):
+                found.append(process)
+        if not found:
+            raise ProcessLookupError(f"{word} does not run in {self.name}")
+        return found
 
     def load(self, archive: Path) -> None:
         """Import an image archive into the node."""
