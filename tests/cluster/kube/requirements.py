@@ -5,9 +5,11 @@ import re
 import shutil
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from kube.cgroups import hierarchies
 from kube.commands import CommandFailed, run
+from kube.components import cache_folder
 from kube.images import SUITE, SUITE_PYTHON
 from kube.network import Namespace
 
@@ -44,6 +46,8 @@ def missing() -> list[str]:
         lacks.append("control groups under /sys/fs/cgroup that can be written")
     if shutil.which("ip") and not _has_network_namespaces():
         lacks.append("the right to make network namespaces and bridges")
+    if not _has_overlays():
+        lacks.append(f"a file system below {cache_folder()} that can carry overlay mounts, and the right to mount")
     return lacks
 
 
@@ -62,4 +66,19 @@ def _has_network_namespaces() -> bool:
         return False
     finally:
         trial.remove()
+    return True
+
+
+def _has_overlays() -> bool:
+    """See whether containers' layers can be mounted where containerd keeps them: not so on an overlay itself."""
+    cache_folder().mkdir(parents=True, exist_ok=True)
+    with TemporaryDirectory(dir=cache_folder()) as folder:
+        lower, upper, work, merged = (Path(folder, name) for name in ("lower", "upper", "work", "merged"))
+        for path in (lower, upper, work, merged):
+            path.mkdir()
+        try:
+            run("mount", "-t", "overlay", "overlay", "-o", f"lowerdir={lower},upperdir={upper},workdir={work}", merged)
+        except CommandFailed:
+            return False
+        run("umount", merged)
     return True
