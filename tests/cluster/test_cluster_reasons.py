@@ -1,10 +1,12 @@
 """What is wrong with a pod or a spec is told in a condition's reason and message."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from cluster_documents import IMAGES, STUDY, federation, managed_silo, two_silos
 from cluster_namespace import Namespace
+from cluster_site import Site
 from kube.commands import CommandFailed
 
 
@@ -64,13 +66,19 @@ def test_a_silo_waits_for_its_federation(started: Namespace) -> None:
     started.wait_for_condition("federation", STUDY, "Succeeded")
 
 
-def test_one_name_in_two_namespaces(started: Namespace) -> None:
-    with Namespace.made(started.site) as other:
-        other.install_chart()
-        for namespace in (started, other):
-            namespace.apply(federation(1, min_silos=1), managed_silo("silo-a", 0))
-        for namespace in (started, other):
-            namespace.wait_for_condition("federation", STUDY, "Succeeded")
+@pytest.fixture
+def neighbour(site: Site) -> Iterator[Namespace]:
+    """Give a second namespace."""
+    with Namespace.made(site) as made:
+        yield made
+
+
+def test_one_name_in_two_namespaces(started: Namespace, neighbour: Namespace) -> None:
+    neighbour.install_chart()
+    for namespace in (started, neighbour):
+        namespace.apply(federation(1, min_silos=1), managed_silo("silo-a", 0))
+    for namespace in (started, neighbour):
+        namespace.wait_for_condition("federation", STUDY, "Succeeded")
 
 
 def test_a_spec_edited_into_nonsense_while_training(started: Namespace) -> None:
