@@ -202,6 +202,6 @@ class _Server:
         return self._thread is not None and self._thread.record is not None
 
     def _alive(self) -> bool:
-        thread = self._thread
-        not_begun = thread is None or thread.ident is None  # it is made a moment before it starts
-        return not_begun or self._succeeded or (thread is not None and thread.is_alive())
+        if self._thread is None or self._thread.ident is None:  # it is made a moment before it starts
+            return True
+        return self._thread.is_alive() or self._succeeded
