@@ -1,0 +1,156 @@
+"""A server's and a silo's learner on small synthetic images, and the methods that they are tried with."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.aggregation import build_memory
+from anchorage.data import ImageSet
+from anchorage.learning import build_server_learner, build_silo_learner
+from anchorage.messages import Announcement, SideChannel, Task, TaskKind
+from anchorage.methods import resolve
+from anchorage.spec.method import MethodSpec, ResolvedMethod
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+from anchorage.tensors.model import ModelBytes, read_arrays
+
+CLASSES = 3
+MODEL = ModelSpec(name="SmallCnn", num_classes=CLASSES, image_size=8, channels=1, augmentation="Digits")
+
+
+def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
+    """Images whose bright corner tells the class, with noise."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(count) % CLASSES
+    pixels = rng.integers(0, 60, (count, 1, 8, 8), dtype=np.uint8)
+    for row, label in enumerate(labels):
+        y, x = divmod(int(label), 2)
+        pixels[row, 0, 4 * y : 4 * y + 4, 4 * x : 4 * x + 4] += 150
+    names = tuple(map(str, range(count)))
+    classes = tuple(map(str, range(CLASSES)))
+    given = labels.astype(np.int64) if labelled else np.full(count, -1, np.int64)
+    return ImageSet(pixels, given, names, names, classes)
+
+
+def method_of(name: str, **slots: dict[str, Any]) -> ResolvedMethod:
+    local = {"epochs": 1, "batchSize": 8, **slots.pop("local", {})}
+    return resolve(MethodSpec.model_validate({"name": name, "local": local, **slots}))
+
+
+@dataclass
+class Party:
+    """One silo's learner and what its last task gave."""
+
+    method: ResolvedMethod
+    images: ImageSet
+    state: Path
+    labels: str = "None"
+    seed: int = 1
+    silo: str = "north"
+    initial: ModelBytes | None = None
+    update: NDArray[np.uint8] | None = field(default=None, init=False)
+
+    def __post_init__(self) -> None:
+        anchors = images_of(12, seed=9)
+        self.server = build_server_learner(
+            model=MODEL, method=self.method, seed=self.seed, anchors=anchors, test=images_of(30, 8)
+        )
+        self.model = self.server.initialise() if self.initial is None else self.initial
+        self.run = RunDescription(
+            federation="f",
+            seed=self.seed,
+            model=MODEL,
+            method=self.method,
+            down=self.server.down.to_json(),
+            up=self.server.up.to_json(),
+            rounds=5,
+            mode="Synchronous",
+        )
+        self.restart()
+
+    def restart(self) -> None:
+        """Make the learner anew, as a killed trainer is."""
+        self.learner = build_silo_learner(
+            run=self.run, silo=self.silo, labels=self.labels, images=self.images, state=self.state, device="cpu"
+        )
+
+    def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
+        memory = build_memory(self.method, CLASSES)
+        remembered = memory.side_channel() if memory is not None else {}
+        sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
+        return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
+
+    def train(self, round_number: int = 1, side: SideChannel | None = None) -> Announcement:
+        self.steps: list[tuple[int, int]] = []
+        self.update = None
+        received = self.model.buffer()
+        received.flags.writeable = False
+        return self.learner.train(
+            self.task(round_number, side), received, self._out, lambda done, total: self.steps.append((done, total))
+        )
+
+    def _out(self, nbytes: int) -> NDArray[np.uint8]:
+        self.update = np.empty(nbytes, np.uint8)
+        return self.update
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        return read_arrays(self.server.up, self.update)
+
+    def digest(self, round_number: int = 1) -> str:
+        update = self.train(round_number).update
+        assert update is not None
+        return update.digest
+
+
+SUPERVISED = [
+    method_of(name)
+    for name in (
+        "FedAvg",
+        "FedProx",
+        "DVW",
+        "FedAvgM",
+        "FedAdagrad",
+        "FedAdam",
+        "FedYogi",
+        "CBAFedLowerBound",
+        "MOON",
+        "MOONL2",
+        "Supervised",
+    )
+]
+CONSISTENT = [
+    method_of(name, pseudoLabels={"threshold": "0"})
+    for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA")
+]
+ADAPTIVE = [method_of("CBAFed", pseudoLabels={"threshold": "0.2"})]
+SEMI = [method_of("FedAvgSemi"), method_of("SemiAnAgg"), *CONSISTENT, *ADAPTIVE]
+SERVED = [method_of(name, pseudoLabels={"threshold": "0"}) for name in ("SemiFL", "FedAvgFixMatchAlternate")]
+ANCHOR = [
+    method_of("FedAnchor", pseudoLabels=pseudo, mixup=mixup, **other)
+    for pseudo, mixup, other in [
+        ({"threshold": "0"}, {}, {}),
+        ({"threshold": "0"}, {"at": "None"}, {}),
+        ({"threshold": "0"}, {"at": "Both", "redraw": "Epoch"}, {}),
+        ({"threshold": "0", "views": 3}, {"at": "Server"}, {}),
+        ({"threshold": "0", "anchors": "Raw"}, {}, {"serverTraining": {"contrastive": "Disabled"}}),
+        ({"threshold": "0"}, {}, {"weighting": {"type": "SemiAnAgg"}}),
+        ({"threshold": "0"}, {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
+    ]
+]
+EVERY = (
+    [(m, "All") for m in SUPERVISED + SEMI]
+    + [(m, "None") for m in SEMI + SERVED + ANCHOR]
+    + [(m, "Partial") for m in SEMI]
+)
+
+
+def given(labels: str) -> ImageSet:
+    images = images_of(26)
+    if labels == "Partial":
+        known = np.where(np.arange(26) < 10, images.labels, -1)
+        return ImageSet(images.images, known, images.ids, images.groups, images.classes)
+    return images

@@ -1,0 +1,137 @@
+"""Server learners, scoring at silos, and what both ends agree on."""
+
+import threading
+
+import numpy as np
+import pytest
+from learning_party import (
+    ANCHOR,
+    CLASSES,
+    EVERY,
+    MODEL,
+    Party,
+    given,
+    images_of,
+    method_of,
+)
+
+from anchorage.errors import AnchorageError
+from anchorage.learning import build_server_learner, train_on_anchors_alone
+from anchorage.messages import Task, TaskKind
+from anchorage.methods import PRESETS
+from anchorage.tensors.layout import Layout
+
+
+def test_a_class_without_anchors_is_refused():
+    anchors = images_of(12).select(np.flatnonzero(images_of(12).labels != 1))
+    with pytest.raises(AnchorageError, match="no anchor of class 1"):
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=anchors, test=None)
+    with pytest.raises(AnchorageError, match="AnchorsMissing"):
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=None, test=None)
+
+
+def test_an_unknown_device_is_refused(tmp_path):
+    with pytest.raises(AnchorageError, match="DeviceUnavailable"):
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(6), test=None, device="abacus")
+
+
+def test_weights_to_start_from(tmp_path):
+    from safetensors.numpy import save_file
+
+    method = method_of("FedAvg")
+    given = build_server_learner(model=MODEL, method=method, seed=5, anchors=None, test=None).initialise()
+    path = tmp_path / "start.safetensors"
+    save_file(given.arrays(), path)
+    server = build_server_learner(model=MODEL, method=method, seed=6, anchors=None, test=None, initial=path)
+    assert server.initialise().digest == given.digest
+    path.write_bytes(b"not tensors")
+    with pytest.raises(AnchorageError, match="ModelMismatch"):
+        server.initialise()
+
+
+def test_server_training_is_a_function_of_model_and_round():
+    def server():
+        return build_server_learner(
+            model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(12, 9), test=images_of(30, 8)
+        )
+
+    first, second = server(), server()
+    start = first.initialise()
+    assert second.initialise().digest == start.digest
+    after, metrics = first.train(start, 1)
+    first.train(after, 2)
+    again, _ = second.train(start, 1)
+    assert again.digest == after.digest != start.digest
+    assert set(metrics) == {"server_loss", "contrastive_loss"}
+    changed = {n for n, a in after.arrays().items() if not np.array_equal(a, start.arrays()[n])}
+    assert {"anchor_head.weight", "classifier.weight"} <= changed
+
+
+def test_the_report(tmp_path):
+    server = build_server_learner(
+        model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(600, 8)
+    )
+    report = server.evaluate(server.initialise(), 0)
+    assert set(report.metrics) == {"accuracy", "balanced_accuracy", "macro_precision", "macro_auc", "loss"}
+    assert report.confusion.sum() == 600 and report.confusion.dtype == np.int64
+    assert np.trace(report.confusion) / 600 == report.metrics["accuracy"]
+    assert report.embeddings.shape == (500, 2 + 128) and report.embeddings.dtype == np.float32
+
+
+def test_anchors_alone():
+    report = train_on_anchors_alone(
+        model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(60, 8), rounds=2
+    )
+    assert report.metrics["accuracy"] > 0.5
+
+
+def test_scoring_on_true_labels(tmp_path):
+    party = Party(method_of("DVW", weighting={"validationPercent": 50}), given("All"), tmp_path / "a", "All")
+    announcement = party.train()
+    task = Task("e", TaskKind.EVALUATE, 1, announcement.update)
+    evaluation = party.learner.evaluate(task, party.update)
+    assert evaluation.task == "e"
+    assert evaluation.confusion.tolist() == announcement.side["validation"].tolist()
+    assert evaluation.confusion[1] == 26 - announcement.samples["train"] == 14
+    full = Party(method_of("DVW", weighting={"metric": "MCC"}), given("All"), tmp_path / "b", "All")
+    assert full.train().side["validation"].shape == (CLASSES, CLASSES)
+
+
+def test_scoring_on_accepted_pseudo_labels_of_the_round(tmp_path):
+    party = Party(ANCHOR[-1], given("None"), tmp_path)
+    task = Task("e", TaskKind.EVALUATE, 1, party.model.manifest)
+    assert party.learner.evaluate(task, party.model.buffer()).confusion.tolist() == [0, 0]
+    party.train(1)
+    scored = party.learner.evaluate(task, party.model.buffer()).confusion
+    assert scored[1] == 5
+    party.restart()
+    assert party.learner.evaluate(task, party.model.buffer()).confusion.tolist() == scored.tolist()
+    late = Task("e", TaskKind.EVALUATE, 2, party.model.manifest)
+    assert party.learner.evaluate(late, party.model.buffer()).confusion.tolist() == [0, 0]
+
+
+def test_evaluation_beside_training_changes_neither(tmp_path):
+    party = Party(method_of("DVW", local={"epochs": 4}), given("All"), tmp_path / "a", "All")
+    task = Task("e", TaskKind.EVALUATE, 1, party.model.manifest)
+    alone, expected = party.digest(), party.learner.evaluate(task, party.model.buffer()).confusion.tolist()
+    begun, scores = threading.Event(), []
+
+    def score() -> None:
+        begun.wait(30)
+        scores.extend([party.learner.evaluate(task, party.model.buffer()).confusion.tolist() for _ in range(5)])
+
+    thread = threading.Thread(target=score)
+    thread.start()
+    announcement = party.learner.train(party.task(), party.model.buffer(), party._out, lambda done, total: begun.set())
+    thread.join()
+    assert announcement.update.digest == alone
+    assert scores == [expected] * 5
+
+
+def test_presets_are_all_covered():
+    assert set(PRESETS) == {m.name for m, _ in EVERY}
+
+
+def test_layouts_travel_as_json(tmp_path):
+    party = Party(ANCHOR[0], given("None"), tmp_path)
+    assert Layout.from_json(party.run.down).digest == party.model.manifest.layout
