@@ -1,18 +1,14 @@
 """The operator's own settings: one YAML document, from the chart's values."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.errors.documents import NOT_A_DOCUMENT
 from anchorage.spec.base import Document, Name
-from anchorage.spec.checking import check_document
 from anchorage.spec.federation import TrackingUri
-from anchorage.spec.mistakes import DocumentError, Mistake
 from anchorage.spec.pod import Image, PodOverrides
-from anchorage.spec.source import read_documents
+from anchorage.spec.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
 DomainName = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
@@ -58,12 +54,4 @@ def read_settings(path: Path) -> OperatorSettings:
     DocumentError
         The file cannot be read, or a field is wrong; with every mistake.
     """
-    documents = read_documents(path)
-    if len(documents) != 1:
-        found = f"found {len(documents)} documents, allowed is one with the operator's settings"
-        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(path))])
-    settings, mistakes = check_document(documents[0], OperatorSettings)
-    if settings is None or mistakes:
-        places = [documents[0].where(str(path), mistake.path) for mistake in mistakes]
-        raise DocumentError([replace(m, where=at, line=line) for m, (at, line) in zip(mistakes, places, strict=True)])
-    return settings
+    return read_document(path, OperatorSettings)

@@ -1,16 +1,12 @@
 """The server's own configuration: where things lie and where it listens. What is trained is in the federation's file."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.errors.documents import NOT_A_DOCUMENT
 from anchorage.spec.base import Document
-from anchorage.spec.checking import check_document
-from anchorage.spec.mistakes import DocumentError, Mistake
-from anchorage.spec.source import read_documents
+from anchorage.spec.single import read_document
 
 Address = Annotated[
     str,
@@ -66,15 +62,7 @@ def read_config(path: Path) -> ServerConfig:
     DocumentError
         The file cannot be read, or a field is wrong; with every mistake.
     """
-    documents = read_documents(path)
-    if len(documents) != 1:
-        found = f"found {len(documents)} documents, allowed is one with the server's configuration"
-        raise DocumentError([Mistake(NOT_A_DOCUMENT, (), found, where=str(path))])
-    config, mistakes = check_document(documents[0], ServerConfig)
-    if config is None or mistakes:
-        places = [documents[0].where(str(path), mistake.path) for mistake in mistakes]
-        located = [replace(m, where=where, line=line) for m, (where, line) in zip(mistakes, places, strict=True)]
-        raise DocumentError(located)
+    config = read_document(path, ServerConfig)
     base = path.resolve().parent
     given = {name: getattr(config, name) for name in ("federation", "state", "data_root", "authority", "tls")}
     return config.model_copy(update={name: base / path for name, path in given.items() if path is not None})

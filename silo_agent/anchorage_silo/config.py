@@ -1,17 +1,12 @@
 """The agent's configuration: one YAML document of the hospital's own."""
 
-from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.errors import documents
 from anchorage.spec.base import Decimal, Document, Name
-from anchorage.spec.checking import check_document
 from anchorage.spec.data import DataSection
-from anchorage.spec.mistakes import DocumentError, Mistake
-from anchorage.spec.source import read_documents
 
 Address = Annotated[
     str,
@@ -26,8 +21,6 @@ Proxy = Annotated[
     Field(examples=["http://proxy.example.org:3128, without user and password"]),
 ]
 """``http://host:port``; no user and no password, which do not belong into a configuration that is read by many."""
-
-D = TypeVar("D", bound=Document)
 
 
 class LearnerTrainer(Document):
@@ -88,25 +81,3 @@ class SiloConfig(Document):
         if self.data is None and isinstance(self.trainer, LearnerTrainer):
             raise ValueError("found no data section, needed to train on; add data")
         return self
-
-
-def read_document(path: Path, kind: type[D]) -> D:
-    """Read a file that holds one document.
-
-    Raises
-    ------
-    DocumentError
-        The file cannot be read, or is no such document; with every mistake, its line and its field.
-    """
-    found = read_documents(path)
-    if len(found) != 1:
-        message = f"found {len(found)} documents, allowed is one"
-        raise DocumentError([Mistake(documents.NOT_A_DOCUMENT, (), message, where=str(path))])
-    document, mistakes = check_document(found[0], kind)
-    if document is None or mistakes:
-        raise DocumentError([_located(mistake, *found[0].where(str(path), mistake.path)) for mistake in mistakes])
-    return document
-
-
-def _located(mistake: Mistake, where: str, line: int) -> Mistake:
-    return replace(mistake, where=where, line=line)

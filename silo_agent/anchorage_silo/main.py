@@ -47,7 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, interruption)
     try:
         # only now, since they take a while, and until it has handlers a container's first process hears no signal
-        from anchorage_silo.config import SiloConfig, read_document
+        from anchorage.spec.single import read_document
+        from anchorage_silo.config import SiloConfig
         from anchorage_silo.session import take_part
 
         config = read_document(chosen.config, SiloConfig)

@@ -17,11 +17,12 @@ from anchorage.messages import Profile
 from anchorage.pki import Credentials, silo_uri
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.run import RunDescription
+from anchorage.spec.single import read_document
 from anchorage.wire import GrpcServerLink
 from anchorage.wire.describe import describe
 from anchorage.wire.renewal import renew
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.config import SiloConfig, read_document
+from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of, enrolled, forget_identity, invited_again
 from anchorage_silo.files import unusable
 from anchorage_silo.frames import Setup

@@ -55,12 +55,12 @@ class ClassThresholds:
         self._counts = np.zeros(num_classes, np.int64)
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
-        """Take the counts of this round; those of another shape, or negative ones, are left out."""
+        """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
             told = announcement.side.get("counts")
-            if told is not None and told.shape == counts.shape and (told >= 0).all():
-                counts += told.astype(np.int64)
+            if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
+                counts += told
         self._counts = counts
 
     def side_channel(self) -> SideChannel:

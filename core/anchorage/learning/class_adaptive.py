@@ -52,6 +52,11 @@ class AdaptiveLosses:
         As `adaptive_labels` takes them.
     draws : Draws
         Generators of the round.
+
+    Attributes
+    ----------
+    used : ndarray of int64, shape [used]
+        The labels in use.
     """
 
     def __init__(
@@ -68,12 +73,7 @@ class AdaptiveLosses:
         with torch.no_grad():
             labels += [adaptive_labels(network(x).softmax(1), thresholds, rare) for x in self._weak_views()]
         self.labels = torch.cat(labels)
-
-    @property
-    def used(self) -> NDArray[np.int64]:
-        """The labels in use, int64 [used]."""
-        kept: NDArray[np.int64] = self.labels[self.labels != UNUSED].cpu().numpy()
-        return kept
+        self.used: NDArray[np.int64] = self.labels[self.labels != UNUSED].cpu().numpy()
 
     def steps(self, batching: Batching) -> int:
         """Return how many losses there will be."""

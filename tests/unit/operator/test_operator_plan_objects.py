@@ -28,11 +28,12 @@ from plan_world import (
 )
 
 from anchorage.spec.files import load_federation
+from anchorage.spec.single import read_document
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Plan
 from anchorage_server.config import read_config
-from anchorage_silo.config import SiloConfig, read_document
+from anchorage_silo.config import SiloConfig
 
 
 def applied(planned: Plan) -> list[tuple[str, str]]:

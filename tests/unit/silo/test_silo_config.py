@@ -5,7 +5,8 @@ import pytest
 import yaml
 
 from anchorage.spec.mistakes import DocumentError
-from anchorage_silo.config import SiloConfig, read_document
+from anchorage.spec.single import read_document
+from anchorage_silo.config import SiloConfig
 
 LEAST = {
     "silo": "a", "federation": "derm", "server": "server:8443", "enrolment": "server:8444", "authority": "ca.pem",

@@ -12,10 +12,10 @@ from anchorage.errors import CATALOGUE, AnchorageError
 from anchorage.messages import Announcement, Assigned, Evaluation, Permit, Task
 from anchorage.rounds.buffers import MemoryBuffers
 from anchorage.rounds.silo import SiloWorker
+from anchorage.spec.single import read_document
 from anchorage.tensors.chunks import Manifest
 from anchorage.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.config import read_document
 from anchorage_silo.gate import Gate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
