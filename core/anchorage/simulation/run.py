@@ -11,15 +11,16 @@ from anchorage.messages import Profile
 from anchorage.methods import resolve
 from anchorage.rounds import ENGINES
 from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.interfaces import RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observer, Observers
 from anchorage.rounds.silo import SiloWorker
 from anchorage.rounds.study import describe_run, read_images, round_settings
 from anchorage.simulation.link import InProcessLink, InProcessServerLink
 from anchorage.simulation.store import MemoryStore
 from anchorage.spec.data import DataSection
-from anchorage.spec.federation import Managed, Silo
+from anchorage.spec.federation import FederationSpec, Managed, Silo
 from anchorage.spec.files import Study
+from anchorage.spec.method import ResolvedMethod
 from anchorage.spec.run import RunDescription
 
 
@@ -76,19 +77,7 @@ def simulate(
     """
     spec = study.federation.spec
     method = resolve(spec.method)
-
-    def images_of(section: DataSection | None) -> ImageSet | None:
-        return None if section is None else read_images(section, data_root, spec.model, spec.seed)
-
-    learner = build_server_learner(
-        model=spec.model,
-        method=method,
-        seed=spec.seed,
-        anchors=images_of(spec.anchor_data),
-        test=images_of(spec.evaluation.data if spec.evaluation else None),
-        device=device,
-        initial=data_root / spec.model.initial if spec.model.initial else None,
-    )
+    learner = _server_learner(spec, method, data_root, device)
     run = describe_run(study, learner)
     silos: list[_SimulatedSilo] = []
 
@@ -112,6 +101,21 @@ def simulate(
         memory=build_memory(method, spec.model.num_classes),
     )
     return engine.run(), store
+
+
+def _server_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path, device: str) -> ServerLearner:
+    def images_of(section: DataSection | None) -> ImageSet | None:
+        return None if section is None else read_images(section, data_root, spec.model, spec.seed)
+
+    return build_server_learner(
+        model=spec.model,
+        method=method,
+        seed=spec.seed,
+        anchors=images_of(spec.anchor_data),
+        test=images_of(spec.evaluation.data if spec.evaluation else None),
+        device=device,
+        initial=data_root / spec.model.initial if spec.model.initial else None,
+    )
 
 
 def _connect(
