@@ -23,6 +23,7 @@ from anchorage.learning.local_work import LocalImages, RoundWork, Work
 from anchorage.learning.losses import proximal_penalty
 from anchorage.learning.metrics import confusion_matrix
 from anchorage.learning.models import ANCHOR_HEAD, Network, build_model
+from anchorage.learning.objectives import prepare
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.stepping import build_optimiser, momentum_arrays, restore_momentum, take_steps
 from anchorage.learning.validation import RoundLabels, validation_split
@@ -102,7 +103,7 @@ class TorchSiloLearner:
             load(self._network, self._down, model)
             kept = self._state.before(task.round)
             received = self._round_work(task, kept)
-            work = received.prepare()
+            work = prepare(received)
             guessed = self._label_validation(task.round, received)
             sgd = self._optimiser(kept)
             loss, steps = self._take_steps(work, sgd, progress)
@@ -152,9 +153,12 @@ class TorchSiloLearner:
         losses = work.losses
         if regulariser.type == "Proximal":
             losses = self._with_pull(losses, float(regulariser.mu))
-        return take_steps(
-            self._network, sgd, losses, clip_norm=clip, after_step=lambda done: progress(done, work.steps)
-        )
+
+        def after_step(done: int) -> None:
+            work.after_step()
+            progress(done, work.steps)
+
+        return take_steps(self._network, sgd, losses, clip_norm=clip, after_step=after_step)
 
     def _with_pull(self, losses: Iterator[Tensor], mu: float) -> Iterator[Tensor]:
         trained = [p for name, p in self._network.named_parameters() if not name.startswith(ANCHOR_HEAD)]
@@ -172,12 +176,11 @@ class TorchSiloLearner:
 
     def _side(self, work: Work, round_number: int) -> SideChannel:
         weighting = self._run.method.weighting.type
-        side: dict[str, NDArray[Any]] = {} if work.counts is None else {"counts": work.counts}
         if weighting == "SemiAnAgg":
-            side["similarity"] = work.similarity()
-        elif weighting == "DVW":
-            side["validation"] = self._score(self._network, round_number)
-        return side
+            return {"similarity": np.full(self._run.model.num_classes, np.nan), **work.side()}
+        if weighting == "DVW":
+            return {**work.side(), "validation": self._score(self._network, round_number)}
+        return work.side()
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]
