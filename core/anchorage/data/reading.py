@@ -6,7 +6,7 @@ import numpy as np
 import psutil
 
 from anchorage.data.decoding import Decoded, decode
-from anchorage.data.divisions import chosen
+from anchorage.data.divisions import Pools
 from anchorage.data.images import ImageSet
 from anchorage.data.report import DataReport, Findings
 from anchorage.errors import AnchorageError
@@ -17,7 +17,14 @@ _SHOWN = 3
 
 
 def read(
-    section: DataSection, root: Path, *, image_size: int, channels: int, num_classes: int, seed: int
+    section: DataSection,
+    root: Path,
+    *,
+    image_size: int,
+    channels: int,
+    num_classes: int,
+    seed: int,
+    pools: Pools | None = None,
 ) -> tuple[ImageSet, DataReport]:
     """Read the images that a section means.
 
@@ -35,14 +42,16 @@ def read(
         Classes of the model.
     seed : int
         The run's seed; sites that share a pool draw the same parts from it.
+    pools : Pools, optional
+        What was listed and divided before.
 
     Raises
     ------
     AnchorageError
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
-        As well as everything about folders, tables and partitions that `anchorage.data.divisions.chosen` raises.
+        As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    listing = chosen(section, root, num_classes, seed)
+    listing = (pools or Pools()).choose(section, root, num_classes, seed).given()
     images = _room(len(listing), channels, image_size)
     findings = Findings(listing)
     try:
@@ -64,9 +73,9 @@ def check(section: DataSection, root: Path, *, num_classes: int, seed: int = 0) 
     Raises
     ------
     AnchorageError
-        No report is possible: as `anchorage.data.divisions.chosen`.
+        No report is possible: as `Pools.choose`.
     """
-    listing = chosen(section, root, num_classes, seed)
+    listing = Pools().choose(section, root, num_classes, seed).given()
     findings = Findings(listing)
     for row, outcome in enumerate(decode(listing, image_size=8, channels=3)):
         findings.add(row, outcome)

@@ -44,8 +44,10 @@ def test_rows(listing: Listing, percent: int, rng: np.random.Generator) -> Rows:
     return np.sort(np.concatenate(chosen)) if chosen else np.empty(0, dtype=np.int64)
 
 
-def anchor_rows(labels: NDArray[np.int64], classes: tuple[str, ...], count: int, rng: np.random.Generator) -> Rows:
-    """Draw the same number of images of each class (METHODS.md 4.1); the first classes give one more where it does not divide.
+def anchor_rows(
+    labels: NDArray[np.int64], classes: tuple[str, ...], count: int, rng: np.random.Generator, *, balanced: bool = True
+) -> Rows:
+    """Draw labelled images for the server (METHODS.md 4.1).
 
     Parameters
     ----------
@@ -57,6 +59,9 @@ def anchor_rows(labels: NDArray[np.int64], classes: tuple[str, ...], count: int,
         Images in all.
     rng : Generator
         Draws the images.
+    balanced : bool
+        Whether every class gives the same number, the first ones one more where it does not divide; else chance decides, and a class may
+        give none.
 
     Returns
     -------
@@ -66,8 +71,17 @@ def anchor_rows(labels: NDArray[np.int64], classes: tuple[str, ...], count: int,
     Raises
     ------
     AnchorageError
-        TOO_FEW_ANCHORS: a class would give none, or has fewer than it shall give.
+        TOO_FEW_ANCHORS: a class would give none, or has fewer than it shall give; not balanced: there are fewer labelled images.
     """
+    if not balanced:
+        labelled = rng.permutation(np.flatnonzero(labels >= 0))
+        if len(labelled) < count:
+            raise AnchorageError(
+                TOO_FEW_ANCHORS,
+                f"found {len(labelled)} labelled images outside the test part, {count} are to be anchors; "
+                "lower anchors or testPercent, or add images",
+            )
+        return np.sort(labelled[:count])
     if count < len(classes):
         raise AnchorageError(
             TOO_FEW_ANCHORS, f"found anchors: {count} for {len(classes)} classes; ask for at least one of each class"

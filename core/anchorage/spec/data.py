@@ -4,9 +4,20 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from anchorage.spec.base import PATH_PATTERN, Document, Name, PositiveDecimal
+from anchorage.spec.base import CLASS_COUNTS_PATTERN, PATH_PATTERN, Document, Name, PositiveDecimal
 
-AugmentationName = Literal["Digits", "Natural", "Dermoscopy"]
+AugmentationName = Literal[
+    "Digits",
+    "Natural",
+    "Cifar100",
+    "Svhn",
+    "Dermoscopy",
+    "ResizedNatural",
+    "ResizedCifar100",
+    "ResizedSvhn",
+    "ResizedDermoscopy",
+    "CroppedNatural",
+]
 """Normalisation and augmentation that fit a kind of image (`anchorage.data.augmentation`)."""
 
 
@@ -18,7 +29,7 @@ def _stays_below(path: str) -> str:
 
 PathBelow = Annotated[
     str,
-    StringConstraints(strict=True, min_length=1, max_length=1024, pattern=PATH_PATTERN),
+    StringConstraints(strict=True, max_length=1024, pattern=PATH_PATTERN),
     AfterValidator(_stays_below),
 ]
 """A relative path without ``..``."""
@@ -28,26 +39,57 @@ Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=2
 
 
 class Partition(Document):
-    """How one pool of images is divided among silos (METHODS.md 4.2, 4.3)."""
+    """How the rest of the pool is divided among silos (METHODS.md 4.2, 4.3)."""
 
-    recipe: Literal["Iid", "PerClient", "PerClass", "PerClassCapped", "File"] = Field(
-        description="Iid: at random. PerClient, PerClass, PerClassCapped: Dirichlet recipes D1, D2, D3. File: a published list."
+    recipe: Literal[
+        "Iid",
+        "PerClient",
+        "PerClass",
+        "PerClassCapped",
+        "Shards",
+        "DistinctShards",
+        "ClassQuota",
+        "BatchIid",
+        "BatchNonIid",
+        "File",
+    ] = Field(
+        description="Iid: at random. Per…: Dirichlet. …Shards: pieces of one class. ClassQuota: Metis. Batch…: FedMatch. File: a list."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
         None, description="Number of silos; needed by every recipe but File."
     )
     part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="This silo's part, from 0.")
-    alpha: PositiveDecimal = Field("0.5", description="Dirichlet concentration: small is uneven, 1000 is nearly even.")
-    sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field("Uniform", description="Iid: how large the parts are.")
+    alpha: PositiveDecimal = Field("0.5", description="Per…: small is uneven, 1000 is nearly even.")
+    sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field("Uniform", description="Iid, ClassQuota.")
+    classes_per_part: Annotated[str, StringConstraints(strict=True, max_length=256, pattern=CLASS_COUNTS_PATTERN)] = (
+        Field("2", description="…Shards, ClassQuota: such as 5, or 8x1,5x9: 8 for one part, 5 for nine.")
+    )
+    labelled_per_class: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Images of each class that each part gets first; the others lose their labels."
+    )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        10, description="PerClass, PerClassCapped: draw again until every part has so many images."
+        10, description="PerClass…: draw again until every part has so many images."
     )
     file: PathBelow | None = Field(
-        None,
-        description="File: a CSV file with an image column and columns silo and (optionally) part, "
-        "or a text file with one image or row number a line; below the section's folder.",
+        None, description="File: CSV, JSON, or text with one image or row number a line; below the section's folder."
     )
-    silo: Label | None = Field(None, description="File: whose rows of the CSV file are meant.")
+    silo: Label | None = Field(None, description="File: whose images are meant.")
+
+    @property
+    def class_counts(self) -> tuple[int, ...]:
+        """Classes of each part, as `classes_per_part` says.
+
+        Raises
+        ------
+        ValueError
+            It says no numbers, or not as many as there are parts.
+        """
+        groups = [tuple(map(int, group.split("x"))) for group in self.classes_per_part.split(",")]
+        if [len(group) for group in groups] == [1]:
+            return groups[0] * (self.parts or 1)
+        if sum(parts for _, parts in groups) != self.parts or not all(classes for classes, _ in groups):
+            raise ValueError
+        return tuple(classes for classes, parts in groups for _ in range(parts))
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -58,7 +100,18 @@ class Partition(Document):
             raise ValueError(f"found the recipe {self.recipe} without parts; say among how many silos the images go")
         elif self.part is not None and self.part >= self.parts:
             raise ValueError(f"found part {self.part}, allowed are 0 to {self.parts - 1}")
+        else:
+            self._says_classes()
         return self
+
+    def _says_classes(self) -> None:
+        try:
+            _ = self.class_counts
+        except ValueError as error:
+            found = f'found classesPerPart "{self.classes_per_part}" for {self.parts} parts'
+            raise ValueError(
+                f"{found}; write one number of classes, or such as 8x1,5x9 with {self.parts} parts in all"
+            ) from error
 
 
 class DataSection(Document):
@@ -69,37 +122,36 @@ class DataSection(Document):
     """
 
     format: Literal["Digits", "ImageFolder", "CsvManifest"] = Field(
-        description="Digits: scikit-learn's bundled digits. ImageFolder: one folder per class, or a flat one without labels. "
-        "CsvManifest: a table of images, with a label column or one-hot columns."
+        description="Digits: scikit-learn's. ImageFolder: one folder per class, or a flat one without labels. CsvManifest: a table."
     )
     claim_name: Name | None = Field(None, description="Volume claim, or folder below the data root; Digits needs none.")
     path: PathBelow = Field(".", description="Folder of the images below the claim.")
     manifest: PathBelow | None = Field(None, description="CsvManifest: the CSV file, below the folder.")
     image_column: Column | None = Field(
-        None, description="CsvManifest: absent: image, image_id, id, isic_id, file, filename or path, else the first."
+        None, description="CsvManifest: absent: by a usual name such as image_id, else the first."
     )
     label_column: Column | None = Field(
-        None, description="CsvManifest: absent: label, class, target, diagnosis or dx, else one-hot columns."
+        None, description="CsvManifest: absent: by a usual name such as dx, else one-hot columns."
     )
     group_by: Column | None = Field(
         None,
-        description="CsvManifest: images with the same value never go to both sides of the test split; "
-        "absent: patient_id or lesion_id where there is one.",
+        description="CsvManifest: what is on one side of the test split as a whole; absent: patient_id or lesion_id.",
     )
     classes: Annotated[tuple[Label, ...], Field(max_length=10_000)] = Field(
-        (), description="Names of the classes in the order of the model's outputs; absent: as found."
+        (), description="Classes in the order of the model's outputs; absent: as found."
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
-        description="What an unreadable or mislabelled image does: end the run before round 1, or be left out.",
+        description="What an unreadable or mislabelled image does: end the run, or be left out.",
     )
     use: Literal["All", "Test", "Anchors", "Part"] = Field("All", description="Which images of the pool are meant.")
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(0, description="Share of the pool held out for the test.")
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Images of the pool that the server has with labels, the same number of each class."
+        0, description="Images of the pool that the server has with labels."
     )
+    anchor_draw: Literal["Balanced", "Random"] = Field("Balanced", description="Balanced: as many of each class.")
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        100, description="Share of the images meant that keep their labels, of each class."
+        100, description="Share of each class that keeps its labels."
     )
     partition: Partition | None = Field(None, description="How the rest of the pool is divided among silos.")
 

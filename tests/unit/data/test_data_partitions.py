@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from anchorage.data.dirichlet import per_class, per_client
 from anchorage.data.listing import Listing
-from anchorage.data.partitions import divide, per_class, per_client, power_law_sizes, skewed_sizes
+from anchorage.data.partitions import divide
 from anchorage.data.splits import anchor_rows, keep_labels
 from anchorage.data.splits import test_rows as held_out_rows
 from anchorage.errors import AnchorageError
@@ -47,57 +48,75 @@ def test_dirichlet_counts_are_the_known_ones(known):
 
 @pytest.mark.known_answers
 def test_three_recipes_differ_as_known(known):
+    """Exact: the draws are those of the known answers, which the published file does not tell."""
+    inputs = known.inputs("W2_dirichlet_100_clients")
+    classes, each = map(int, re.findall(r"\d+", inputs["labels"]))
+    labels, clients = np.repeat(np.arange(classes), each), inputs["clients"]
+
+    def cut(seed, alpha, capped):
+        return per_class(labels, clients, alpha, rng(seed), capped=capped, min_size=0)
+
+    def summary(parts):
+        sizes = sizes_of(parts)
+        return {
+            "min": min(sizes),
+            "median": np.median(sizes),
+            "max": max(sizes),
+            "empty": sizes.count(0),
+            "mean_classes": mean_classes(parts),
+        }
+
+    def mean_classes(parts):
+        return np.mean([len(np.unique(labels[rows])) for rows in parts])
+
+    def acceptance(capped):
+        first, last = map(int, re.findall(r"\d+", inputs["acceptance_rate_seeds"])[:2])
+        return np.mean([min(sizes_of(cut(seed, 0.1, capped))) >= 10 for seed in range(first, last + 1)])
+
     expected = known.expected("W2_dirichlet_100_clients")
-    labels = np.repeat(np.arange(10), 5000)
-    seed = known.inputs("W2_dirichlet_100_clients")["seed"]
-    for key, alpha, capped in (
-        ("per_class_alpha0p1", 0.1, False),
-        ("per_class_alpha0p1_capped", 0.1, True),
-        ("per_class_alpha1000", 1000.0, False),
-    ):
-        sizes = sizes_of(per_class(labels, 100, alpha, rng(seed), capped=capped, min_size=1))
-        found = {"min": min(sizes), "median": float(np.median(sizes)), "max": max(sizes), "empty": sizes.count(0)}
-        for name, value in expected[key].items():
-            if name in found:
-                assert found[name] == pytest.approx(value, rel=0.1, abs=5)
-    equal = per_client(labels, 100, 0.1, rng(seed))
-    assert set(sizes_of(equal)) == {expected["per_client_alpha0p1_equal_size"]["size"]}
-    classes = np.mean([len(np.unique(labels[rows])) for rows in equal])
-    assert classes == pytest.approx(expected["per_client_alpha0p1_equal_size"]["mean_classes"], abs=0.6)
-
-
-@pytest.mark.known_answers
-def test_acceptance_rates_are_near_the_known_ones(known):
-    expected = known.expected("W2_dirichlet_100_clients")["acceptance_rate_min_size_10_per_class_alpha0p1"]
-    labels = np.repeat(np.arange(10), 5000)
-    for name, capped in (("uncapped", False), ("capped", True)):
-        draws = [per_class(labels, 100, 0.1, rng(5000 + seed), capped=capped, min_size=0) for seed in range(60)]
-        assert np.mean([min(sizes_of(draw)) >= 10 for draw in draws]) == pytest.approx(expected[name], abs=0.2)
-
-
-@pytest.mark.known_answers
-def test_sizes_by_rank_are_the_known_ones(known):
-    inputs = known.inputs("X1_power_law_sizes")
-    known.check("X1_power_law_sizes", {"sizes": power_law_sizes(inputs["total"], inputs["N"], inputs["exponent"])})
-    inputs = known.inputs("X2_skewed_sizes")
-    formula = known.expected("X2_skewed_sizes")["formula"]
-    known.check("X2_skewed_sizes", {"sizes": skewed_sizes(inputs["total"], inputs["N"]), "formula": formula})
+    found = {
+        "per_class_alpha0p1": summary(cut(inputs["seed"], 0.1, False)),
+        "per_class_alpha0p1_capped": summary(cut(inputs["seed"], 0.1, True)),
+        "per_class_alpha1000": summary(cut(inputs["seed"], 1000.0, False)),
+    }
+    computed = {name: {key: values[key] for key in expected[name]} for name, values in found.items()}
+    equal = [per_client(labels, clients, 0.1, rng(seed)) for seed in (inputs["seed"], 1, 2)]
+    (size,) = {size for parts in equal for size in sizes_of(parts)}
+    zero, *others = map(mean_classes, equal)
+    computed["per_client_alpha0p1_equal_size"] = {
+        "size": size,
+        "mean_classes": zero,
+        "mean_classes_seeds_1_2": others,
+    }
+    computed["acceptance_rate_min_size_10_per_class_alpha0p1"] = {
+        "uncapped": acceptance(False),
+        "capped": acceptance(True),
+    }
+    known.check("W2_dirichlet_100_clients", computed)
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    recipe=st.sampled_from(["Iid", "PerClient", "PerClass", "PerClassCapped"]),
+    recipe=st.sampled_from(
+        ["Iid", "PerClient", "PerClass", "PerClassCapped", "Shards", "DistinctShards", "ClassQuota"]
+    ),
     labels=st.lists(st.integers(-1, 4), min_size=12, max_size=80),
     parts=st.integers(1, 12),
     alpha=st.sampled_from(["0.0001", "0.1", "0.8", "1000"]),
     seed=st.integers(0, 2**32),
 )
 def test_every_image_is_in_exactly_one_part_and_the_same_seed_gives_the_same_parts(recipe, labels, parts, alpha, seed):
-    partition = Partition(recipe=recipe, parts=parts, alpha=alpha, min_size=0)
-    divided = divide(partition, np.array(labels), rng(seed))
+    partition = Partition(recipe=recipe, parts=parts, alpha=alpha, min_size=0, classes_per_part="3")
+    try:
+        divided = divide(partition, np.array(labels), rng(seed))
+    except AnchorageError as error:
+        assert error.failure is PARTITION_IMPOSSIBLE and recipe in ("Shards", "DistinctShards", "ClassQuota")
+        return
     assert len(divided) == parts
+    if recipe in ("DistinctShards", "ClassQuota"):
+        assert all(len(set(np.array(labels)[rows])) == 3 for rows in divided)
     assert sorted(np.concatenate(divided).tolist()) == list(range(len(labels)))
-    if recipe in ("Iid", "PerClient"):
+    if recipe in ("Iid", "PerClient", "ClassQuota"):
         assert max(sizes_of(divided)) - min(sizes_of(divided)) <= 1
     again = divide(partition, np.array(labels), rng(seed))
     assert all(np.array_equal(one, other) for one, other in zip(divided, again, strict=True))
@@ -116,16 +135,64 @@ def test_capped_parts_are_drawn_uniformly_where_the_open_ones_have_no_mass():
         assert sum(sizes_of(per_class(labels, 3, 0.0005, rng(seed), capped=True, min_size=0))) == 120
 
 
-def test_impossible_partitions_end_with_a_message():
-    labels = np.zeros(20, dtype=np.int64)
-    for partition, words in (
-        (Partition(recipe="Iid", parts=21), "20 images for 21 parts"),
-        (Partition(recipe="PerClass", parts=5, min_size=5), "1000"),
-        (Partition(recipe="PerClient", parts=5, alpha="0"), "alpha"),
-    ):
-        with pytest.raises(AnchorageError, match=words) as raised:
-            divide(partition, labels, rng())
-        assert raised.value.failure is PARTITION_IMPOSSIBLE
+TEN = np.repeat(np.arange(10), 60)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "parts", "fields", "labels", "words"),
+    [
+        ("Iid", 21, {}, np.zeros(20), "20 images for 21 parts"),
+        ("PerClass", 5, {"min_size": 4, "alpha": "0.01"}, np.zeros(20), "1000 that gives .* 4 of 20.*left part . with"),
+        ("PerClass", 5, {"min_size": 5}, np.zeros(20), "no way to give each of 5 parts 5 of 20"),
+        ("PerClient", 5, {"alpha": "0"}, np.zeros(20), "alpha"),
+        ("Shards", 4, {}, TEN, "8 shards for 10 classes"),
+        ("Shards", 5, {"classes_per_part": "4"}, np.append(TEN[60:], 0), "1 images of class 0 for 2 shards"),
+        ("DistinctShards", 5, {"classes_per_part": "11"}, TEN, "part . shall hold 11 classes, 10 of 10"),
+        ("ClassQuota", 2, {"classes_per_part": "1"}, np.repeat([0, 1, 2], [99, 1, 1]), "2 classes, there are 3"),
+        ("ClassQuota", 4, {"classes_per_part": "5x3,11x1"}, TEN, "part 3 shall hold 11 classes, there are 10"),
+        ("ClassQuota", 3, {"classes_per_part": "6", "sizes": "PowerLaw"}, TEN, "part 0 .* the 6 largest hold 360"),
+        ("ClassQuota", 300, {"classes_per_part": "3"}, TEN, "part 0 shall hold 2 images of 3 classes"),
+        ("BatchNonIid", 2, {}, TEN[60:], "9 classes, the recipe BatchNonIid has a table for 10"),
+    ],
+)
+def test_partitions_that_cannot_exist_name_the_row(recipe, parts, fields, labels, words):
+    with pytest.raises(AnchorageError, match=words) as raised:
+        divide(Partition(recipe=recipe, parts=parts, **fields), labels.astype(np.int64), rng())
+    assert raised.value.failure is PARTITION_IMPOSSIBLE
+
+
+def test_shards_are_of_one_class_each_and_equal():
+    for seed in range(20):
+        for recipe in ("Shards", "DistinctShards"):
+            parts = divide(Partition(recipe=recipe, parts=20, classes_per_part="2"), TEN, rng(seed))
+            assert set(sizes_of(parts)) == {30}
+            for rows in parts:
+                counts = np.bincount(TEN[rows], minlength=10)
+                assert set(counts) <= ({0, 15} if recipe == "DistinctShards" else {0, 15, 30})
+
+
+def test_a_class_may_come_to_a_part_twice_with_shards():
+    partition = Partition(recipe="Shards", parts=20, classes_per_part="2")
+    assert any(len(np.unique(TEN[rows])) == 1 for seed in range(9) for rows in divide(partition, TEN, rng(seed)))
+
+
+def test_shards_that_do_not_divide_cut_the_largest_classes_once_more():
+    labels = np.repeat([0, 1, 2], [90, 30, 60])
+    parts = divide(Partition(recipe="DistinctShards", parts=4, classes_per_part="1"), labels, rng())
+    assert sorted(sizes_of(parts)) == [30, 45, 45, 60]
+
+
+def test_batches_of_fedmatch():
+    """IID: as many of each class; NonIID: by the table, whose rows are shifts of the first."""
+    parts = divide(Partition(recipe="BatchIid", parts=7), TEN, rng())
+    assert all(np.bincount(TEN[rows]).tolist() == [8] * 10 for rows in parts)
+    labels = np.repeat(np.arange(10), 5000)
+    divided = divide(Partition(recipe="BatchNonIid", parts=20), labels, rng())
+    assert len(np.unique(np.concatenate(divided))) == sum(sizes_of(divided))
+    first, shifted = (np.bincount(labels[divided[part]], minlength=10) / 2500 for part in (0, 13))
+    assert first == pytest.approx([0.5, 0.15, 0.03, 0.03, 0.03, 0.02, 0.03, 0.03, 0.03, 0.15], abs=0.03)
+    assert shifted == pytest.approx(np.roll(first, 3), abs=0.04)
+    assert sizes_of(divided)[0] == 2500 and sum(sizes_of(divided)) < 50_000  # exhausted classes shorten the last parts
 
 
 def test_test_part_takes_whole_groups_of_each_class():
@@ -156,6 +223,15 @@ def test_anchors_need_images_of_every_class():
         with pytest.raises(AnchorageError, match=words) as raised:
             anchor_rows(labels, classes, count, rng())
         assert raised.value.failure is TOO_FEW_ANCHORS
+
+
+def test_random_anchors_leave_classes_to_chance():
+    labels = np.array([0] * 500 + [1] * 3 + [-1] * 40)
+    rows = anchor_rows(labels, ("a", "b"), 10, rng(), balanced=False)
+    assert len(rows) == 10 and set(labels[rows]) == {0}
+    with pytest.raises(AnchorageError, match="503 labelled images outside the test part, 504") as raised:
+        anchor_rows(labels, ("a", "b"), 504, rng(), balanced=False)
+    assert raised.value.failure is TOO_FEW_ANCHORS
 
 
 def test_kept_labels_are_stratified_and_never_none_of_a_class():

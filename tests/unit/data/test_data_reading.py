@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from drawn_images import draw, fill, write_table
 
-from anchorage.data import check, describe, read, reading
+from anchorage.data import Pools, check, divisions, read, reading
 from anchorage.errors import AnchorageError
 from anchorage.errors import data as failures
 from anchorage.spec.data import DataSection, Partition
@@ -231,11 +231,49 @@ def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
     assert np.bincount(sets[1].labels).tolist() == [6] * 10
     assert sets[1].ids == images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=5)[0].ids
     assert sets[1].ids != images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=6)[0].ids
-    described = describe(with_all[2], tmp_path, num_classes=10, seed=5)
-    assert [part.name for part in described] == ["test", "anchors", "0", "1", "2"]
-    assert [part.images for part in described] == [len(images) for images in sets]
-    assert described[2].counts == tuple(np.bincount(sets[2].labels, minlength=10))
+    pools = Pools()
+    chosen = [pools.choose(part, tmp_path, 10, 5) for part in with_all]
+    assert [choice.name for choice in chosen] == ["test", "anchors", "0", "1", "2"]
+    assert [choice.listing.ids for choice in chosen] == [images.ids for images in sets]
+    assert chosen[2].counts() == tuple(np.bincount(sets[2].labels, minlength=10))
     refused(digits("Test"), tmp_path, failures.CLASSES_DIFFER, "10 classes", num_classes=7)
+
+
+def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
+    calls = []
+    for name in ("list_digits", "divide"):
+        plain = getattr(divisions, name)
+        monkeypatch.setattr(divisions, name, lambda *given, name=name, plain=plain: calls.append(name) or plain(*given))
+    pools = Pools()
+    for part in range(4):
+        section = digits("Part", partition=Partition(recipe="Iid", parts=4, part=part), labelled_percent=10 * part)
+        read(section, tmp_path, image_size=8, channels=1, num_classes=10, seed=1, pools=pools)
+    assert calls == ["list_digits", "divide"]
+    pools.choose(digits("Part", partition=Partition(recipe="Iid", parts=2, part=0)), tmp_path, 10, 1)
+    pools.choose(digits("Test"), tmp_path, 10, seed=2)
+    assert calls == ["list_digits", "divide", "divide"]
+
+
+def test_labelled_images_of_each_class_are_dealt_first(tmp_path):
+    """FedMatch's labels at the clients: as many of each class at every client, whatever the others are like."""
+    seen = []
+    for part in range(6):
+        partition = Partition(recipe="BatchNonIid", parts=6, part=part, labelled_per_class=5)
+        images, _ = images_of(digits("Part", partition=partition), tmp_path, num_classes=10, channels=1)
+        assert np.bincount(images.labels[images.labels >= 0]).tolist() == [5] * 10
+        assert 150 < len(images) <= 50 + (1378 - 300) // 6
+        seen += images.ids
+    assert len(seen) == len(set(seen))
+    partition = Partition(recipe="BatchIid", parts=6, part=0, labelled_per_class=50)
+    words = ("labelledPerClass", "6 parts shall have 50")
+    refused(digits("Part", partition=partition), tmp_path, failures.PARTITION_IMPOSSIBLE, *words, num_classes=10)
+
+
+def test_random_anchors_are_drawn_by_chance(tmp_path):
+    section = digits("Anchors", anchor_draw="Random")
+    images, _ = images_of(section, tmp_path, num_classes=10, channels=1)
+    counts = np.bincount(images.labels, minlength=10)
+    assert counts.sum() == 60 and counts.tolist() != [6] * 10
 
 
 def test_labels_of_a_share_are_kept(tmp_path):
@@ -253,53 +291,6 @@ def test_image_sets_select_and_forget_labels(tmp_path):
     assert np.array_equal(some.images[1], images.images[2])
 
 
-def published_split(site):
-    names = fill(site, 8)
-    rows = [(names[0], "train", "server"), (names[1], "train", "server"), (names[2], "train", "0"), (names[3], "train", "0"),
-            (names[4], "train", "1"), (names[5], "validation", ""), (names[6], "test", ""), (names[7], "test", "")]  # fmt: skip
-    write_table(site / "split.csv", ["image_id", "part", "silo"], rows)
-    write_table(site / "table.csv", ["image", "label"], [(name, place % 2) for place, name in enumerate(names)])
-    return names
-
-
-def test_a_published_split_is_used_as_it_is(tmp_path, site):
-    names = published_split(site)
-
-    def ids(use, **fields):
-        part = section(use=use, partition=Partition(recipe="File", file="split.csv", **fields))
-        return images_of(part, tmp_path)[0].ids
-
-    assert ids("Anchors") == tuple(names[:2])
-    assert ids("Part", silo="0") == tuple(names[2:4])
-    assert ids("Test") == tuple(names[6:])
-    assert len(ids("All")) == 8
-    part = section(use="Part", partition=Partition(recipe="File", file="split.csv", silo="9"))
-    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, 'no part "9"', "server, 0, 1")
-    parts = describe(part, tmp_path, num_classes=2, seed=0)
-    assert [(each.name, each.images) for each in parts] == [("server", 2), ("0", 2), ("1", 1), ("test", 2)]
-
-
-@pytest.mark.parametrize("lines", ["image001\nimage003\n", "1\n3\n", "image001.png\nfolder/image003.png\n"])
-def test_a_list_names_images_or_rows(tmp_path, site, lines):
-    fill(site, 5)
-    (site / "mine.txt").write_text(lines)
-    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.txt"))
-    assert images_of(part, tmp_path)[0].ids == ("image001.png", "image003.png")
-
-
-def test_a_list_of_other_images_is_refused(tmp_path, site):
-    fill(site, 2)
-    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.txt"))
-    refused(part, tmp_path, failures.DATA_MISSING, "mine.txt")
-    (site / "mine.txt").write_text("image001\nimage007\n")
-    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, "1 images", "image007")
-    (site / "mine.txt").write_text("0\n2\n")
-    refused(part, tmp_path, failures.PARTITION_FILE_DIFFERS, '"2"')
-    (site / "mine.csv").write_text("image,hospital\nimage001,a\n")
-    part = section("ImageFolder", use="Part", partition=Partition(recipe="File", file="mine.csv", silo="a"))
-    refused(part, tmp_path, failures.MANIFEST_WRONG, 'no column "silo"')
-
-
 @pytest.mark.parametrize(
     ("fields", "words"),
     [
@@ -312,6 +303,16 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
         ({"format": "Digits", "partition": {"recipe": "Iid", "parts": 2, "part": 2}}, "0 to 1"),
         ({"format": "Digits", "partition": {"recipe": "Iid"}}, "without parts"),
         ({"format": "Digits", "partition": {"recipe": "File"}}, "without file"),
+        (
+            {"format": "Digits", "partition": {"recipe": "Shards", "parts": 2, "classesPerPart": "8x1,2x2"}},
+            "for 2 parts",
+        ),
+        ({"format": "Digits", "partition": {"recipe": "Shards", "parts": 2, "classesPerPart": "5,5"}}, "for 2 parts"),
+        (
+            {"format": "Digits", "partition": {"recipe": "Shards", "parts": 2, "classesPerPart": "5x1,0x1"}},
+            "for 2 parts",
+        ),
+        ({"format": "Digits", "partition": {"recipe": "Shards", "parts": 2, "classesPerPart": "x"}}, "pattern"),
         ({"format": "ImageFolder", "claimName": "x", "path": "a/../../b"}, "stays below"),
     ],
 )

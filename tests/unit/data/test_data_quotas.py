@@ -1,0 +1,89 @@
+"""Sizes and numbers of classes as Metis has them, against the known answers."""
+
+import re
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anchorage.data.quotas import class_quota, try_quota
+from anchorage.data.sizes import SIZES, power_law_sizes, skewed_sizes
+from anchorage.errors import AnchorageError
+from anchorage.errors.data import PARTITION_IMPOSSIBLE
+from anchorage.spec.data import Partition
+
+
+@pytest.mark.known_answers
+def test_sizes_by_rank_are_the_known_ones(known):
+    inputs = known.inputs("X1_power_law_sizes")
+    known.check("X1_power_law_sizes", {"sizes": power_law_sizes(inputs["total"], inputs["N"], inputs["exponent"])})
+    inputs = known.inputs("X2_skewed_sizes")
+    formula = known.expected("X2_skewed_sizes")["formula"]
+    known.check("X2_skewed_sizes", {"sizes": skewed_sizes(inputs["total"], inputs["N"]), "formula": formula})
+
+
+def published_allocation(key):
+    """Return the sizes' name, classes per part as a federation file says them, and the supply, from a case's name."""
+    supply = np.full(100, 500) if key.startswith("cifar100") else np.full(10, 5000)
+    sizes = next(name for name in SIZES if name.lower() in key)
+    numbers = re.findall(r"\d+(?:x\d+)?", key.removeprefix("cifar100"))
+    groups = [number if "x" in number else f"{number}x1" for number in numbers]
+    return sizes, ",".join(groups) if sizes == "PowerLaw" else numbers[0], supply
+
+
+@pytest.mark.known_answers
+def test_quotas_are_the_known_ones(known):
+    """Exact: noise and repair are those of the known answers, which the published file does not tell."""
+    inputs, computed = known.inputs("X3_noniid_x_quota"), {}
+    for key, expected in known.expected("X3_noniid_x_quota").items():
+        name, text, supply = published_allocation(key)
+        sizes = np.array(SIZES[name](supply.sum(), 10))
+        if name != "Uniform":
+            assert sizes.tolist() == inputs["power_law_sizes" if name == "PowerLaw" else "skewed_sizes"]
+        classes = np.array(Partition(recipe="ClassQuota", parts=10, classes_per_part=text).class_counts)
+        rng = np.random.default_rng(inputs["seed"])
+        if not expected["feasible"]:
+            with pytest.raises(AnchorageError) as raised:
+                class_quota(sizes, classes, supply, rng)
+            assert raised.value.failure is PARTITION_IMPOSSIBLE
+            needed, held = re.findall(r"\d+", expected["why"])
+            assert f"part 0 shall hold {needed} images" in str(raised.value) and f"hold {held};" in str(raised.value)
+            computed[key] = {"feasible": False, "why": expected["why"]}
+            continue
+        quota = class_quota(sizes, classes, supply, rng)
+        first_try = try_quota(sizes, classes, supply, np.random.default_rng(inputs["seed"]))
+        assert ((quota > 0).sum(axis=1) == classes).all()
+        found = {
+            "feasible": True,
+            "tries": 1 if np.array_equal(first_try, quota) else None,
+            "quota_first_learner": quota[0],
+            "quota_last_learner": quota[-1],
+            "row_sums_ok": bool((quota.sum(axis=1) == sizes).all()),
+            "column_sums_ok": bool((quota.sum(axis=0) == supply).all()),
+        }
+        assert found["row_sums_ok"] and found["column_sums_ok"]
+        computed[key] = {field: found[field] for field in expected}
+    known.check("X3_noniid_x_quota", computed)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    supply=st.lists(st.integers(5, 60), min_size=2, max_size=8),
+    parts=st.integers(1, 6),
+    sizes=st.sampled_from(list(SIZES)),
+    classes=st.lists(st.integers(1, 8), min_size=6, max_size=6),
+    seed=st.integers(0, 99),
+)
+def test_a_quota_uses_every_image_or_names_a_part(supply, parts, sizes, classes, seed):
+    supply, classes = np.array(supply), np.array(classes[:parts])
+    asked = np.array(SIZES[sizes](int(supply.sum()), parts))
+    try:
+        quota = class_quota(asked, classes, supply, np.random.default_rng(seed))
+    except AnchorageError as error:
+        assert error.failure is PARTITION_IMPOSSIBLE
+        assert re.search(r"part \d|all parts together", str(error))
+        return
+    assert quota.sum(axis=1).tolist() == asked.tolist()
+    assert quota.sum(axis=0).tolist() == supply.tolist()
+    assert (quota > 0).sum(axis=1).tolist() == classes.tolist()
