@@ -3,30 +3,49 @@
 A commit puts a silo's update in the place of its previous one and makes the new community model with its digests. The floor is what this
 cannot avoid whatever the number of silos: reading the two updates once, by two threads. Measured in turn for every number of silos, so
 that a busy moment of the machine hits all alike.
+
+The second table is of whole federations in one process: engine, workers and store, from one commit to the next, once every silo has
+registered and committed. Null trainers, a small model so that a thousand updates fit into memory.
 """
 
 import argparse
 import json
 import os
 import statistics
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor has two threads of its own
 
 import numpy as np
+from safetensors.numpy import save_file
 
 from anchorage.aggregation import Community
+from anchorage.messages import Profile, Report
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.observer import Observers
+from anchorage.simulation.buffers import SpareUpdates
+from anchorage.simulation.run import play
+from anchorage.simulation.store import MemoryStore
+from anchorage.spec.base import Metadata
+from anchorage.spec.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
+from anchorage.spec.files import Study
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
+from anchorage_server.file_model import FileModel
+from anchorage_silo.null import NullLearner
 
 THREADS = 2
 DISTINCT_UPDATES = 8
 """Updates that the silos share, so that a thousand of them fit into memory."""
 
 
-class Federation:
+class Committing:
     """A community to which every silo has committed once.
 
     Parameters
@@ -70,12 +89,60 @@ def read_two(pool: ThreadPoolExecutor, one: ModelBytes, other: ModelBytes) -> fl
     return time.perf_counter() - start
 
 
+@dataclass(frozen=True)
+class Commits(Observers):
+    """Notes when the engine committed."""
+
+    at: list[float] = field(default_factory=list)
+
+    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+        """Note a commit."""
+        self.at.append(time.perf_counter())
+
+
+def played(silos: int, parameters: int, commits: int, folder: Path) -> list[float]:
+    """Play an asynchronous federation; return the seconds between commits after the first of every silo."""
+    initial = folder / "initial.safetensors"
+    save_file({"w": np.zeros(parameters, np.float32)}, initial)
+    spec = FederationSpec(
+        rounds=silos + commits,
+        model=ModelSpec(name="SmallCnn", num_classes=2, image_size=8, initial=initial.name),
+        method=MethodSpec(name="AsyncFedAvg"),
+        protocol=Protocol(mode="Asynchronous", min_silos=silos),
+    )
+    names = [f"silo-{index:05d}" for index in range(silos)]
+    members = [Silo(metadata=Metadata(name=name), spec=SiloSpec(federation="bench", labels="All")) for name in names]
+    study = Study(Federation(metadata=Metadata(name="bench"), spec=spec), tuple(members), initial, ())
+    model, spare, watch = FileModel(initial), SpareUpdates(), Commits()
+    learner = NullLearner(model.down, model.up, 0.001, 100)
+    profiles = {name: Profile("All", 100, "benchmark") for name in names}
+    play(study, model, profiles, lambda name: learner, MemoryStore(spare), spare, watch)
+    return np.diff(watch.at[-commits:]).tolist()
+
+
+def print_federations(silos: list[int], parameters: int, commits: int) -> list[dict[str, float]]:
+    """Print and return how long a commit takes in whole federations."""
+    rows: list[dict[str, float]] = []
+    print(f"whole federations, {parameters * 4 / 1e6:.1f} MB per update\nsilos  commit ms  of the first row")
+    for count in silos:
+        with tempfile.TemporaryDirectory() as folder:
+            median = statistics.median(played(count, parameters, commits, Path(folder)))
+        first = rows[0]["median_s"] if rows else median
+        rows.append({"silos": count, "median_s": median, "ratio_to_first": median / first})
+        print(f"{count:5d}  {median * 1e3:9.2f}  {median / first:16.2f}")
+    return rows
+
+
 def main() -> None:
     """Run the benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--silos", type=int, nargs="+", default=[10, 100, 1000], help="numbers of silos")
     parser.add_argument("--parameters", type=int, default=2_800_000, help="float32 numbers of the model")
     parser.add_argument("--commits", type=int, default=30, help="counted commits per number of silos")
+    parser.add_argument(
+        "--federation-parameters", type=int, default=100_000, help="numbers of the second table's model"
+    )
+    parser.add_argument("--federation-commits", type=int, default=300, help="counted commits of the second table")
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     layout = Layout.of([("w", "F32", (arguments.parameters,))])
@@ -84,7 +151,7 @@ def main() -> None:
         ModelBytes.from_arrays(layout, {"w": draws.standard_normal(arguments.parameters, dtype=np.float32)})
         for _ in range(DISTINCT_UPDATES)
     ]
-    federations = [Federation(silos, updates) for silos in arguments.silos]
+    federations = [Committing(silos, updates) for silos in arguments.silos]
     seconds: dict[int, list[float]] = {federation.silos: [] for federation in federations}
     floor = []
     with ThreadPoolExecutor(THREADS) as pool:
@@ -103,8 +170,9 @@ def main() -> None:
         row = {"silos": silos, "median_s": median, "floor_median_s": lowest, "ratio": median / lowest}
         rows.append({**row, "ratio_to_first": median / first, "model_bytes": layout.nbytes})
         print(f"{silos:5d}  {median * 1e3:9.2f}  {median / first:16.2f}  {lowest * 1e3:8.2f}")
+    whole = print_federations(arguments.silos, arguments.federation_parameters, arguments.federation_commits)
     if arguments.json:
-        arguments.json.write_text(json.dumps({"benchmark": "async", "rows": rows}, indent=2))
+        arguments.json.write_text(json.dumps({"benchmark": "async", "rows": rows, "federations": whole}, indent=2))
 
 
 if __name__ == "__main__":

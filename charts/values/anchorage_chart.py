@@ -15,8 +15,10 @@ from kubernetes_parts import (
     Pod,
     Port,
     PullPolicy,
+    Registry,
     ServiceAccount,
     ServiceType,
+    Tag,
     Values,
 )
 from pydantic import ConfigDict, Field, StringConstraints
@@ -42,13 +44,11 @@ class Crds(Values):
 class Images(Values):
     """The project's images."""
 
-    registry: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9._:/]*$", max_length=400)] = Field(
+    registry: Registry = Field(
         "localhost",
         description="Registry, and folder in it, of the project's images; `make images` builds them as localhost/…",
     )
-    tag: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")] = Field(
-        "", description="Tag of the images; empty: the chart's appVersion."
-    )
+    tag: Tag = Field("", description="Tag of the images; empty: the chart's appVersion.")
     operator: Image = Field(
         "", description="Whole name of the operator's image; empty: registry/anchorage-operator:tag."
     )

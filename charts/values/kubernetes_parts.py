@@ -28,6 +28,8 @@ ObjectName = Annotated[
 MaybeName = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]
 """A name, or empty for none."""
 Image = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9][-A-Za-z0-9._:/@]*)?$", max_length=512)]
+Registry = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9._:/]*$", max_length=400)]
+Tag = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9_][A-Za-z0-9_.-]{0,127})?$")]
 Quantity = Annotated[str, StringConstraints(pattern=QUANTITY_PATTERN, max_length=32)]
 LabelKey = Annotated[str, StringConstraints(pattern=LABEL_KEY_PATTERN, max_length=317)]
 LabelValue = Annotated[str, StringConstraints(pattern=LABEL_VALUE_PATTERN, max_length=63)]

@@ -11,7 +11,9 @@ from kubernetes_parts import (
     Persistence,
     Pod,
     PullPolicy,
+    Registry,
     ServiceAccount,
+    Tag,
     Values,
 )
 from pydantic import ConfigDict, Field, StringConstraints
@@ -73,7 +75,11 @@ class Enrolment(Values):
 class Images(Values):
     """The agent's image."""
 
-    agent: Image = Field("", description="Whole name of the image; empty: localhost/anchorage-agent:<appVersion>.")
+    registry: Registry = Field(
+        "localhost", description="Registry, and folder in it, of the image; `make images` builds it as localhost/…"
+    )
+    tag: Tag = Field("", description="Tag of the image; empty: the chart's appVersion.")
+    agent: Image = Field("", description="Whole name of the image; empty: registry/anchorage-agent:tag.")
     pull_policy: PullPolicy = Field("IfNotPresent", description="When nodes pull the image.")
     pull_secrets: list[ObjectName] = Field([], description="Names of Secrets that open the registry.")
 

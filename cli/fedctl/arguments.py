@@ -14,6 +14,7 @@ Set = Annotated[
 DataRoot = Annotated[
     Path | None, typer.Option(help="Folder in which claimName names folders; default: the file's folder.")
 ]
+Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")]
 Folder = Annotated[Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME.")]
 Run = Annotated[str | None, typer.Argument(help="Name of the federation; may be left out where there is only one.")]
 Namespace = Annotated[

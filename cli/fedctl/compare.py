@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -9,13 +10,43 @@ import typer
 from rich.console import RenderableType
 
 from anchorage.errors import AnchorageError, commands
-from fedctl.curves import PICTURES, curve, plot
+from anchorage.methods.published import PublishedResult, find_published
+from fedctl.curves import curve, plot
 from fedctl.output import Format, amount, emit, people, plain_table
+from fedctl.pictures import allowed_picture
 from fedctl.results import Results, common_metrics, read_results
 from fedctl.view import FIRST_METRICS
 
 
-def compare(folders: Sequence[Path], metric: str | None, picture: Path | None, output: Format) -> None:
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a comparison.
+
+    Parameters
+    ----------
+    method : str
+        The name in the legend.
+    results : Results
+        What was reached.
+    setting : str
+        What the rows of one picture have in common; empty where there is only one.
+    published : PublishedResult or None
+        What the method's paper reports.
+    """
+
+    method: str
+    results: Results
+    setting: str = ""
+    published: PublishedResult | None = None
+
+
+def compare(
+    folders: Sequence[Path],
+    metric: str | None,
+    picture: Path | None,
+    published: Sequence[str],
+    output: Format,
+) -> None:
     """Print one line per working folder, and draw their curves.
 
     Parameters
@@ -26,6 +57,8 @@ def compare(folders: Sequence[Path], metric: str | None, picture: Path | None, o
         What to compare; None takes the first of `FIRST_METRICS` that all have.
     picture : Path or None
         File for the curves.
+    published : sequence of str
+        ``COLUMN=VALUE`` of the published results beside which the methods are put; without any, none are shown.
     output : Format
         How to print.
 
@@ -34,17 +67,72 @@ def compare(folders: Sequence[Path], metric: str | None, picture: Path | None, o
     AnchorageError
         A folder holds no results, they have no such metric in common, or the picture cannot be drawn.
     """
-    if picture is not None and picture.suffix not in PICTURES:
-        raise typer.BadParameter(f"found {picture}, allowed is a name that ends with {' or '.join(PICTURES)}")
+    allowed_picture(picture)
     results = [read_results(folder) for folder in dict.fromkeys(folders)]
     name = chosen_metric(results, metric)
+    wanted = dict(_pair(text) for text in published)
+    rows = [
+        Row(label, result, published=published_beside(wanted, result.federation.spec.method.name, name))
+        for label, result in legend(results).items()
+    ]
+    show_rows(rows, name, picture, output)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"found --published {text}, allowed is COLUMN=VALUE")
+    return column, value
+
+
+def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> PublishedResult | None:
+    """Return what the papers report for a method; None where nothing was wanted or they do not.
+
+    Raises
+    ------
+    BadParameter
+        What is wanted is in no paper, or several results fit.
+    """
+    try:
+        return find_published({"method": method, "metric": metric, **wanted}) if wanted else None
+    except ValueError as error:
+        raise typer.BadParameter(f"published results: {error}") from error
+
+
+def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Format) -> None:
+    """Print rows, and draw a picture per setting.
+
+    Raises
+    ------
+    AnchorageError
+        A picture cannot be drawn.
+    """
     if picture is not None:
-        labels = legend(results)
-        plot({label: curve(result, name) for label, result in labels.items()}, name, picture)
+        draw(rows, metric, picture)
     if output.for_people:
-        people().print(_table(results, name, output is Format.WIDE))
+        people().print(_table(rows, metric, output is Format.WIDE))
     else:
-        emit([_document(result, name) for result in results], output)
+        emit([_document(row, metric) for row in rows], output)
+
+
+def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
+    """Draw the curves of each setting; the file's name gets the setting where there are several.
+
+    Raises
+    ------
+    AnchorageError
+        matplotlib is missing, or the file cannot be written.
+    """
+    settings = dict.fromkeys(row.setting for row in rows)
+    for setting in settings:
+        curves = {row.method: curve(row.results, metric) for row in rows if row.setting == setting}
+        file = picture if len(settings) == 1 else picture.with_stem(f"{picture.stem}-{slug(setting)}")
+        plot(curves, metric, file)
+
+
+def slug(text: str) -> str:
+    """Return text as a part of a file's name."""
+    return "-".join("".join(c if c.isalnum() or c in "._" else " " for c in text).split())
 
 
 def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
@@ -75,15 +163,23 @@ def legend(results: Sequence[Results]) -> Mapping[str, Results]:
     return names
 
 
-def _table(results: Sequence[Results], metric: str, wide: bool) -> RenderableType:
+def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
     shown = metric.replace("_", " ")
-    right = ("seeds", "rounds", f"last {shown}", f"best {shown}", "moved")
-    table = plain_table("method", "federation", *right, *(("model", "folder") if wide else ()), right=right)
-    for name, result in legend(results).items():
-        spec = result.federation.spec
-        cells = [name, result.federation.metadata.name, str(len(result.seeds)), _rounds(result)]
-        cells += [str(result.last(metric)), str(result.best(metric)), amount(_nbytes(result))]
-        table.add_row(*cells, *((spec.model.name, str(result.folder)) if wide else ()))
+    several, papers = any(row.setting for row in rows), any(row.published for row in rows)
+    right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
+    more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
+    table = plain_table(*(("setting",) if several else ()), "method", "federation", *right, *more, right=right)
+    for row in rows:
+        result, spec = row.results, row.results.federation.spec
+        cells = [row.setting] if several else []
+        cells += [row.method, result.federation.metadata.name, str(len(result.seeds)), _rounds(result)]
+        cells += [str(result.last(metric)), str(result.best(metric))]
+        cells += [str(row.published or "")] if papers else []
+        cells.append(amount(_nbytes(result)))
+        if wide:
+            cells += [row.published.source if row.published else ""] if papers else []
+            cells += [spec.model.name, str(result.folder)]
+        table.add_row(*cells)
     return table
 
 
@@ -97,9 +193,11 @@ def _nbytes(result: Results) -> float:
     return sum(seed.nbytes for seed in result.seeds) / len(result.seeds)
 
 
-def _document(result: Results, metric: str) -> dict[str, Any]:
-    spec = result.federation.spec
+def _document(row: Row, metric: str) -> dict[str, Any]:
+    result, spec, published = row.results, row.results.federation.spec, row.published
+    paper = {name: float(value) for name in ("value", "std") if published and (value := getattr(published, name))}
     return {
+        **({"setting": row.setting} if row.setting else {}),
         "folder": str(result.folder),
         "federation": result.federation.metadata.name,
         "method": spec.method.name,
@@ -109,6 +207,7 @@ def _document(result: Results, metric: str) -> dict[str, Any]:
         "metric": metric,
         "last": result.last(metric).as_document(),
         "best": result.best(metric).as_document(),
+        **({"published": {**paper, "source": published.source}} if published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],
     }

@@ -5,11 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorage.errors import AnchorageError, commands
+from fedctl.pictures import new_figure, save_figure
 from fedctl.results import Results, Spread, finite
-
-PICTURES = (".png", ".svg")
-"""Kinds of files that a plot is written as."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,20 +63,14 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> No
     metric : str
         What they show.
     path : Path
-        The picture, of a kind of `PICTURES`.
+        The picture, of a kind of `fedctl.pictures.SUFFIXES`.
 
     Raises
     ------
     AnchorageError
         matplotlib is not installed, or the picture cannot be written.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        message = f"{error.name or 'matplotlib'} is not installed; pip install 'anchorage[server]', or leave --plot out"
-        raise AnchorageError(commands.PACKAGE_MISSING, message) from error
-
-    figure = Figure(figsize=(10, 4.2), layout="constrained")
+    figure = new_figure(10, 4.2)
     by_round, by_bytes = figure.subplots(1, 2, sharey=True)
     for name, points in curves.items():
         _draw(by_round, name, [point.round for point in points], points)
@@ -90,11 +81,7 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> No
     for axes in (by_round, by_bytes):
         axes.grid(alpha=0.3)
     by_round.legend()
-    try:
-        figure.savefig(path)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
+    save_figure(figure, path)
 
 
 def _draw(axes: Any, name: str, places: list[float] | list[int], points: tuple[Point, ...]) -> None:

@@ -88,7 +88,7 @@ def invite(name: str, place: Place, wanted: Wanted) -> None:
         "token": token,
     }
     typer.echo(_yaml({"enrolment": values}), nl=False)
-    _tell(wanted, name, server)
+    _tell(wanted, name, server, f"-n {api.namespace}" + (f" --context {place.context}" if place.context else ""))
 
 
 def remote_federation(name: str, place: Place) -> ClusterSource:
@@ -262,13 +262,13 @@ def _yaml(values: Json) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
 
 
-def _tell(wanted: Wanted, federation: str, server: str) -> None:
+def _tell(wanted: Wanted, federation: str, server: str, where: str) -> None:
     silo = wanted.silo
     lines = [
         f"invited {silo} to {federation}; the file holds a one-time token, valid for {wanted.valid}: hand it over on a way "
         "that only the hospital reads",
         f"at the hospital: helm install {silo} charts/silo-agent -f enrolment.yaml -f site.yaml",
-        f"then here:       fedctl silo approve {federation} {silo}",
+        f"then here:       fedctl silo approve {federation} {silo} {where}",
     ]
     if IN_CLUSTER.search(server):
         lines.append(

@@ -21,6 +21,7 @@ from fedctl.arguments import (
 )
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
+from fedctl.simulation_commands import compare, simulate, study
 
 app = typer.Typer(
     name="fedctl",
@@ -55,37 +56,8 @@ def run(
     run_federation(file, workdir, data_root, overrides or [], output)
 
 
-@app.command()
-def simulate(
-    file: File,
-    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs, with as many seeds from spec.seed on.")] = 1,
-    device: Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")] = "auto",
-    workdir: Annotated[
-        Path | None, typer.Option(help="Folder of the results; default: .anchorage/simulations/NAME.")
-    ] = None,
-    data_root: DataRoot = None,
-    overrides: Set = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Run a federation in one process without network, once per seed; finished seeds are not run again."""
-    from fedctl.simulation import simulate_federation
-
-    simulate_federation(file, seeds, device, workdir, data_root, overrides or [], output)
-
-
-@app.command()
-def compare(
-    folders: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Working folders of `simulate` and `run`.")],
-    metric: Annotated[str | None, typer.Option(help="What to compare; default: the first that all have.")] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw the metric over rounds and bytes: FILE.png or FILE.svg.")
-    ] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Compare what several runs and simulations reached."""
-    from fedctl.compare import compare as compare_folders
-
-    compare_folders(folders, metric, plot, output)
+for _command in (simulate, compare, study):
+    app.command()(_command)
 
 
 @app.command()
@@ -310,12 +282,24 @@ def data_check(
 
 @data_app.command("partition")
 def data_partition(
-    file: File, data_root: DataRoot = None, overrides: Set = None, output: Output = Format.TABLE
+    file: File,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    silos: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write who holds which image: FILE.csv, for the recipe File.")
+    ] = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Draw how many images of each class every silo holds."""
-    from fedctl.data import show_partition
+    from fedctl.partition import show_partition
 
-    show_partition(file, data_root, overrides or [], output)
+    show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
 
 
 @methods_app.command("list")

@@ -11,19 +11,22 @@ from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
 from anchorage.methods.effective import effective_slots, leaves
+from anchorage.methods.snippet import snippet
 from fedctl.output import Format, emit, people, plain_table
 
 
 def list_methods(output: Format) -> None:
-    """Print one line per method."""
+    """Print a row per method."""
     if not output.for_people:
         emit([_document(preset) for preset in PRESETS.values()], output)
         return
-    columns = ["method", "labels", "protocols", "what it does"] + (["source"] if output is Format.WIDE else [])
-    table = plain_table(*columns)
+    wide = output is Format.WIDE
+    columns = ["method", "labels", "protocols", "beside the model", "the server learns", "other silos learn"]
+    table = plain_table(*columns, *(["what it does", "source"] if wide else []))
     for name, preset in PRESETS.items():
-        cells = [name, preset.setting, ", ".join(preset.protocols), preset.summary]
-        table.add_row(*cells, *([preset.source] if output is Format.WIDE else []))
+        cells = [name, preset.setting, ", ".join(preset.protocols), _beside(preset)]
+        cells += [preset.reveals_to_server, preset.reveals_to_silos]
+        table.add_row(*cells, *([preset.summary, preset.source] if wide else []))
     people().print(table)
 
 
@@ -56,7 +59,13 @@ def _document(preset: Preset) -> dict[str, Any]:
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "source": preset.source,
         "results": preset.results,
+        "snippet": snippet(preset),
     }
+
+
+def _beside(preset: Preset) -> str:
+    ways = [f"↓ {channel.name}" for channel in preset.down] + [f"↑ {channel.name}" for channel in preset.up]
+    return ", ".join(ways) or "nothing"
 
 
 def _channels(channels: Sequence[SideChannel]) -> list[dict[str, str]]:
@@ -84,4 +93,5 @@ def _description(preset: Preset) -> RenderableType:
             for channel in channels:
                 table.add_row(channel.name, Text(channel.shape), channel.meaning)
             lines += [Text(), table]
+    lines += [Text(), Text("a file to start from:"), Text(), Text(snippet(preset).rstrip())]
     return Group(*lines)

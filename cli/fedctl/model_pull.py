@@ -1,6 +1,7 @@
 """``fedctl model pull``: a federation's model as a file."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import typer
 
 from anchorage.errors import AnchorageError, commands
 from anchorage.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.tensors.model import ModelBytes
 from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from fedctl.output import Format, emit
 from fedctl.source import ModelFile, Source
@@ -36,21 +38,28 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
     AnchorageError
         Nothing is committed yet, the file is gone or damaged, or `out` cannot be written.
     """
-    with source.model(best=best) as model:
-        facts = {"path": str(out / "model.safetensors"), "digest": model.digest, "round": model.round}
-        _copy(model, out, {**model.description, **facts})
+    with source.model(best=best) as found:
+        model, metadata = _read(found)
+        facts = {"path": str(out / "model.safetensors"), "digest": model.digest, "round": found.round}
+        _write(model, out, metadata, {**found.description, **facts})
     if output.for_people:
         typer.echo(f"{facts['path']}: round {facts['round']}, digest {facts['digest']}")
     else:
         emit(facts, output)
 
 
-def _copy(found: ModelFile, out: Path, description: dict[str, Any]) -> None:
+def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
+    """Return the network of a file whose digest is checked, and the file's metadata."""
     path, digest = found.path, found.digest
     layout, metadata = read_description(path)
     model = read_safetensors(path, layout.select(name for name in layout.by_name if not name.startswith(STATE))).model
     if model.digest != digest:
         raise AnchorageError(TENSOR_FILE_UNUSABLE, f"{path} has digest {model.digest[:12]}…, expected {digest[:12]}…")
+    network = model.of_network()
+    return network, {**metadata, **({"digest": network.digest} if "digest" in metadata else {})}
+
+
+def _write(model: ModelBytes, out: Path, metadata: Mapping[str, str], description: dict[str, Any]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
         write_safetensors(out / "model.safetensors", model, metadata={**metadata, "format": "pt"})

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import StrEnum
 from time import sleep
 from typing import Annotated, Any
@@ -11,6 +11,8 @@ import typer
 import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
+
+from anchorage.errors import AnchorageError, cluster
 
 
 class Format(StrEnum):
@@ -30,6 +32,8 @@ class Format(StrEnum):
 Output = Annotated[Format, typer.Option("--output", "-o", help="table, wide, json or yaml.")]
 Watch = Annotated[bool, typer.Option("--watch", "-w", help="Print again whenever something changed, until Ctrl-C.")]
 WATCH_SECONDS = 1.0
+PASSING = (cluster.CLUSTER_UNREACHABLE, cluster.POD_UNREACHABLE)
+"""Failures that a watch outlasts: a network that is gone for a while, a pod that restarts."""
 UNBOUNDED = 1000
 """Columns of an output that is no terminal."""
 
@@ -57,11 +61,15 @@ def show(
         How to print.
     watch : bool
         Go on until Ctrl-C; programs get one JSON document a line (YAML: one document each).
+
+    Raises
+    ------
+    AnchorageError
+        It cannot be observed. A watch that has observed it once says a `PASSING` failure on stderr and asks again.
     """
     before = None
     console = people()
-    while True:
-        seen = observe()
+    for seen in _observations(observe, watch):
         if seen != before:
             if output.for_people:
                 console.print(table(seen))
@@ -71,10 +79,26 @@ def show(
                 if watch:
                     typer.echo("---")
                 emit(seen, output)
-        if not watch:
-            return
         before = seen
+
+
+def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
+    """Yield what is observed: once, or again and again."""
+    yield observe()
+    trouble = ""
+    while watch:
         sleep(WATCH_SECONDS)
+        try:
+            seen = observe()
+        except AnchorageError as error:
+            if error.failure not in PASSING:
+                raise
+            if str(error) != trouble:
+                typer.echo(f"{error}; asking again", err=True)
+            trouble = str(error)
+        else:
+            trouble = ""
+            yield seen
 
 
 def people() -> Console:

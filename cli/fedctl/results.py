@@ -10,14 +10,13 @@ from typing import Any
 
 from anchorage.errors import AnchorageError, commands
 from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.records import BEST_BY
 from anchorage.spec.federation import Federation
-from anchorage.spec.files import load_federation
+from anchorage.spec.files import Study, load_federation
 from fedctl.observation import read_journal
-from fedctl.workdir import Workdir
+from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
-BEST_BY = ("balanced_accuracy", "accuracy")
-"""Metrics that decide which round of a run was the best, in this order, as at the server; greater is better."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -248,6 +247,25 @@ class SimulationFolder:
         """The documents that are simulated."""
         return self.root / "simulation.yaml"
 
+    @property
+    def multiplied(self) -> Path:
+        """How many silos are made of those in the documents."""
+        return self.root / "silos.json"
+
+    def study(self) -> Study:
+        """Read what is simulated.
+
+        Raises
+        ------
+        AnchorageError
+            It cannot be read.
+        """
+        return load_federation(self.documents, silos=(read_json(self.multiplied) or {}).get("silos"))
+
+    def state(self, seed: int) -> Path:
+        """Return the folder of what an unfinished seed goes on from."""
+        return self.root / f"seed-{seed}"
+
     def result(self, seed: int) -> Path:
         """Return the file of a finished seed."""
         return self.root / "seeds" / f"{seed}.json"
@@ -274,15 +292,15 @@ def read_results(folder: Path) -> Results:
     """
     simulation, run = SimulationFolder(folder), Workdir(folder)
     if simulation.documents.exists():
-        documents, seeds, wanted = simulation.documents, simulation.finished(), "finished seed"
+        study, seeds, wanted = simulation.study(), simulation.finished(), "finished seed"
     elif run.federation.exists():
-        documents, seeds, wanted = run.federation, _run_seed(run), "committed round"
+        study, seeds, wanted = load_federation(run.federation), _run_seed(run), "committed round"
     else:
         message = f"{folder} is the working folder neither of a `fedctl simulate` nor of a `fedctl run`; name another"
         raise AnchorageError(commands.NO_RESULTS, message)
     if not seeds:
         raise AnchorageError(commands.NO_RESULTS, f"{folder} has no {wanted} yet; wait, or go on with its command")
-    return Results(folder, load_federation(documents).federation, seeds)
+    return Results(folder, study.federation, seeds)
 
 
 def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:

@@ -3,27 +3,85 @@
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
-from tempfile import TemporaryDirectory
 from time import monotonic
 from typing import Any
 
 from anchorage.errors import AnchorageError, commands
 from anchorage.methods import validate_study
-from anchorage.spec.files import Study, as_mapping, dump_yaml, load_federation
+from anchorage.rounds.observer import Observers
+from anchorage.spec.files import Study, as_mapping
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.results import Results, RoundResult, SeedResult, SimulationFolder
+from fedctl.simulation_tracking import SeedTracking, tracking_of
 from fedctl.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
+SHOWN_CHANGES = 5
 MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPolicy", "activeDeadlineSeconds")
 """Parts of a federation's spec that may differ when a simulation goes on: none of them changes what a seed reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What is simulated, and how.
+
+    Parameters
+    ----------
+    file : Path
+        The federation's documents.
+    overrides : sequence of str
+        ``path=value`` for the federation's document, ``silo.path=value`` for every silo's.
+    seeds : int
+        How many seeds, from ``spec.seed`` on.
+    silos : int or None
+        How many silos are made of those in the file; None takes these as they are.
+    device : str
+        ``auto``, ``cpu`` or ``cuda``, for the server and every silo.
+    data_root : Path or None
+        Folder that claims name folders of; None takes the file's own.
+    speeds : sequence of str
+        ``PATTERN=STEP+TRANSFER`` of silos in virtual time.
+    tracking : bool or None
+        Whether runs go to MLflow; None: where the federation names a tracking URI.
+    """
+
+    file: Path
+    overrides: Sequence[str] = ()
+    seeds: int = 1
+    silos: int | None = None
+    device: str = "auto"
+    data_root: Path | None = None
+    speeds: Sequence[str] = ()
+    tracking: bool | None = None
+
+    @property
+    def root(self) -> Path:
+        """Folder that claims name folders of."""
+        return (self.data_root or self.file.parent).resolve()
+
+    def studies(self) -> list[Study]:
+        """Return the study, once per seed.
+
+        Raises
+        ------
+        DocumentError
+            With every mistake.
+        """
+        study = validate_study(self.file, self.overrides, self.silos)
+        return [_with_seed(study, study.federation.spec.seed + number) for number in range(self.seeds)]
+
+
+def _with_seed(study: Study, seed: int) -> Study:
+    spec = study.federation.spec.model_copy(update={"seed": seed})
+    return replace(study, federation=study.federation.model_copy(update={"spec": spec}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +100,10 @@ class Simulator:
         Where the progress is shown.
     shown_silos : int
         How many silos of a round are shown at most.
+    speeds : sequence of str
+        As in `Wanted`.
+    tracking : SeedTracking or None
+        Sends runs to MLflow.
     """
 
     folder: SimulationFolder
@@ -49,85 +111,103 @@ class Simulator:
     device: str
     view: View
     shown_silos: int
+    speeds: Sequence[str] = ()
+    tracking: SeedTracking | None = None
 
     def play(self, study: Study, title: str) -> None:
-        """Play one seed from its beginning to its end, and keep the result.
+        """Play one seed to its end, from its beginning or from where an earlier start left it, and keep the result.
 
         Raises
         ------
         AnchorageError
-            The images, the model or the run failed, or the result cannot be written; nothing of this seed is kept then.
+            The images, the model or the run failed, or the result cannot be written; the rounds that were committed are gone on from.
         """
-        from anchorage.simulation.run import simulate
+        from anchorage.simulation.run import Simulation
+        from anchorage.simulation.speeds import parse_speeds
 
         seed, begun = study.federation.spec.seed, monotonic()
+        state = self.folder.state(seed)
         self.view.say(title)
         watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
-        for left in self.folder.root.glob("silos-*"):  # of a simulation that was killed
-            rmtree(left, ignore_errors=True)
-        with TemporaryDirectory(prefix="silos-", dir=self.folder.root) as state:
-            _, store = simulate(study, self.data_root, Path(state), device=self.device, observer=watcher)
-        rounds = tuple(map(RoundResult.of, store.history()))
-        write_result(self.folder.result(seed), SeedResult(seed, rounds, monotonic() - begun, self.device), study)
+        speeds = parse_speeds(self.speeds) if self.speeds else None
+        simulation = Simulation(study, self.data_root, state, device=self.device, resume=True, speeds=speeds)
+        before, history = simulation.store.latest(), simulation.store.history()
+        if before is not None:
+            watcher.committed(before.record, before.model, None)
+        tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
+        with tracked as observer:
+            simulation.play(Observers((watcher, *([observer] if observer else []))))
+        rounds = tuple(map(RoundResult.of, simulation.store.history()))
+        seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
+        write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
+        rmtree(state, ignore_errors=True)
 
 
-def simulate_federation(
-    file: Path,
-    seeds: int,
-    device: str,
-    workdir: Path | None,
-    data_root: Path | None,
-    overrides: Sequence[str],
-    output: Format,
-) -> None:
+def simulate_federation(wanted: Wanted, workdir: Path | None, output: Format) -> None:
     """Simulate a federation with several seeds, or go on with that, and say what came out.
 
     Parameters
     ----------
-    file : Path
-        The federation's documents.
-    seeds : int
-        How many seeds, from ``spec.seed`` on.
-    device : str
-        ``auto``, ``cpu`` or ``cuda``, for the server and every silo.
+    wanted : Wanted
+        What is simulated.
     workdir : Path or None
         Folder of the results; None takes ``.anchorage/simulations/<name>``.
-    data_root : Path or None
-        Folder that claims name folders of; None takes the file's own.
-    overrides : sequence of str
-        ``path=value`` for the federation's document.
     output : Format
         What stdout gets: the table of means, or everything.
 
     Raises
     ------
     AnchorageError
-        The documents, the data or a run refuses; finished seeds stay.
+        The documents, the data or a run refuses; what is committed stays.
     InterruptError
-        A signal came; finished seeds stay.
+        A signal came; what is committed stays.
     """
-    study, root = validate_study(file, overrides), (data_root or file.parent).resolve()
-    name, first = study.federation.metadata.name, study.federation.spec.seed
-    studies = [study, *(validate_study(file, [*overrides, f"spec.seed={first + n}"]) for n in range(1, seeds))]
-    local_silos(study, root)
-    device = found_device(device)
-    folder = SimulationFolder((workdir or DEFAULT_FOLDER / name).resolve())
-    make(folder)
+    studies = wanted.studies()
+    folder = SimulationFolder((workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve())
     begun = monotonic()
-    with Workdir(folder.root).lock():
-        claim(folder, study)
-        people = sys.stdout if output.for_people else sys.stderr
-        terminal = output.for_people and sys.stdout.isatty()
-        with view_for(people, terminal=terminal) as view:
-            simulator = Simulator(folder, root, device, view, SHOWN_SILOS if terminal else 0)
-            played = play_missing(studies, simulator)
-        wanted = {study.federation.spec.seed for study in studies}
-        found = tuple(result for result in folder.finished() if result.seed in wanted)
-    results = Results(folder.root, study.federation, found)
+    people = sys.stdout if output.for_people else sys.stderr
+    terminal = output.for_people and sys.stdout.isatty()
+    with view_for(people, terminal=terminal) as view:
+        played = simulate_seeds(wanted, studies, folder, view, SHOWN_SILOS if terminal else 0)
+    results = results_of(studies, folder)
     if output.for_people:
         print_simulation(results, monotonic() - begun if played else None, wide=output is Format.WIDE)
     else:
         emit(summary(results), output)
+
+
+def simulate_seeds(
+    wanted: Wanted, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
+) -> int:
+    """Play the seeds that are not finished in a folder, and return how many.
+
+    Raises
+    ------
+    AnchorageError, InterruptError
+        As `simulate_federation`.
+    """
+    study, workdir = studies[0], Workdir(folder.root)
+    local_silos(study, wanted.root)
+    device = found_device(wanted.device)
+    make(folder)
+    with workdir.lock():
+        claim(folder, study, wanted.silos)
+        tracking = tracking_of(study, workdir, wanted.tracking, view)
+        simulator = Simulator(folder, wanted.root, device, view, shown_silos, wanted.speeds, tracking)
+        return play_missing(studies, simulator)
+
+
+def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
+    """Return what the seeds of a folder reached.
+
+    Raises
+    ------
+    AnchorageError
+        A result cannot be read.
+    """
+    seeds = {study.federation.spec.seed for study in studies}
+    found = tuple(result for result in folder.finished() if result.seed in seeds)
+    return Results(folder.root, studies[0].federation, found)
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
@@ -144,11 +224,14 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
         if folder.result(seed).exists():
             where = SeedResult.read(folder.result(seed)).device
             view.say(f"seed {seed} was finished before on {where}, it is not run again")
+            if simulator.tracking is not None:
+                simulator.tracking.send_rest(seed)
             continue
         try:
             simulator.play(study, f"seed {seed} ({number + 1} of {len(studies)}) on {simulator.device}")
         except InterruptError as error:
-            raise InterruptError(error.number, f"{len(folder.finished())} finished seeds are kept; {GO_ON}") from None
+            kept = f"{len(folder.finished())} finished seeds and the rounds of this one are kept"
+            raise InterruptError(error.number, f"{kept}; {GO_ON}") from None
         played += 1
     return played
 
@@ -184,8 +267,8 @@ def make(folder: SimulationFolder) -> None:
         raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
 
 
-def claim(folder: SimulationFolder, study: Study) -> None:
-    """Write the documents that are simulated.
+def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> None:
+    """Write the documents that are simulated, and how many silos are made of them.
 
     Raises
     ------
@@ -193,15 +276,18 @@ def claim(folder: SimulationFolder, study: Study) -> None:
         The folder holds a simulation of other documents, or cannot be written.
     """
     if folder.documents.exists():
-        before, now = _essence(load_federation(folder.documents)), _essence(study)
+        before, now = _essence(folder.study()), _essence(study)
         changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
         if changed:
-            message = f"{folder.root} holds a simulation that differs in {', '.join(changed)}; name another --workdir"
+            shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
+            message = f"{folder.root} holds a simulation that differs in {shown}; name another --workdir"
             raise AnchorageError(commands.WORKDIR_TAKEN, message)
     try:
-        folder.documents.write_text(dump_yaml([study.federation.model_copy(update={"status": None}), *study.silos]))
+        if silos is not None:
+            folder.multiplied.write_text(json.dumps({"silos": silos}) + "\n")
+        folder.documents.write_text(study.written())
     except OSError as error:
-        message = f"{folder.documents} cannot be written: {error.strerror}"
+        message = f"{error.filename} cannot be written: {error.strerror}"
         raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
 
 

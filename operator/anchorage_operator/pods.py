@@ -154,7 +154,9 @@ def _not_started(pod: Json, container: Json | None, claims: Mapping[str, str] | 
         return PodHealth(False, reasons.CONTAINER_ERROR, message)
     if container is not None and "waiting" not in container.get("state", {}):
         return None
-    return _unscheduled(pod, claims, now) or PodHealth(False, reasons.STARTING, "the container is being made")
+    return _unscheduled(pod, claims, now) or PodHealth(
+        False, reasons.STARTING, "the node pulls the image or makes the container"
+    )
 
 
 def _configuration_missing(message: str) -> PodHealth:

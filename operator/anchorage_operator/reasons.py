@@ -75,7 +75,9 @@ CERTIFICATE_EXPIRED = _reason(
 )
 AVAILABLE = _reason("Available", "ServerAvailable, AgentAvailable", "The pod runs and answers.")
 STARTING = _reason(
-    "Starting", "ServerAvailable, AgentAvailable, Enrolled, Ready", "The pod is being made or is not ready yet."
+    "Starting",
+    "ServerAvailable, AgentAvailable, Enrolled, Ready",
+    "The pod is being made, pulls its image, or is not ready yet.",
 )
 RESTARTING = _reason(
     "Restarting",

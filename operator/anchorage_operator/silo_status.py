@@ -13,6 +13,8 @@ from anchorage_operator.situation import Situation
 
 REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")
 """Fields that are the server's own."""
+LASTING = ("samples", "weight", "lastSeenTime", "code", "message")
+"""Those that stay true of a silo that the server has no longer."""
 
 
 def silo_status(situation: Situation, name: str, federation: Mapping[str, Finding]) -> dict[str, Any]:
@@ -44,7 +46,8 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
         values = reported.model_dump(mode="json", by_alias=True, exclude_none=True)
         status |= {key: values[key] for key in REPORTED if key in values}
     else:
-        status |= {key: before[key] for key in REPORTED if key in before}
+        kept = REPORTED if situation.report is None else LASTING
+        status |= {key: before[key] for key in kept if key in before}
     invitation = situation.observed.invitations.get(name)
     if invitation is not None and invitation.key:
         end = {"notAfter": timestamp(invitation.not_after)} if invitation.not_after else {}

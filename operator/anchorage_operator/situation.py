@@ -124,7 +124,10 @@ class Situation:
         before = find(self.status, "Succeeded")
         if since is None or before is None or not before.holds:
             return False
-        tracked = self.report is not None and bool(self.report.model and self.report.tracking.model_version)
+        if self.report is not None:
+            tracked = bool(self.report.model and self.report.tracking.model_version)
+        else:  # as while the pod is replaced for this very reason
+            tracked = bool(self.status.get("model") and (self.status.get("tracking") or {}).get("modelVersion"))
         return tracked or self.now - seconds_of(since) >= RESULTS_AFTER_SECONDS
 
     @cached_property

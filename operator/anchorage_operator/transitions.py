@@ -31,9 +31,9 @@ _QUIET = (
 """Reasons of a condition that is not true which are no news."""
 
 _TRUE_EVENTS = {
-    "Accepted": "Accepted",
-    "ServerAvailable": "ServerAvailable",
-    "Succeeded": "Succeeded",
+    "Accepted": "the spec is in force",
+    "ServerAvailable": "the server's pod runs and answers",
+    "Succeeded": "every round is committed",
 }
 _OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected": "SiloConnected"}
 
@@ -49,10 +49,12 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
         Its status as it is and as it becomes.
     """
     about = involved(federation)
-    for kind in ("Accepted", "CertificatesValid", "ServerAvailable", "QuorumMet", "Succeeded", "Failed"):
+    for kind in ("Accepted", "CertificatesValid", "ServerAvailable", "QuorumMet"):
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
     yield from _progress(about, before, after)
+    for kind in ("Succeeded", "Failed"):  # how it ended comes after the last round
+        yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     quorum = find(after, "QuorumMet")
     at_rest = quorum is not None and quorum.reason in (reasons.SUCCEEDED, reasons.SUSPENDED, reasons.HALTED)
     yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()), at_rest=at_rest)
@@ -92,7 +94,7 @@ def _of_condition(about: Json, kind: str, old: Finding | None, new: Finding | No
         yield from _quorum(about, old, new)
     elif new.holds:
         if turned and kind in _TRUE_EVENTS:
-            yield _event(about, "Normal", _TRUE_EVENTS[kind], new.message or f"{kind} is True")
+            yield _event(about, "Normal", kind, new.message or _TRUE_EVENTS[kind])
         elif new.reason == reasons.CERTIFICATE_EXPIRING and (old is None or old.reason != new.reason):
             yield _event(about, "Warning", new.reason, new.message)
     elif kind != "Succeeded" and new.reason not in _QUIET and (old is None or turned or old.reason != new.reason):

@@ -152,6 +152,7 @@ def _fixed(federation: Federation, observed: Observed) -> Iterator[Refusal]:
     if before is not None and _has_begun(observed):
         pairs: dict[str, tuple[Any, Any]] = {
             "spec.method": (resolve(before.method), resolve(spec.method)),
+            "spec.warmUp": (_stages(before), _stages(spec)),
             "spec.model": (before.model, spec.model),
             "spec.seed": (before.seed, spec.seed),
             "spec.protocol.mode": (before.protocol.mode, spec.protocol.mode),
@@ -189,6 +190,10 @@ def _fixed_volume(path: str, size: str, class_name: str | None, child: Json | No
 def _has_begun(observed: Observed) -> bool:
     status = observed.federation.get("status", {}) if observed.federation is not None else {}
     return bool(status.get("round") or status.get("startTime"))
+
+
+def _stages(spec: FederationSpec) -> str:
+    return ", ".join(f"{stage.method} for {stage.rounds} rounds" for stage in spec.warm_up) or "absent"
 
 
 def _difference(old: Any, new: Any) -> tuple[str, Any, Any]:

@@ -1,6 +1,6 @@
 """Checkpoints: one safetensors file per committed round that is kept, written over the file that fell out (half the time of a new one)."""
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
-from anchorage.rounds.interfaces import Checkpoint, RoundRecord
+from anchorage.rounds.interfaces import Checkpoint, RoundRecord, ServerLearner
+from anchorage.spec.run import RunDescription
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
@@ -33,15 +34,32 @@ class Identity:
         Their names.
     layout : Layout
         The model's tensors.
+    warm_up : tuple of int, str and Layout
+        Last round, method and model of the stages before.
     """
 
     federation: str
     method: str
     layout: Layout
+    warm_up: tuple[tuple[int, str, Layout], ...] = ()
+
+    def at(self, round_number: int) -> "Identity":
+        """Return whose the checkpoint of a round is: its stage's."""
+        for last, method, layout in self.warm_up:
+            if round_number <= last:
+                return Identity(self.federation, method, layout)
+        return self
 
     def metadata(self) -> dict[str, str]:
         """Return what every file of this run says of itself."""
         return {"format": FORMAT, "federation": self.federation, "method": self.method, "layout": self.layout.digest}
+
+
+def identity_of(run: RunDescription, learners: Sequence[ServerLearner]) -> Identity:
+    """Return whose the checkpoints of a run are, from its description and the learner of every stage."""
+    stages = zip(run.warm_up, learners[:-1], strict=True)
+    warm_up = tuple((stage.last, stage.method.name, learner.down) for stage, learner in stages)
+    return Identity(run.federation, run.method.name, learners[-1].down, warm_up)
 
 
 class Checkpoints:
@@ -77,7 +95,7 @@ class Checkpoints:
             self._spare.replace(partial_path(path))
         arrays = {_STATE + name: array for name, array in state.items()}
         own = {"round": str(record.round), "digest": record.digest, "state": _digest(arrays)}
-        write_safetensors(path, model, arrays=arrays, metadata={**self._identity.metadata(), **own}, sync=True)
+        write_safetensors(path, model, arrays=arrays, metadata={**self._identity.at(record.round).metadata(), **own}, sync=True)
         sync(self._folder)
 
     def retain(self, rounds: Collection[int]) -> None:
@@ -104,7 +122,7 @@ class Checkpoints:
         path = self.path(record.round)
         with _damage():
             _, metadata = read_description(path)
-        for name, expected in self._identity.metadata().items():
+        for name, expected in self._identity.at(record.round).metadata().items():
             found = metadata.get(name, "")
             if found != expected:
                 message = f"{path} has the {name} {found[:40]!r}, this run {expected[:40]!r}; use another state folder"
@@ -120,7 +138,7 @@ class Checkpoints:
         """
         path = self.path(record.round)
         with _damage():
-            stored = read_safetensors(path, self._identity.layout)
+            stored = read_safetensors(path, self._identity.at(record.round).layout)
         if stored.model.digest != record.digest or stored.metadata.get("state") != _digest(stored.arrays):
             raise AnchorageError(CHECKPOINT_DAMAGED, f"{path}: its bytes are not those that were written")
         state = {name.removeprefix(_STATE): array for name, array in stored.arrays.items()}

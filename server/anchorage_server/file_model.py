@@ -49,6 +49,10 @@ class FileModel:
         """
         return read_safetensors(self._path, self._layout).model
 
+    def adopt(self, model: ModelBytes) -> ModelBytes:
+        """Return the model of the stage before, which has the same tensors."""
+        return model
+
     def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
         """Return nothing."""
         return {}

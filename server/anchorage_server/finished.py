@@ -11,6 +11,7 @@ from anchorage.errors import AnchorageError
 from anchorage.messages import Joined, Left, StopRequested
 from anchorage.methods import resolve
 from anchorage.rounds.interfaces import Clock
+from anchorage.rounds.study import parts_of
 from anchorage.spec.base import Document
 from anchorage.spec.files import Study
 from anchorage.spec.run import RunDescription
@@ -72,8 +73,10 @@ def read_finished(state: Path, study: Study) -> FinishedRun | None:
     run, spec = found.run, study.federation.spec
     left = run.federation, run.seed, run.model, run.method, run.rounds, run.mode
     asked = study.federation.metadata.name, spec.seed, spec.model, resolve(spec.method), spec.rounds, spec.protocol.mode
+    stages = [(stage.method, stage.last) for stage in run.warm_up]
+    wanted = [(part.method, part.last) for part in parts_of(spec)[:-1]]
     present = Path(found.model.path).exists() and Path(found.best_model.path).exists()
-    return found if left == asked and present else None
+    return found if left == asked and stages == wanted and present else None
 
 
 def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, clock: Clock) -> None:

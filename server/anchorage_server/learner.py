@@ -1,9 +1,10 @@
 """Which learner the server needs."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from anchorage.rounds.interfaces import ServerLearner
-from anchorage.rounds.study import read_images
+from anchorage.rounds.study import parts_of, read_images
 from anchorage.spec.federation import FederationSpec
 from anchorage.spec.method import ResolvedMethod
 from anchorage_server.file_model import FileModel
@@ -18,11 +19,15 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
         or method.server_training.type != "None"
         or method.pseudo_labels.type == "AnchorSimilarity"
         or method.weighting.type == "SemiAnAgg"
+        or method.regulariser.type == "ControlVariates"
+        or method.decomposition.type != "None"
+        or method.self_supervised.type != "None"
+        or method.batch_norm.policy not in ("Average", "Pooled")
     )
 
 
-def choose_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path) -> ServerLearner:
-    """Return the learner of a run; torch is only loaded where it is needed.
+def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLearner]:
+    """Return the learner of every stage, the main method's last; torch is only loaded where it is needed.
 
     Raises
     ------
@@ -30,19 +35,28 @@ def choose_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path
         The images or the initial weights cannot be read, or the model does not fit into memory.
     """
     initial = data_root / spec.model.initial if spec.model.initial is not None else None
-    if initial is not None and not needs_torch(spec, method):
-        return FileModel(initial)
+    parts = parts_of(spec)
+    if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
+        return [FileModel(initial) for _ in parts]
     from anchorage import learning
 
-    anchors, evaluation = spec.anchor_data, spec.evaluation
-    learner = learning.build_server_learner(
-        model=spec.model,
-        method=method,
-        seed=spec.seed,
-        anchors=read_images(anchors, data_root, spec.model, spec.seed) if anchors else None,
-        test=read_images(evaluation.data, data_root, spec.model, spec.seed) if evaluation else None,
-        device="auto",
-        initial=initial,
+    anchors, evaluation = (
+        read_images(section, data_root, spec.model, spec.seed) if section else None
+        for section in (spec.anchor_data, spec.evaluation.data if spec.evaluation else None)
     )
-    require_memory(learner.down.nbytes)
-    return learner
+    learners = [
+        learning.build_server_learner(
+            model=spec.model,
+            method=part.method,
+            seed=spec.seed,
+            anchors=anchors,
+            test=evaluation,
+            device="auto",
+            initial=initial,
+            rounds=part.last,
+            after=part.after,
+        )
+        for part in parts
+    ]
+    require_memory(max(learner.down.nbytes for learner in learners))
+    return learners

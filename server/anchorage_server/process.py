@@ -1,26 +1,27 @@
 """The parts of the server put together: identity, store, links, status, engine, results."""
 
 import logging
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from threading import Thread
 
-from anchorage.aggregation import build_server_step, build_weigher
+from anchorage.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import STOPPED
-from anchorage.methods import resolve
 from anchorage.rounds import ENGINES
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observers
-from anchorage.rounds.study import describe_run, round_settings
+from anchorage.rounds.records import BEST_BY
+from anchorage.rounds.study import describe_run, round_settings, warm_up_stages
 from anchorage.spec.files import Study
 from anchorage.spec.run import RunDescription
-from anchorage_server.checkpoints import Identity
+from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
-from anchorage_server.learner import choose_learner
+from anchorage_server.learner import choose_learners
 from anchorage_server.listening import Doorway, Listening, new_board, open_doorway
 from anchorage_server.logs import LogObserver
 from anchorage_server.results import write_results
@@ -30,8 +31,6 @@ from anchorage_server.store import DiskRoundStore
 from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
 
-BEST_BY = ("balanced_accuracy", "accuracy")
-"""Metrics that decide which round was the best, in this order."""
 INTERNAL = 70
 """Exit status of a failure that is not in the catalogue."""
 INTERNAL_CODE = "internal"
@@ -93,14 +92,14 @@ def _train(config: ServerConfig, study: Study) -> int:
     AnchorageError
         As `serve`.
     """
-    name, clock = study.federation.metadata.name, SystemClock()
+    clock = SystemClock()
     doorway = open_doorway(config, study, clock)
-    learner = choose_learner(study.federation.spec, resolve(study.federation.spec.method), config.data_root)
-    run = describe_run(study, learner)
+    learners = choose_learners(study.federation.spec, config.data_root)
+    run = describe_run(study, learners[-1], learners[:-1])
     with ExitStack() as stack:
-        store = DiskRoundStore(config.state, Identity(name, run.method.name, learner.down), best_by=BEST_BY)
+        store = DiskRoundStore(config.state, identity_of(run, learners), best_by=BEST_BY)
         stack.callback(store.close)
-        server = _Server(config, study, run, store, learner, doorway, clock)
+        server = _Server(config, study, run, store, learners, doorway, clock)
         stack.callback(server.stop)
         return server.play()
 
@@ -120,12 +119,12 @@ class _Server:
         study: Study,
         run: RunDescription,
         store: DiskRoundStore,
-        learner: ServerLearner,
+        learners: Sequence[ServerLearner],
         doorway: Doorway,
         clock: SystemClock,
     ) -> None:
         self._config, self._study, self._run = config, study, run
-        self._store, self._learner, self._clock = store, learner, clock
+        self._store, self._learners, self._clock = store, learners, clock
         history, silos = store.history(), doorway.admission.names
         self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
         self._settings = replace(round_settings(study), silos=silos)
@@ -154,12 +153,14 @@ class _Server:
             link=self._listening.link,
             store=self._store,
             clock=self._clock,
-            learner=self._learner,
+            learner=self._learners[-1],
             weigher=build_weigher(self._run.method.weighting, self._run.model.num_classes),
             settings=self._settings,
             observer=Observers((self._board, LogObserver(), tracking.observer)),
             server_step=build_server_step(self._run.method.server_step),
+            memory=build_memory(self._run.method, self._run.model.num_classes, self._run.seed),
             started=self._start.counted_from,
+            warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )
         self._thread = EngineThread(engine)
         with stopping(self._listening.link):

@@ -10,8 +10,9 @@ from typing import BinaryIO
 
 from anchorage.errors import AnchorageError, commands
 from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.records import record_to_json
 from anchorage_server.durable import storage_errors
-from anchorage_server.journal import read_journal, record_to_json
+from anchorage_server.journal import read_journal
 from anchorage_server.models import describe_models, model_file
 
 

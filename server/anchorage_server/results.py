@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.rounds.interfaces import Checkpoint
+from anchorage.rounds.records import record_to_json
 from anchorage.spec.run import RunDescription
 from anchorage.spec.status import StoredModel
 from anchorage.tensors.safetensors_file import write_safetensors
 from anchorage_server.durable import replace_file, storage_errors, sync
-from anchorage_server.journal import record_to_json
 from anchorage_server.store import DiskRoundStore
 
 
@@ -38,10 +38,11 @@ def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> t
         for name, read in (("final", store.latest), ("best", store.best)):
             checkpoint = _present(read)
             path = folder / f"{name}.safetensors"
-            _write_model(path, checkpoint, run.federation)
+            digest = _write_model(path, checkpoint, run.federation)
             record = record_to_json(checkpoint.record)
-            written[name] = {"file": path.name, **{key: record[key] for key in ("round", "digest", "time", "metrics")}}
-            models.append(StoredModel(path=str(path), digest=checkpoint.record.digest, round=checkpoint.record.round))
+            known = {key: record[key] for key in ("round", "time", "metrics")}
+            written[name] = {"file": path.name, "digest": digest, **known}
+            models.append(StoredModel(path=str(path), digest=digest, round=checkpoint.record.round))
         values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
         replace_file(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
@@ -54,7 +55,9 @@ def _present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
     return checkpoint
 
 
-def _write_model(path: Path, checkpoint: Checkpoint, federation: str) -> None:
-    record = checkpoint.record
-    metadata = {"format": "pt", "federation": federation, "round": str(record.round), "digest": record.digest}
-    write_safetensors(path, checkpoint.model, metadata=metadata, sync=True)
+def _write_model(path: Path, checkpoint: Checkpoint, federation: str) -> str:
+    """Write the network, without what a method has travel with it, and return its digest."""
+    model = checkpoint.model.of_network()
+    metadata = {"format": "pt", "federation": federation, "round": str(checkpoint.record.round), "digest": model.digest}
+    write_safetensors(path, model, metadata=metadata, sync=True)
+    return model.digest

@@ -11,6 +11,7 @@ from anchorage.errors import CATALOGUE
 from anchorage.errors.rounds import STOPPED
 from anchorage.messages import Profile, Report
 from anchorage.rounds.interfaces import Clock, RoundRecord
+from anchorage.rounds.records import record_to_json
 from anchorage.spec.status import (
     CheckpointStatus,
     Condition,
@@ -23,7 +24,6 @@ from anchorage.spec.status import (
 )
 from anchorage.tensors.model import ModelBytes
 from anchorage_server.durable import replace_file
-from anchorage_server.journal import record_to_json
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -65,7 +65,7 @@ class _Silo:
             else "",
             progress=min(100 * self.done // self.total, 100) if self.total else 0,
             samples=self.samples,
-            weight=repr(float(self.weight)),
+            weight=f"{self.weight:.4g}",
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
             message=self.message[:LINE],

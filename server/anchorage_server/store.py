@@ -39,6 +39,7 @@ class DiskRoundStore:
     def __init__(self, folder: Path, identity: Identity, *, best_by: Sequence[str] = ()) -> None:
         self._folder = folder
         self._best_by = tuple(best_by)
+        self._first = identity.warm_up[-1][0] + 1 if identity.warm_up else 0
         with storage_errors("make the state folder", folder):
             for part in ("checkpoints", "spool"):
                 (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -145,8 +146,8 @@ class DiskRoundStore:
         self._close()
 
     def _better(self, record: RoundRecord) -> RoundRecord | None:
-        """Return the better one of the best round so far and `record`; of equals the earlier."""
-        score = self._score(record)
+        """Return the better one of the best round so far and `record`; of equals the earlier. A warm-up's rounds do not count."""
+        score = self._score(record) if record.round >= self._first else None
         best = self._score(self._best) if self._best is not None else None
         return self._best if score is None or (best is not None and score <= best) else record
 

@@ -42,22 +42,12 @@ class Tracking:
     """
 
     def __init__(self, state: Path, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> None:
-        federation = study.federation
-        tracking = federation.spec.tracking
         self._uri = _uri(state, study)
         self._place = place_of(state, study)
         with storage_errors("make the outbox", state):
             self._outbox = Outbox(state / "outbox")
-        parameters = federation.spec.model_dump(mode="json", by_alias=True, exclude={"method"})
-        self.observer = TrackedRun(
-            self._outbox,
-            federation=federation.metadata.name,
-            experiment=self._place.experiment,
-            registered_model=tracking.registered_model or federation.metadata.name,
-            rounds=federation.spec.rounds,
-            parameters={**parameters, "method": run.method.model_dump(mode="json", by_alias=True)},
-            document=dump_yaml((federation, *study.silos)),
-        )
+        document = dump_yaml((study.federation, *study.silos))
+        self.observer = TrackedRun.of(self._outbox, study.federation, run.method, document)
         self.observer.catch_up(history)
         self._sender = Sender(state / "outbox", self._uri)
 

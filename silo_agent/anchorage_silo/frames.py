@@ -22,6 +22,8 @@ class Kind(Enum):
     """To the trainer: `anchorage.wire.convert.encode_task`."""
     CANCEL = b"C"
     """To the trainer: stop the train task at its next step. Empty."""
+    STEPS = b"N"
+    """To the trainer: how many steps are committed, as far as the agent heard. 8 bytes, little-endian."""
     READY = b"R"
     """From the trainer: the images are read. JSON: ``samples``."""
     PROGRESS = b"P"

@@ -1,6 +1,7 @@
 """The only way out of the hospital: every message passes the policy and the audit log first."""
 
 import logging
+from collections.abc import Sequence
 
 from anchorage.errors import CATALOGUE
 from anchorage.messages import Announcement, Evaluation, Order, Task, TaskKind
@@ -27,17 +28,19 @@ class Gate:
         The hospital's limits.
     audit : AuditLog
         Where every outbound message is written down.
-    method : str
-        Name of the federation's method.
+    methods : sequence of str
+        Names of the methods of the run's stages.
     standing : Standing
         Is told what became of tasks.
     """
 
-    def __init__(self, link: ServerLink, policy: Policy, audit: AuditLog, method: str, standing: Standing) -> None:
+    def __init__(
+        self, link: ServerLink, policy: Policy, audit: AuditLog, methods: Sequence[str], standing: Standing
+    ) -> None:
         self._link = link
         self._policy = policy
         self._audit = audit
-        self._method = method
+        self._methods = methods
         self._standing = standing
 
     def admit(self, task: Task) -> None:
@@ -46,9 +49,10 @@ class Gate:
         Raises
         ------
         AnchorageError
-            The policy does not allow the method, or no further round.
+            The policy does not allow a method of the run, or no further round.
         """
-        self._policy.check_method(self._method)
+        for method in self._methods:
+            self._policy.check_method(method)
         if task.kind is TaskKind.TRAIN:
             self._policy.check_rounds(task.id, self._audit.announced)
 
@@ -111,10 +115,10 @@ class Gate:
         self._standing.failed()
         self._link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
 
-    def progress(self, task: str, done: int, total: int) -> None:
+    def progress(self, task: str, done: int, total: int) -> int:
         """Say how far a task is."""
         self._audit.record("progress", task)
-        self._link.progress(task, done, total)
+        return self._link.progress(task, done, total)
 
     def close(self) -> None:
         """End the connection."""

@@ -35,7 +35,7 @@ class NullLearner:
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         """Write the update in one pass, each chunk hashed while it is in the cache."""
         update = out(self._up.nbytes)

@@ -10,6 +10,9 @@ from anchorage.messages import Announcement, Evaluation
 from anchorage.spec.base import Document, PositiveDecimal
 from anchorage.spec.method import MethodName
 
+RAW_IMAGES = ("raw_images", "raw_labels")
+"""Side channels that hold the hospital's images themselves (GlobalMixup): they leave only where the policy names them."""
+
 SideChannelName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
@@ -19,10 +22,11 @@ class Policy(Document):
     allowed_methods: tuple[MethodName, ...] | None = Field(None, description="Methods in which the silo takes part.")
     allowed_side_channels: Annotated[tuple[SideChannelName, ...], Field(max_length=64)] | None = Field(
         None,
-        description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task.",
+        description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task. "
+        "Left out: all but raw_images and raw_labels.",
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Fewest images that an announcement or an evaluation may report on."
+        None, description="Fewest images that an announcement, a mean of images or an evaluation may report on."
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Most updates that may be announced, counted over the life of the audit log."
@@ -82,7 +86,8 @@ class Policy(Document):
             It says more than is allowed.
         """
         self._check_side_channels(announcement.side)
-        self.check_samples(announcement.samples.get("train", 0))
+        samples = announcement.samples
+        self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
 
     def check_evaluation(self, evaluation: Evaluation) -> None:
         """Refuse an evaluation.
@@ -98,7 +103,7 @@ class Policy(Document):
 
     def _check_side_channels(self, names: Collection[str]) -> None:
         allowed = self.allowed_side_channels
-        refused = sorted(set(names).difference(allowed)) if allowed is not None else []
+        refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
         if refused:
             found = f"side channel {', '.join(refused)} is not allowed here (allowedSideChannels: {', '.join(allowed or ()) or 'none'})"
             raise AnchorageError(silo.SIDE_CHANNEL_REFUSED, found)

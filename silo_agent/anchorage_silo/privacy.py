@@ -60,7 +60,7 @@ class PrivateLearner:
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         """Train, then clip, noise and name the update anew."""
         announcement = self._learner.train(task, model, out, progress)

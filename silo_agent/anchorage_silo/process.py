@@ -186,7 +186,7 @@ class TrainerProcess:
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         """Have the process train from ``model.bin`` into ``update.bin``; `model` and what `out` returns are these files.
 
@@ -219,12 +219,15 @@ class TrainerProcess:
         if self._child is not None:
             self._child.kill()
 
-    def _train(self, child: _Child, task: Task, progress: Callable[[int, int], None]) -> Announcement:
+    def _train(self, child: _Child, task: Task, progress: Callable[[int, int], int]) -> Announcement:
         child.send(Kind.TASK, encode_task(task))
-        done, total, working = 0, 0, True
+        done, total, told, working = 0, 0, 0, True
         try:
             while True:
-                progress(done, total)  # raises where the task was withdrawn
+                committed = progress(done, total)  # raises where the task was withdrawn
+                if committed != told:
+                    told = committed
+                    child.send(Kind.STEPS, committed.to_bytes(8, "little"))
                 try:
                     frame = child.receive(TaskKind.TRAIN, LOOK_SECONDS)
                 except queue.Empty:

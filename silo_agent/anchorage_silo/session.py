@@ -147,7 +147,8 @@ def _play(
             contact=standing.contact,
         )
         standing.joined(samples)
-        gate = Gate(link, policy, audit, run.method.name, standing)
+        methods = [*(stage.method.name for stage in run.warm_up), run.method.name]
+        gate = Gate(link, policy, audit, methods, standing)
         _log.info("joining federation %s with %d images", config.federation, samples)
         return work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 

@@ -30,6 +30,7 @@ from anchorage_silo.privacy import PrivateLearner
 if TYPE_CHECKING:  # pydantic, the engine and torch are no part of a null trainer's process
     from anchorage.data import ImageSet
     from anchorage.rounds.interfaces import SiloLearner
+    from anchorage.spec.run import RunDescription
 
 
 T = TypeVar("T")
@@ -56,6 +57,7 @@ class Trainer:
         self._threads = {kind: ThreadPoolExecutor(1, thread_name_prefix=kind) for kind in TaskKind}
         self._stop = threading.Event()
         self._percent = -1
+        self._committed_steps = 0
         self._mapped: dict[str, NDArray[np.uint8]] = {}
         self._state = Path()
         self._learner: SiloLearner
@@ -73,6 +75,8 @@ class Trainer:
                     self._submit(task.kind, self._work, task)
                 case (Kind.CANCEL, _):
                     self._stop.set()
+                case (Kind.STEPS, content):
+                    self._committed_steps = int.from_bytes(content, "little")
 
     def _submit(self, kind: TaskKind, job: Callable[[T], None], what: T) -> None:
         self._threads[kind].submit(job, what).add_done_callback(_end_on_fault)
@@ -113,13 +117,14 @@ class Trainer:
             mapped = self._mapped[name] = attach(self._state / name, nbytes, writable=writable)
         return mapped
 
-    def _progress(self, done: int, total: int) -> None:
+    def _progress(self, done: int, total: int) -> int:
         if self._stop.is_set():
             raise StoppedError
         percent = 100 * done // max(total, 1)
         if percent != self._percent:
             self._percent = percent
             self._writer.write_json(Kind.PROGRESS, done=done, total=total)
+        return self._committed_steps
 
 
 def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
@@ -135,21 +140,30 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
     AnchorageError
         The images cannot be used.
     """
-    down, up = Layout.from_json(setup.down), Layout.from_json(setup.up)
     trainer = json.loads(setup.trainer)
-    learner: SiloLearner
     if trainer["type"] == "Null":
         samples = trainer["samples"]
-        learner = NullLearner(down, up, float(trainer["step"]), samples)
-    else:
-        images = read_images(setup)
-        samples = len(images.ids)
-        learner = _build_silo_learner(setup, images)
-    if setup.clip_norm is not None or setup.noise_std is not None:
-        learner = PrivateLearner(
-            learner, down, up, clip_norm=setup.clip_norm, noise_std=setup.noise_std, noise_seed=setup.noise_seed
-        )
-    return learner, samples
+        down, up = Layout.from_json(setup.down), Layout.from_json(setup.up)
+        return _private(setup, NullLearner(down, up, float(trainer["step"]), samples), down, up), samples
+    from anchorage.rounds.stages import staged
+    from anchorage.spec.run import RunDescription
+
+    images = read_images(setup)
+
+    def build(run: RunDescription) -> "SiloLearner":
+        learner = _build_silo_learner(setup, run, images)
+        return _private(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
+
+    return staged(RunDescription.model_validate_json(setup.run), build), len(images.ids)
+
+
+def _private(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
+    """Return the learner with what the policy asks to be done to its updates."""
+    if setup.clip_norm is None and setup.noise_std is None:
+        return learner
+    return PrivateLearner(
+        learner, down, up, clip_norm=setup.clip_norm, noise_std=setup.noise_std, noise_seed=setup.noise_seed
+    )
 
 
 def read_images(setup: Setup) -> "ImageSet":
@@ -175,13 +189,11 @@ def read_images(setup: Setup) -> "ImageSet":
     return images
 
 
-def _build_silo_learner(setup: Setup, images: "ImageSet") -> "SiloLearner":
+def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":
     from anchorage.learning import build_silo_learner
-    from anchorage.spec.run import RunDescription
 
     state = Path(setup.state, "learner")
     state.mkdir(exist_ok=True)
-    run = RunDescription.model_validate_json(setup.run)
     return build_silo_learner(
         run=run, silo=setup.silo, labels=setup.labels, images=images, state=state, device=setup.device
     )

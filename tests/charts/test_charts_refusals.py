@@ -87,7 +87,7 @@ SILO_AGENT: list[tuple[dict[str, Any], str]] = [
     (silo(resources={"limits": {"nvidia.com/gpu": "one"}}), "/resources/limits"),
     (silo(persistence={"storageClass": "Fast"}), "/persistence/storageClass"),
     (silo(networkPolicy={"egressCidrs": ["everywhere"]}), "/networkPolicy/egressCidrs/0"),
-    (silo(images={"agent": "registry/agent:1", "tag": "2"}), "tag"),
+    (silo(images={"operator": "registry/operator:1"}), "operator"),
 ]
 
 

@@ -216,7 +216,14 @@ def test_image_pull_secrets_and_account(helm: Helm) -> None:
     spec = of_kind(objects, "StatefulSet")["spec"]["template"]["spec"]
     assert (spec["imagePullSecrets"], spec["serviceAccountName"]) == ([{"name": "a"}], "own")
     assert not [each for each in objects if each["kind"] == "ServiceAccount"]
-    assert container(helm.template("silo-agent", SITE), "StatefulSet")["image"] == "localhost/anchorage-agent:0.1.0"
+
+
+def test_the_image_comes_from_the_registry_of_the_other_charts_images(helm: Helm) -> None:
+    for images, name in (
+        ({}, "localhost/anchorage-agent:0.1.0"),
+        ({"registry": "r.example.org:5000/fl/", "tag": "2"}, "r.example.org:5000/fl/anchorage-agent:2"),
+    ):
+        assert container(helm.template("silo-agent", silo(images=images)), "StatefulSet")["image"] == name
 
 
 def test_new_values_restart_the_agent(helm: Helm) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
+from anchorage.crd.methods import LEFT_TO_THE_OPERATOR
 from anchorage.spec.method import ResolvedMethod
 from anchorage.spec.slots import READ_BY
 
@@ -93,8 +94,10 @@ def _spec(name: str, changes: Mapping[str, Any], path: str, message: str, base: 
 def _unread() -> Iterator[Refusal]:
     """Yield, for every field that only some choices of its slot read, a federation that sets it in vain."""
     for slot, readers in READ_BY.items():
-        for name in readers:
-            value = getattr(ResolvedMethod.model_fields[slot].annotation(), name)
+        for name in (name for name, (switch, _) in readers.items() if switch not in LEFT_TO_THE_OPERATOR):
+            fields = ResolvedMethod.model_fields[slot].annotation
+            assert fields is not None
+            value = getattr(fields(), name)
             plain = value.model_dump(mode="json", by_alias=True) if hasattr(value, "model_dump") else value
             path = f"method.{to_camel(slot)}.{to_camel(name)}"
             field = f"spec.method.{to_camel(slot)}"
@@ -195,7 +198,13 @@ METHODS = (
         "an asynchronous server step",
         {"method.serverStep.type": "Adam", "protocol.mode": "Asynchronous"},
         "spec.protocol.mode",
-        "every server step but Replace takes the mean of a whole round",
+        "this server step takes the mean of a whole round",
+    ),
+    _spec(
+        "a method without rounds in rounds",
+        {"method.name": "AsyncFedAvg"},
+        "spec.protocol.mode",
+        "this method has no rounds",
     ),
     _spec(
         "a method of rounds without rounds",

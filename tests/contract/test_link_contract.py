@@ -1,11 +1,12 @@
 """What every link does, whatever carries it."""
 
+import itertools
 import threading
 import time
 
 import numpy as np
 import pytest
-from link_world import PROFILE, World, announcement_of, model_of, order_of, train_task
+from link_world import PATIENCE, PROFILE, World, announcement_of, model_of, order_of, train_task
 
 from anchorage.errors import AnchorageError, transfer
 from anchorage.messages import (
@@ -320,6 +321,15 @@ def test_events_that_nobody_reads_stay_few(world: World) -> None:
         silo.progress(task.id, done, 500)
         silo.announce(announcement_of(task, None)) if done % 50 == 0 else None
     assert len(world.link._events) <= 2
+
+
+def test_the_answer_to_progress_tells_the_committed_steps(world: World) -> None:
+    silo, task = at_work(world)
+    assert silo.progress(task.id, 0, 10**9) == 0
+    world.link.publish_steps(2**40)
+    until = time.monotonic() + PATIENCE
+    heard = (silo.progress(task.id, done, 10**9) for done in itertools.count(1))
+    assert next(steps for steps in heard if steps or time.monotonic() > until) == 2**40
 
 
 def test_waiting_ends(world: World) -> None:

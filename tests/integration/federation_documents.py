@@ -70,15 +70,46 @@ for name in ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2"):
     METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
 for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA"):
     METHODS[name] = ({"name": name, "local": LOCAL, "pseudoLabels": {"threshold": "0.2"}}, "All None None")
+for name in ("FedMix", "NaiveMix", "LocalMix", "GlobalMixup", "FedProxFedMix", "FedProxNaiveMix", "FedProxLocalMix"):
+    METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
+for name in ("SCAFFOLD", "SOLO", "UpperBound", "FedAvgSL", "FedProxSL"):
+    METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
+METHODS["LowerBound"] = ({"name": "LowerBound", "local": LOCAL}, "All None None")
 METHODS["CBAFed"] = ({"name": "CBAFed", "local": LOCAL, "pseudoLabels": {"threshold": "0.3"}}, "All None None")
 METHODS["CBAFedLowerBound"] = ({"name": "CBAFedLowerBound", "local": LOCAL}, "All All All")
+METHODS["FedMatch"] = ({"name": "FedMatch", "local": LOCAL, "pseudoLabels": {"threshold": "0.2"}}, "All None None")
+METHODS["BalancedSoftmax"] = ({"name": "BalancedSoftmax", "local": LOCAL}, "All All All")
+for name in (
+    "FedAvgSemi",
+    "SemiAnAggCode",
+    "SemiAnAggSecondSeed",
+    "FedRoD",
+    "FedRoDDual",
+    "SSILCDM",
+    "SSILCDMFedAvgSemi",
+    "OrigACR",
+):
+    METHODS[name] = ({"name": name, "local": LOCAL, "pseudoLabels": {"threshold": "0.25"}}, "All None None")
+METHODS["RSCFed"] = (
+    {"name": "RSCFed", "local": LOCAL, "weighting": {"groups": 2, "groupSize": 3, "scale": "100"}},
+    "All None None",
+)
+for name in ("SyncFedAvg", "SyncDVW", "DVWGMean", "DVWMCC"):
+    METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
+for name, labels in {"FedBarlow": "None None None", "FedCLR": "All None None", "Orchestra": "None None None"}.items():
+    METHODS[name] = ({"name": name, "local": {"epochs": 1, "batchSize": 32}}, labels)
 SERVED = {"local": LOCAL, "serverTraining": {**SERVER, "epochs": 1}}
 for name, slots in {
     "FedAvgFixMatchAlternate": {"pseudoLabels": {"threshold": "0.2"}},
     "SemiFL": {"pseudoLabels": {"threshold": "0.2"}},
+    "SemiFLNoMixup": {"pseudoLabels": {"threshold": "0.2"}},
+    "FedCon": {},
+    "FedMatchServer": {"pseudoLabels": {"threshold": "0.2"}},
     "Supervised": {},
 }.items():
     METHODS[name] = ({"name": name, **SERVED, **slots}, "All All All" if name == "Supervised" else "None None None")
+for name in ("Mix", "NoMixup", "ServerMixup", "NoContrastive", "Ensemble"):
+    METHODS[f"FedAnchor{name}"] = ({**METHODS["FedAnchor"][0], "name": f"FedAnchor{name}"}, "None None None")
 for weighting in ("SemiAnAgg", "DVW"):
     METHODS[f"FedAnchor, {weighting}"] = (
         {
@@ -87,19 +118,32 @@ for weighting in ("SemiAnAgg", "DVW"):
         },
         "None None None",
     )
+for policy in ("Pooled", "Local"):
+    METHODS[f"FedAvg, {policy}"] = ({"name": "FedAvg", "local": LOCAL, "batchNorm": {"policy": policy}}, "All All All")
+
+ASYNCHRONOUS: dict[str, tuple[dict[str, Any], str]] = {
+    name: ({"name": name, "local": LOCAL}, "All All All")
+    for name in ("AsyncFedAvg", "AsyncDVW", "FedAsync", "FedAsyncPolynomial", "FedAsyncHinge")
+}
+"""Methods without rounds, with the labels of their silos."""
+ASYNCHRONOUS["AsyncDVWAdaptive"] = (
+    {"name": "AsyncDVWAdaptive", "local": {"batchSize": 16, "cycle": {"tombstones": 0, "maxEpochs": 3}}},
+    "All All All",
+)
 
 
 def digits_study(
     folder: Path, method: str, *, silos: int = 3, rounds: int = 2, slots: dict[str, Any] | None = None, **spec: Any
 ) -> Study:
-    """A federation of one of `METHODS`, its silos of 245, 133 and 86 images; `slots` override the method's."""
-    described, labels = METHODS[method]
+    """A federation of one of `METHODS` or `ASYNCHRONOUS`, its silos of 245, 133 and 86 images; `slots` override the method's."""
+    described, labels = {**METHODS, **ASYNCHRONOUS}[method]
+    mode = "Asynchronous" if method in ASYNCHRONOUS else "Synchronous"
     held = labels.split()[:silos]
     described_spec = {
         "rounds": rounds,
         "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {**described, **(slots or {})},
-        "protocol": {"minSilos": len(held), "roundDeadlineSeconds": 120},
+        "protocol": {"mode": mode, "minSilos": len(held), "roundDeadlineSeconds": 120},
         "evaluation": {"data": {**DIGITS, "use": "Test"}},
         **spec,
     }

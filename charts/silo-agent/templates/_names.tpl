@@ -28,6 +28,12 @@ anchorage.dev/silo: {{ .Values.enrolment.silo }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 
+{{- define "silo-agent.image" -}}
+{{- with .Values.images -}}
+{{- default (printf "%s/anchorage-agent:%s" (trimSuffix "/" .registry) (default $.Chart.AppVersion .tag)) .agent -}}
+{{- end -}}
+{{- end -}}
+
 {{- define "silo-agent.serviceAccount" -}}
 {{- if .Values.serviceAccount.create -}}
 {{- default (include "silo-agent.fullname" .) .Values.serviceAccount.name -}}

@@ -96,6 +96,6 @@ class Community:
             for region, sums in zip(regions, self._sums[index], strict=True):
                 add_weighted(sums, [region.read(chunk) for chunk in chunks], [weight for _, weight in parts])
             if sum(region.stop - region.start for region in regions) < len(chunks[0]):
-                self._templates[index] = chunks[0]
+                self._templates[index] = bytes(chunks[0])  # a chunk may be a view of memory that is used again
 
         for_each_chunk(add, len(self._regions))

@@ -6,6 +6,11 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.aggregation.clusters import GlobalCentroids
+from anchorage.aggregation.counted_updates import CountedUpdates
+from anchorage.aggregation.helper_models import HelperModels
+from anchorage.aggregation.labelled_prior import LabelledPrior
+from anchorage.aggregation.mean_images import POOLED, MeanImages
 from anchorage.messages import Announcement, SideChannel
 from anchorage.spec.method import PseudoLabels, ResolvedMethod
 
@@ -17,8 +22,8 @@ class RoundMemory(Protocol):
         """Learn what the silos of a round announced whose updates counted."""
         ...
 
-    def side_channel(self) -> SideChannel:
-        """Return what the next round's silos are told."""
+    def side_channel(self, silo: str = "") -> SideChannel:
+        """Return what a silo of the next round is told."""
         ...
 
     def state(self) -> Mapping[str, NDArray[Any]]:
@@ -30,8 +35,18 @@ class RoundMemory(Protocol):
         ...
 
 
-def build_memory(method: ResolvedMethod, num_classes: int) -> RoundMemory | None:
-    """Return the memory that a method needs, None where it needs none."""
+def build_memory(method: ResolvedMethod, num_classes: int, seed: int = 0) -> RoundMemory | None:
+    """Return the memory that a method needs, None where it needs none; `seed` is the run's."""
+    if method.self_supervised.type == "Clusters":
+        return GlobalCentroids(seed)
+    if method.regulariser.type == "ControlVariates":
+        return CountedUpdates()
+    if method.input_mixing.type in POOLED:
+        return MeanImages(method.input_mixing, num_classes)
+    if method.pseudo_labels.type == "Helpers":
+        return HelperModels(method, num_classes)
+    if method.pseudo_labels.adjustment == "Labelled":
+        return LabelledPrior(num_classes)
     return ClassThresholds(method.pseudo_labels, num_classes) if method.pseudo_labels.type == "ClassAdaptive" else None
 
 
@@ -63,8 +78,8 @@ class ClassThresholds:
                 counts += told
         self._counts = counts
 
-    def side_channel(self) -> SideChannel:
-        """Return the thresholds and which classes are rare."""
+    def side_channel(self, silo: str = "") -> SideChannel:
+        """Return the thresholds and which classes are rare, the same for every silo."""
         share = scaled_shares(self._counts)
         return {
             "thresholds": class_thresholds(share, self._base, self._ceiling),

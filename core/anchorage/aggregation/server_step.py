@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.spec.method import ServerStep as ServerStepSlot
+from anchorage.tensors.layout import CONTROL
 from anchorage.tensors.model import ModelBytes
 
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
@@ -19,7 +20,7 @@ Moments = dict[str, NDArray[np.float64]]
 class ServerStep(Protocol):
     """Turns the mean of a round's updates into the community model. A function of its state and its arguments alone."""
 
-    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int) -> ModelBytes:
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
         """Return the new model, in the layout of `mean`.
 
         Parameters
@@ -30,6 +31,8 @@ class ServerStep(Protocol):
             The weighted mean of the updates.
         round_number : int
             The round, from 1.
+        share : float
+            Silos whose updates are in the mean, of all members.
         """
         ...
 
@@ -43,12 +46,16 @@ class ServerStep(Protocol):
 
 
 def build_server_step(slot: ServerStepSlot) -> ServerStep | None:
-    """Return the step of a method; None where the mean itself is the new model."""
-    if slot.type == "Replace":
+    """Return the step of a method; None where the mean itself is the new model, and where there is none (`Mixing`)."""
+    if slot.type in ("Replace", "Mix"):
         return None
+    if slot.type == "Keep":
+        return Keep()
     if slot.type == "Residual":
         return Residual(slot.every, float(slot.record_share))
     rate, momentum = float(slot.learning_rate), float(slot.momentum)
+    if slot.type == "ControlVariates":
+        return ControlVariates(rate)
     if slot.type == "Momentum":
         return Stepper(lambda deltas, moments: _momentum(deltas, moments, rate, momentum))
     decay, tau = float(slot.second_momentum), float(slot.tau)
@@ -69,7 +76,7 @@ class Stepper:
         self._rule = rule
         self._moments: dict[str, Moments] = {}
 
-    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int) -> ModelBytes:
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
         """Step from `previous` towards `mean`; see `ServerStep.apply`."""
         before, arrays = previous.arrays(), mean.arrays()
         for name, array in arrays.items():
@@ -92,6 +99,53 @@ class Stepper:
             self._moments.setdefault(name, {})[kind] = array.astype(np.float64)
 
 
+class Keep:
+    """The server keeps its model, whatever the silos made of theirs: SOLO (METHODS.md 6.1)."""
+
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
+        """Return `previous`, as far as `mean` reaches; see `ServerStep.apply`."""
+        return ModelBytes.from_arrays(mean.layout, previous.arrays())
+
+    def state(self) -> State:
+        """Return nothing."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Take nothing."""
+
+
+class ControlVariates:
+    """SCAFFOLD: ``theta += eta mean(y - theta)`` and ``c += |S|/N mean(c_k' - c_k)``, where an update brings ``c + c_k' - c_k`` (METHODS.md
+    6.2, KAT-O1, O2). What it remembers, c, is part of the model.
+
+    Parameters
+    ----------
+    rate : float
+        Step size eta of the server.
+    """
+
+    def __init__(self, rate: float) -> None:
+        self._rate = rate
+
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
+        """Step from `previous` towards `mean`, the control variates by the share of the silos; see `ServerStep.apply`."""
+        before, arrays = previous.arrays(), mean.arrays()
+        for name, array in arrays.items():
+            if name.endswith(BUFFERS) or not np.issubdtype(array.dtype, np.floating):
+                continue
+            start = before[name].astype(np.float64)
+            factor = share if name.startswith(CONTROL) else self._rate
+            arrays[name] = (start + factor * (array - start)).astype(array.dtype)
+        return ModelBytes.from_arrays(mean.layout, arrays)
+
+    def state(self) -> State:
+        """Return nothing: c is in the checkpoint's model."""
+        return {}
+
+    def restore(self, state: State) -> None:
+        """Take nothing."""
+
+
 class Residual:
     """CBAFed's residual weight connection: every few rounds the model is mixed with a record of itself (METHODS.md 6.11, KAT-D2).
 
@@ -107,7 +161,7 @@ class Residual:
         self._every, self._share = every, share
         self._record: dict[str, NDArray[Any]] = {}
 
-    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int) -> ModelBytes:
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
         """Mix where the round is due, and remember the result; see `ServerStep.apply`."""
         if (round_number - 1) % self._every and self._record:
             return mean

@@ -1,55 +1,24 @@
 """Weighers: how much each silo's update counts, from what the silos announce and how they score each other (slot 10 of METHODS.md section 3)."""
 
-import math
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
-
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.aggregation.confusion import SCORES
 from anchorage.aggregation.shares import semianagg_code, semianagg_paper, two_halves
-from anchorage.messages import Announcement, Evaluation
+from anchorage.aggregation.sub_consensus import SubConsensus
+from anchorage.aggregation.weigher import Announcements, BaseWeigher, Evaluations
+from anchorage.messages import Announcement
 from anchorage.spec.method import Weighting
 
-Announcements = Mapping[str, Announcement]
-Evaluations = Mapping[str, Sequence[Evaluation]]
 
-
-class _Weigher(ABC):
-    """Implements `anchorage.rounds.interfaces.Weigher`.
-
-    A silo without an update weighs nothing. Where a silo announced numbers that mean nothing, its weight is NaN and every other is 1: the
-    engine takes it out and weighs the rest again.
-    """
-
-    barrier = False
-    evaluated = False
-
-    def weigh(self, announcements: Announcements, evaluations: Evaluations) -> Mapping[str, float]:
-        """Return an unnormalised weight per silo: finite and not negative, all zero where nothing counts; NaN for a bad announcement."""
-        active = {silo: a for silo, a in announcements.items() if a.update is not None}
-        bad = {silo for silo, a in active.items() if not self._sound(a)}
-        if bad:
-            return {silo: math.nan if silo in bad else 1.0 for silo in announcements}
-        weights = self._weigh(active, evaluations)
-        return {silo: weights.get(silo, 0.0) for silo in announcements}
-
-    def _sound(self, announcement: Announcement) -> bool:
-        return all(count >= 0 for count in announcement.samples.values())
-
-    @abstractmethod
-    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...
-
-
-class Uniform(_Weigher):
+class Uniform(BaseWeigher):
     """Every update counts the same."""
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         return dict.fromkeys(active, 1.0)
 
 
-class Count(_Weigher):
+class Count(BaseWeigher):
     """Weight is a count: images trained on (FedAvg, METHODS.md 6.1) or accepted pseudo-labels (METHODS.md 6.8, KAT-A12).
 
     Parameters
@@ -65,7 +34,7 @@ class Count(_Weigher):
         return {silo: float(sum(a.samples.get(of, 0) for of in self._of)) for silo, a in active.items()}
 
 
-class FedAvgSemi(_Weigher):
+class FedAvgSemi(BaseWeigher):
     """Half of the weight by labelled images, half by accepted pseudo-labels (METHODS.md 6.9, KAT-B4, B5)."""
 
     barrier = True
@@ -78,7 +47,7 @@ class FedAvgSemi(_Weigher):
         return dict(zip(active, halves.tolist(), strict=True))
 
 
-class SemiAnAgg(_Weigher):
+class SemiAnAgg(BaseWeigher):
     """Half of the weight by labelled images, half by distance from the anchor model, class by class (METHODS.md 6.9, KAT-B1 to B6).
 
     Reads ``side["similarity"]``, float64 of shape [C]: mean cosine to the anchor model per pseudo-class, NaN where nothing was accepted.
@@ -115,7 +84,7 @@ class SemiAnAgg(_Weigher):
         return semianagg_paper(np.minimum(similarity, 1.0))
 
 
-class ValidationScore(_Weigher):
+class ValidationScore(BaseWeigher):
     """Weight is the model's score on the validation images of all silos together: DVW (METHODS.md 6.14, KAT-E1 to E5).
 
     Pools every `Evaluation.confusion` of an update with the silo's own ``side["validation"]``; a score below 0 counts as 0.
@@ -145,7 +114,7 @@ class ValidationScore(_Weigher):
         return weights
 
 
-def build_weigher(weighting: Weighting, num_classes: int) -> _Weigher:
+def build_weigher(weighting: Weighting, num_classes: int) -> BaseWeigher:
     """Return the weigher that a method's slot asks for; `num_classes` is the width of the side channels."""
     share = float(weighting.labelled_share)
     match weighting.type:
@@ -153,6 +122,8 @@ def build_weigher(weighting: Weighting, num_classes: int) -> _Weigher:
             return Uniform()
         case "SampleCount":
             return Count("train")
+        case "StepCount":
+            return Count("steps")
         case "SelectedCount":
             return Count("selected")
         case "UsedCount":
@@ -163,6 +134,8 @@ def build_weigher(weighting: Weighting, num_classes: int) -> _Weigher:
             return SemiAnAgg(weighting.order, share, num_classes)
         case "DVW":
             return ValidationScore(weighting.metric, num_classes)
+        case "SubConsensus":
+            return SubConsensus(weighting)
 
 
 def _counts(active: Announcements, name: str) -> NDArray[np.float64]:

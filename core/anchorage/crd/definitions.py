@@ -1,5 +1,6 @@
 """The definitions as a whole: names, columns, versions, and their texts as files and as templates of a Helm chart."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -183,24 +184,24 @@ _KEEP = """\
 """
 
 
+LONGEST_LINE = 1200
+"""A mapping of a schema stands on one line where its JSON has fewer characters."""
+
+
 class _Dumper(yaml.SafeDumper):
-    """Writes a plain field, a column, a rule and a list of words on one line, and everything where it stands, without aliases."""
+    """Writes what is short on one line, and everything where it stands, without aliases."""
 
     def ignore_aliases(self, data: Any) -> bool:
         return True
 
     def represent_sequence(self, tag: str, sequence: Any, flow_style: bool | None = None) -> yaml.SequenceNode:
-        return super().represent_sequence(tag, sequence, flow_style=all(map(_is_plain, sequence)))
+        return super().represent_sequence(
+            tag, sequence, flow_style=all(isinstance(item, (str, int)) for item in sequence)
+        )
 
     def represent_mapping(self, tag: str, mapping: Any, flow_style: bool | None = None) -> yaml.MappingNode:
-        plain = all(
-            _is_plain(item) or (isinstance(item, list) and all(map(_is_plain, item))) for item in mapping.values()
-        )
-        return super().represent_mapping(tag, mapping, flow_style=plain and bool(mapping.keys() & {"type", "rule"}))
-
-
-def _is_plain(value: Any) -> bool:
-    return isinstance(value, (str, int))
+        short = bool(mapping.keys() & {"type", "rule"}) and len(json.dumps(mapping)) < LONGEST_LINE
+        return super().represent_mapping(tag, mapping, flow_style=short)
 
 
 def _text(value: Mapping[str, Any]) -> str:

@@ -1,7 +1,8 @@
 """The rules of `anchorage.methods.checks`, made from the built-in presets.
 
-A preset that another package adds is not known to the API server: where a rule turns on such a preset's own choice, it holds, and the
-operator, which knows every preset, tells the rest in the condition Accepted.
+A preset that another package adds is not known to the API server, which takes its slots to be as most presets have them: a field that
+another choice reads needs the slot's `type` beside it. What else turns on such a preset's own choices the operator, which knows every
+preset, tells in the condition Accepted.
 """
 
 from collections.abc import Iterator
@@ -10,7 +11,8 @@ from typing import cast, get_args
 from pydantic.alias_generators import to_camel
 
 from anchorage.crd.rule import Rule, one_of
-from anchorage.methods.checks import BARRIERS, BY_REPRESENTATION, BY_SELECTION, LABELS_FIXED
+from anchorage.methods.checks import BY_REPRESENTATION, BY_SELECTION, LABELS_FIXED
+from anchorage.methods.protocols import BARRIERS, BY_THEMSELVES
 from anchorage.methods.registry import BUILT_IN
 from anchorage.spec.base import Document
 from anchorage.spec.method import ResolvedMethod
@@ -18,6 +20,8 @@ from anchorage.spec.slots import READ_BY
 
 _NOTHING = ("None",)
 _BY_SIMILARITY = ("AnchorSimilarity",)
+LEFT_TO_THE_OPERATOR = ("staleness",)
+"""Fields that decide whether others are read, and whose rule would cost more than it is worth."""
 
 
 def chosen(slot: str, words: tuple[str, ...], method: str = "self") -> str:
@@ -34,23 +38,25 @@ def chosen(slot: str, words: tuple[str, ...], method: str = "self") -> str:
     """
     switch = "at" if slot == "mixup" else "type"
     names = tuple(preset.name for preset in BUILT_IN if getattr(getattr(preset.slots, slot), switch) in words)
+    if len(names) > len(BUILT_IN) / 2:
+        return f"!{chosen(slot, _others(slot, switch, words), method)}"
     own = f"{method}.?{to_camel(slot)}.?{switch}"
     return f"{own}.optMap(c, c in {one_of(words)}).orValue({method}.name in {one_of(names)})"
 
 
 def _choice(slot: str, switch: str) -> str:
-    """Write what a slot chooses: the user's choice, else the preset's, else '' of a preset that is not built in."""
+    """Write what a slot chooses: the user's choice, else the built-in preset's, else what most presets choose.
+
+    Most presets leave most slots at one choice; naming only the others keeps the definition small.
+    """
     names: dict[str, list[str]] = {}
     for preset in BUILT_IN:
         names.setdefault(getattr(getattr(preset.slots, slot), switch), []).append(preset.name)
-    own = f"self.{to_camel(slot)}.?{to_camel(switch)}"
-    preset_s = " : ".join(f"self.name in {one_of(tuple(group))} ? '{word}'" for word, group in names.items())
+    most = max(names, key=lambda word: len(names[word]))
+    parts = [f"self.name in {one_of(tuple(group))} ? '{word}'" for word, group in names.items() if word != most]
     if switch == "contrastive":  # a type that is not the preset's starts without
-        learning = one_of(tuple(names.pop("Enabled", ())))
-        known = one_of(tuple(name for group in names.values() for name in group))
-        other = "self.serverTraining.?type.orValue('Anchors') != 'Anchors'"
-        preset_s = f"self.name in {known} || {other} ? 'Disabled' : self.name in {learning} ? 'Enabled'"
-    return f"{own}.orValue({preset_s} : '')"
+        parts.insert(0, f"self.{to_camel(slot)}.?type.orValue('Anchors') != 'Anchors' ? '{most}'")
+    return f"self.{to_camel(slot)}.?{to_camel(switch)}.orValue({' : '.join([*parts, repr(most)])})"
 
 
 def _others(slot: str, field: str, words: tuple[str, ...]) -> tuple[str, ...]:
@@ -63,7 +69,7 @@ def _unread() -> Iterator[Rule]:
     """Yield a rule for the fields of a slot that only some of its choices read."""
     for slot, readers in READ_BY.items():
         own = to_camel(slot)
-        for switch in dict.fromkeys(switch for switch, _ in readers.values()):
+        for switch in dict.fromkeys(switch for switch, _ in readers.values() if switch not in LEFT_TO_THE_OPERATOR):
             groups: dict[tuple[str, ...], list[str]] = {}
             for field, (decisive, words) in readers.items():
                 if decisive == switch:
@@ -74,7 +80,7 @@ def _unread() -> Iterator[Rule]:
                 for words, fields in groups.items()
             )
             yield Rule(
-                f"!has(self.{own}) || [{_choice(slot, switch)}].all(c, c == '' || ({read}))",
+                f"!has(self.{own}) || [{_choice(slot, switch)}].all(c, {read})",
                 f"{own}.{switch} reads {', '.join(told)} only; leave out what is not read",
                 f".{own}",
                 "FieldValueForbidden",
@@ -88,15 +94,13 @@ METHOD_RULES = (
         ".mixup.at",
     ),
     Rule(
-        f"!{chosen('mixup', ('Client', 'Both'))} || "
-        f"!{chosen('pseudo_labels', _others('pseudo_labels', 'type', LABELS_FIXED))}",
+        f"!{chosen('mixup', ('Client', 'Both'))} || {chosen('pseudo_labels', LABELS_FIXED)}",
         f"silos mix images whose labels are fixed for the round, which pseudoLabels.type {' and '.join(LABELS_FIXED)} "
         "do; set one of them, or no mixup at the silos",
         ".mixup.at",
     ),
     Rule(
-        f"!{chosen('regulariser', BY_REPRESENTATION)} || "
-        f"!{chosen('pseudo_labels', _others('pseudo_labels', 'type', _NOTHING))}",
+        f"!{chosen('regulariser', BY_REPRESENTATION)} || {chosen('pseudo_labels', _NOTHING)}",
         f"{' and '.join(BY_REPRESENTATION)} compare representations of labelled images, but silos learn pseudo-labels; "
         "set regulariser.type: Proximal or None",
         ".regulariser.type",
@@ -123,6 +127,7 @@ METHOD_RULES = (
 
 _SERVER_LEARNS = chosen("server_training", ("Anchors",), "self.method")
 _NEEDS_ANCHORS = f"({_SERVER_LEARNS} || {chosen('pseudo_labels', _BY_SIMILARITY, 'self.method')})"
+_NO_ROUNDS = tuple(preset.name for preset in BUILT_IN if "Synchronous" not in preset.protocols)
 _ROUNDS_ONLY = tuple(preset.name for preset in BUILT_IN if "Asynchronous" not in preset.protocols)
 
 STUDY_RULES = (
@@ -138,15 +143,20 @@ STUDY_RULES = (
         ".protocol.mode",
     ),
     Rule(
-        "self.protocol.mode != 'Asynchronous' || "
-        f"!{chosen('server_step', _others('server_step', 'type', ('Replace',)), 'self.method')}",
-        "every server step but Replace takes the mean of a whole round; set Synchronous, or serverStep.type: Replace",
+        f"self.protocol.mode != 'Asynchronous' || {chosen('server_step', BY_THEMSELVES, 'self.method')}",
+        "this server step takes the mean of a whole round; set Synchronous, or serverStep.type: Replace",
         ".protocol.mode",
     ),
     Rule(
         f"self.protocol.mode != 'Asynchronous' || !(self.method.name in {one_of(_ROUNDS_ONLY)}) || "
         "has(self.method.weighting) || has(self.method.serverTraining) || has(self.method.serverStep)",
         "this method has rounds only; set Synchronous",
+        ".protocol.mode",
+    ),
+    Rule(
+        f"self.protocol.mode != 'Synchronous' || !(self.method.name in {one_of(_NO_ROUNDS)}) || "
+        "has(self.method.weighting) || has(self.method.serverTraining) || has(self.method.serverStep)",
+        "this method has no rounds; set Asynchronous",
         ".protocol.mode",
     ),
     Rule(

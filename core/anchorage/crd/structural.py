@@ -32,6 +32,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("PodOverrides", "tolerations"): "atomic",
     ("Admission", "silos"): "set",
     ("Server", "names"): "set",
+    ("FederationSpec", "warmUp"): "atomic",
     ("DataSection", "classes"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""

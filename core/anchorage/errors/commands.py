@@ -80,3 +80,18 @@ PACKAGE_MISSING = failure(
     "Install the extra that the message names.",
     2,
 )
+SPEED_INVALID = failure(
+    "ANC-5012",
+    "SpeedInvalid",
+    "A speed of simulated silos cannot be read, or no silo has it.",
+    "Write --speed PATTERN=STEP or PATTERN=STEP+TRANSFER, in seconds, with a pattern that fits the name of a silo.",
+    2,
+)
+RAY_FAILED = failure(
+    "ANC-5014",
+    "RayFailed",
+    "The Ray cluster cannot be reached, or lost a part of the simulation.",
+    "Check the address and `ray status`; machines of the cluster need the same Python, anchorage, data root and working folder. "
+    "The same command goes on at the last committed round.",
+    4,
+)

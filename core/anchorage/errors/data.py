@@ -42,7 +42,7 @@ PARTITION_IMPOSSIBLE = failure(
     "ANC-1206",
     "PartitionImpossible",
     "The images cannot be divided as asked.",
-    "Ask for fewer parts or a smaller minSize, or raise alpha.",
+    "Ask for fewer parts, a smaller minSize or other sizes, give the part that is named more classes, or raise alpha.",
     3,
 )
 TOO_FEW_ANCHORS = failure(

@@ -107,6 +107,13 @@ OVERRIDE_REFUSED = failure(
     "Write --set spec.rounds=5; lists take an index, as in --set spec.list.0=5.",
     2,
 )
+NOT_DIVISIBLE = failure(
+    "ANC-1016",
+    "NotDivisible",
+    "A silo cannot be multiplied, because its images are not a part of a pool that is drawn.",
+    "Give the Silo spec.managed.data with use: Part and a partition whose recipe draws parts, or leave --silos out.",
+    2,
+)
 NO_FEDERATION = failure(
     "ANC-1101",
     "NoFederation",

@@ -5,13 +5,14 @@ from pathlib import Path
 from anchorage.data import ImageSet
 from anchorage.learning.device import find_device
 from anchorage.learning.server_learner import TorchServerLearner
-from anchorage.learning.silo_learner import TorchSiloLearner
+from anchorage.learning.silo_learner import Networks, TorchSiloLearner
 from anchorage.messages import Report
 from anchorage.spec.method import ResolvedMethod
 from anchorage.spec.model import ModelSpec
 from anchorage.spec.run import RunDescription
 
 __all__ = [
+    "Networks",
     "TorchServerLearner",
     "TorchSiloLearner",
     "build_server_learner",
@@ -29,6 +30,8 @@ def build_server_learner(
     test: ImageSet | None,
     device: str = "cpu",
     initial: Path | None = None,
+    rounds: int = 0,
+    after: int = 0,
 ) -> TorchServerLearner:
     """Return the server's learner; see `TorchServerLearner` for the parameters and the failures.
 
@@ -38,12 +41,21 @@ def build_server_learner(
         ``cpu``, ``cuda`` or ``auto``.
     initial : Path, optional
         Where ``model.initial`` lies.
+    rounds : int
+        Rounds of the run, over which a cosine schedule falls.
     """
-    return TorchServerLearner(model, method, seed, anchors, test, find_device(device), initial)
+    return TorchServerLearner(model, method, seed, anchors, test, find_device(device), initial, rounds, after)
 
 
 def build_silo_learner(
-    *, run: RunDescription, silo: str, labels: str, images: ImageSet, state: Path, device: str
+    *,
+    run: RunDescription,
+    silo: str,
+    labels: str,
+    images: ImageSet,
+    state: Path,
+    device: str,
+    networks: Networks | None = None,
 ) -> TorchSiloLearner:
     """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
 
@@ -52,7 +64,7 @@ def build_silo_learner(
     device : str
         ``cpu``, ``cuda`` or ``auto``.
     """
-    return TorchSiloLearner(run, silo, labels, images, state, find_device(device))
+    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks)
 
 
 def train_on_anchors_alone(
@@ -74,7 +86,7 @@ def train_on_anchors_alone(
         The method does not train at the server, so there is nothing to compare with.
     """
     learner = build_server_learner(
-        model=model, method=method, seed=seed, anchors=anchors, test=test, device=device, initial=initial
+        model=model, method=method, seed=seed, anchors=anchors, test=test, device=device, initial=initial, rounds=rounds
     )
     weights = learner.initialise()
     for round_number in range(1, rounds + 1):

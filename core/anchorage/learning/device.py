@@ -1,12 +1,36 @@
 """Where and how calculations run, so that the same seed gives the same bytes."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import wraps
+from typing import TypeVar
 
 import torch
+from torch import Tensor, nn
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
+
+M = TypeVar("M", bound=nn.Module)
+
+
+def placed(network: M, device: torch.device) -> M:
+    """Put a network where it is used, in eval mode, with the weights of convolutions channels last, as fast kernels want them."""
+    return network.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
+
+
+def mixed_precision(forward: Callable[[M, Tensor], Tensor]) -> Callable[[M, Tensor], Tensor]:
+    """Have an encoder train in bfloat16 on a GPU, with float32 weights and a float32 result; in eval mode and on the CPU nothing changes.
+
+    Only the encoder: losses, similarities and thresholds stay float32 (METHODS.md 6.8), and so does everything that labels or scores.
+    """
+
+    @wraps(forward)
+    def calculate(module: M, x: Tensor) -> Tensor:
+        with torch.autocast("cuda", torch.bfloat16, enabled=x.is_cuda and module.training):
+            return forward(module, x).to(x.dtype)
+
+    return calculate
 
 
 def find_device(name: str) -> torch.device:

@@ -1,7 +1,8 @@
 """The losses of a silo's round, one generator per local objective; each yields a step's loss (METHODS.md 6.1, 6.5, 6.8, 6.9)."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import accumulate
 
 import numpy as np
 import torch
@@ -11,10 +12,11 @@ from torch.nn import functional
 
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
+from anchorage.learning.heads import personal_cross_entropy
 from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy
 from anchorage.learning.models import Network
 from anchorage.learning.similarity import SimilaritySums
-from anchorage.learning.views import Views, batches_per_epoch, epoch_batches
+from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
 from anchorage.spec.method import Local, Mixup, Supervised
 
 
@@ -63,6 +65,25 @@ class Labelled:
         """Return indices and labels of some positions on the device, int64 [b] each."""
         return self.views.to_device(self.indices[positions]), self.views.to_device(self.labels[positions])
 
+    def viewed(
+        self, batches: Iterable[NDArray[np.int64]], *views: Callable[[Tensor], Tensor]
+    ) -> Iterator[tuple[Tensor, ...]]:
+        """Yield each batch's labels, int64 [b], and its views, float32 [b, channels, H, W] each; several batches are viewed at once.
+
+        Parameters
+        ----------
+        batches : iterable of ndarray of int64
+            Positions.
+        views : callable
+            Each makes a view of images by their indices.
+        """
+        for group in grouped(batches, self.views.ahead):
+            indices, labels = self.batch(np.concatenate(group))
+            sizes = [len(batch) for batch in group]
+            yield from zip(
+                *(torch.split(seen, sizes) for seen in (labels, *(view(indices) for view in views))), strict=True
+            )
+
 
 class SupervisedLoss:
     """Cross entropy or balanced softmax over the party's own class counts.
@@ -106,24 +127,33 @@ def supervised_losses(
     `contrast`, if given, is told the weak views and their representations, and returns what is added (MOON).
     """
     augmentation = draws.torch("augmentation")
-    for positions in batching.positions(len(data.indices), draws.numpy("batches")):
-        indices, labels = data.batch(positions)
-        images = data.views.weak(indices, augmentation)
+    views = [lambda indices: data.views.weak(indices, augmentation)]
+    if both_views:
+        views.append(lambda indices: data.views.strong(indices, augmentation))
+    for labels, images, *strong in data.viewed(batching.positions(len(data.indices), draws.numpy("batches")), *views):
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
         if contrast is not None:
             value = value + contrast(images, z)
-        if both_views:
-            value = (value + loss(network(data.views.strong(indices, augmentation)), labels)) / 2
+        for other in strong:
+            value = (value + loss(network(other), labels)) / 2
         yield value
 
 
 def strong_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
     """Yield cross entropy on strong views: FedAnchor without mixup, and its server's epoch."""
     augmentation = draws.torch("augmentation")
-    for positions in batching.positions(len(data.indices), draws.numpy("batches")):
-        indices, labels = data.batch(positions)
-        yield functional.cross_entropy(network(data.views.strong(indices, augmentation)), labels)
+    batches = batching.positions(len(data.indices), draws.numpy("batches"))
+    for labels, images in data.viewed(batches, lambda indices: data.views.strong(indices, augmentation)):
+        yield functional.cross_entropy(network(images), labels)
+
+
+def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
+    """Yield cross entropy on weak views: SemiFL's server (METHODS.md 6.7)."""
+    augmentation = draws.torch("augmentation")
+    batches = batching.positions(len(data.indices), draws.numpy("batches"))
+    for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation)):
+        yield functional.cross_entropy(network(images), labels)
 
 
 def fix_mix_losses(
@@ -154,15 +184,18 @@ def fix_mix_losses(
         if epoch == 0 or mixup.redraw == "Epoch":
             drawn = partners.integers(0, len(mix.indices), len(fix.indices))
         drawn = partners.permutation(drawn)
-        start = 0
-        for positions in epoch_batches(order, len(fix.indices), batching.size, batching.smallest):
+        batches = list(epoch_batches(order, len(fix.indices), batching.size, batching.smallest))
+        starts = accumulate((len(batch) for batch in batches), initial=0)
+        others = [drawn[start : start + len(batch)] for start, batch in zip(starts, batches, strict=False)]
+        fixed = fix.viewed(
+            batches, lambda i: fix.views.strong(i, augmentation), lambda i: fix.views.weak(i, augmentation)
+        )
+        mixed = mix.viewed(others, lambda i: mix.views.weak(i, augmentation))
+        for (labels, strong, weak), (other_labels, other) in zip(fixed, mixed, strict=True):
             share = float(shares.beta(alpha, alpha))
-            indices, labels = fix.batch(positions)
-            others, other_labels = mix.batch(drawn[start : start + len(positions)])
-            start += len(positions)
-            fixed = functional.cross_entropy(network(fix.views.strong(indices, augmentation)), labels)
-            mixed = share * fix.views.weak(indices, augmentation) + (1 - share) * mix.views.weak(others, augmentation)
-            yield fixed + weight * mixed_cross_entropy(network(mixed), labels, other_labels, share)
+            loss = functional.cross_entropy(network(strong), labels)
+            logits = network(share * weak + (1 - share) * other)
+            yield loss + weight * mixed_cross_entropy(logits, labels, other_labels, share)
 
 
 @dataclass(frozen=True)
@@ -201,10 +234,12 @@ class FlexMatchLosses:
         Images and who labels them.
     num_classes : int
         Classes C.
+    dual : bool
+        Whether a personal head learns the labels too (FedRoD Dual, METHODS.md 6.12).
     """
 
-    def __init__(self, network: Network, data: Unlabelled, num_classes: int) -> None:
-        self._network, self._data, self._num_classes = network, data, num_classes
+    def __init__(self, network: Network, data: Unlabelled, num_classes: int, *, dual: bool = False) -> None:
+        self._network, self._data, self._num_classes, self._dual = network, data, num_classes, dual
         self.sums = SimilaritySums(num_classes, data.views.device)
         self._selected = torch.zeros((), dtype=torch.int64, device=data.views.device)
 
@@ -235,7 +270,10 @@ class FlexMatchLosses:
                 self.sums.add(data.anchor_features[places], features, labels, confident)
             data.curriculum.update(places, labels, confident)
             self._selected += confident.sum()
-        each = functional.cross_entropy(
-            self._network(data.views.strong(indices, augmentation)), labels, reduction="none"
-        )
+        z = self._network.represent(data.views.strong(indices, augmentation))
+        logits = self._network.classifier(z)
+        each = functional.cross_entropy(logits, labels, reduction="none")
+        if self._dual:
+            assert self._network.local is not None, "the network has a personal head"
+            each = each + personal_cross_entropy(logits, self._network.local(z.detach()), labels)
         return (each * used).mean()

@@ -12,11 +12,13 @@ from torch import Tensor
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import RANDOM_ANCHOR_DIFFERS, SIDE_CHANNEL_MISSING
+from anchorage.learning.device import placed
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled, SupervisedLoss, supervised_losses
 from anchorage.learning.models import Network
 from anchorage.learning.pseudo_labels import accept, anchor_scores, class_prototypes, ensemble_scores, unit_rows
 from anchorage.learning.similarity import build_random_anchor, fingerprint
+from anchorage.learning.two_heads import balanced_term, personal_term, two_head_losses
 from anchorage.learning.views import Views
 from anchorage.messages import SideChannel
 from anchorage.spec.run import RunDescription
@@ -42,6 +44,8 @@ class Work:
         Arrays to keep for the next round.
     after_step : callable
         Called after every step of the optimiser.
+    metrics : callable
+        What people may want to see beside the loss, known after training.
     """
 
     losses: Iterator[Tensor]
@@ -51,6 +55,7 @@ class Work:
     side: Callable[[], SideChannel] = dict
     kept: Callable[[], Mapping[str, NDArray[Any]]] = dict
     after_step: Callable[[], None] = lambda: None
+    metrics: Callable[[], Mapping[str, float]] = dict
 
 
 class LocalImages:
@@ -83,9 +88,10 @@ class LocalImages:
             The server's random anchor, whose SHA-256 it sends, is another one.
         """
         if self._anchor is None:
-            encoder = build_random_anchor(run.model.name, run.model.channels, run.seed)
+            number = run.method.weighting.anchor_seed
+            encoder = build_random_anchor(run.model, run.seed, number)
             digest = fingerprint(encoder)
-            encoder.to(self.views.device)
+            placed(encoder, self.views.device)
             everything = np.arange(len(self.views))
             self._anchor = digest, unit_rows(self.views.mapped(everything, lambda i: encoder(self.views.plain(i))))
         digest, features = self._anchor
@@ -116,6 +122,8 @@ class RoundWork:
         What was kept from the rounds before.
     copy_received : callable
         Returns a frozen copy of the received model, in eval mode.
+    received : mapping of str to ndarray
+        Every tensor that came, those that are no part of the network included.
     """
 
     run: RunDescription
@@ -125,6 +133,7 @@ class RoundWork:
     side: SideChannel
     kept: Mapping[str, NDArray[Any]]
     copy_received: Callable[[], Network]
+    received: Mapping[str, NDArray[Any]]
 
     def label(self, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return the received model's pseudo-labels of some images, int64 [b], and whether they are accepted, bool [b]."""
@@ -180,6 +189,11 @@ class RoundWork:
         """Yield the loss on labelled images, step by step; see `local_training.supervised_losses`."""
         data, loss = self.labelled()
         both_views = self.run.method.pseudo_labels.type == "FlexMatch"
+        second = self.run.method.heads.second
+        if second != "None":
+            balanced = second == "Balanced"
+            term = balanced_term(data, self.run.model.num_classes) if balanced else personal_term(loss)
+            return two_head_losses(self.network, data, term, batching, self.draws, both_views=both_views)
         return supervised_losses(
             self.network, data, loss, batching, self.draws, both_views=both_views, contrast=contrast
         )
@@ -201,6 +215,13 @@ class RoundWork:
         """Return the announcement's counts of a silo that trains on all its images."""
         labelled, unlabelled = len(self.images.labelled), len(self.images.unlabelled)
         return {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled}
+
+    def label_counts(self) -> SideChannel:
+        """Return the silo's labelled images per class for the server, int64 [C], where silos are told the shares of all labels."""
+        if self.run.method.pseudo_labels.adjustment != "Labelled":
+            return {}
+        known = self.images.labels[self.images.labelled]
+        return {"label_counts": np.bincount(known, minlength=self.run.model.num_classes)}
 
     def beside_labelled(self, losses: Iterator[Tensor], batching: Batching) -> tuple[Iterator[Tensor], int]:
         """Add the supervised loss to each step of the unlabelled images' losses; the shorter of the two starts again or is done."""

@@ -9,21 +9,28 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from torch import Tensor
+from torch import Tensor, nn
 
+from anchorage.aggregation.helper_models import PSI
 from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
+from anchorage.learning.batch_norm import recalibrate
 from anchorage.learning.contrastive import balanced_batches, label_contrastive
-from anchorage.learning.device import calculation
+from anchorage.learning.control_variates import controls_of, with_controls
+from anchorage.learning.decomposition import fold, sigma_losses
+from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.local_training import Batching, Labelled, fix_mix_losses, strong_losses
+from anchorage.learning.local_training import Batching, Labelled, fix_mix_losses, strong_losses, weak_losses
 from anchorage.learning.metrics import classification_metrics, confusion_matrix
 from anchorage.learning.models import Network, build_model
+from anchorage.learning.probe import linear_probe
+from anchorage.learning.projectors import trains_classifier
 from anchorage.learning.pseudo_labels import class_prototypes, unit_rows
 from anchorage.learning.similarity import build_random_anchor, fingerprint
 from anchorage.learning.stepping import build_optimiser, take_steps
+from anchorage.learning.two_views import two_view_losses
 from anchorage.learning.views import Views
 from anchorage.learning.weights import layout_of, load, load_arrays, upward, write
 from anchorage.messages import Report, SideChannel
@@ -56,6 +63,10 @@ class TorchServerLearner:
         Where to train.
     initial : Path or None
         Safetensors file with the weights to start from.
+    rounds : int
+        The method's last round, at which a cosine schedule ends.
+    after : int
+        The last round of the stage before.
 
     Raises
     ------
@@ -72,12 +83,15 @@ class TorchServerLearner:
         test: ImageSet | None,
         device: torch.device,
         initial: Path | None,
+        rounds: int = 0,
+        after: int = 0,
     ) -> None:
         self._model, self._method, self._seed, self._device, self._initial = model, method, seed, device, initial
+        self._rounds, self._after = rounds, after
         self._network = build_model(model, method, seed)
-        self._down = layout_of(self._network)
-        self._up = upward(self._down)
-        self._network.to(device).eval()
+        self._down = with_controls(layout_of(self._network), self._network, method)
+        self._up = upward(self._down, method)
+        placed(self._network, device)
         self._anchors = self._labelled(anchors)
         self._test = self._labelled(test)
         self._scorer: Network | None = None
@@ -109,7 +123,8 @@ class TorchServerLearner:
 
     def _check_anchors(self) -> None:
         method = self._method
-        if method.pseudo_labels.type != "AnchorSimilarity" and method.server_training.type == "None":
+        trains = method.server_training.type != "None" or self._recalibrates
+        if method.pseudo_labels.type != "AnchorSimilarity" and not trains:
             return
         if self._anchors is None:
             raise AnchorageError(
@@ -134,14 +149,49 @@ class TorchServerLearner:
             self._network.load_state_dict(build_model(self._model, self._method, self._seed).state_dict())
             if self._initial is not None:
                 self._load_file(self._initial)
+            return self._pretrained()
+
+    def adopt(self, model: ModelBytes) -> ModelBytes:
+        """Return the model that this stage begins with, made of the last one of the stage before.
+
+        Tensors are taken over by name where shape and dtype are the same; the others are drawn from the seed. Then the model is pre-trained as
+        in `initialise`.
+
+        Raises
+        ------
+        AnchorageError
+            A loss is not finite.
+        """
+        with calculation():
+            fresh = build_model(self._model, self._method, self._seed)
+            own = {name: tensor.numpy() for name, tensor in fresh.state_dict().items()}
+            known = {name: a for name, a in model.arrays().items() if name in own}
+            same = {n: a for n, a in known.items() if (a.shape, a.dtype) == (own[n].shape, own[n].dtype)}
+            load_arrays(self._network, {**own, **same})
+            if self._network.psi is not None and not any(name.startswith(PSI) for name in same):
+                self._network.psi.restart(self._network)
+            return self._pretrained()
+
+    def _pretrained(self) -> ModelBytes:
             server = self._method.server_training
             if server.type == "Anchors" and server.pretrain_epochs:
                 draws = Draws(self._seed)
                 rate = float(server.pretrain_learning_rate)
                 sgd = build_optimiser(self._network, server.optimiser, learning_rate=rate)
-                losses = strong_losses(self._network, self._needed, self._batching(server.pretrain_epochs), draws)
+                losses = self._cross_entropy(self._batching(server.pretrain_epochs), draws)
                 take_steps(self._network, sgd, losses, clip_norm=float(server.optimiser.clip_norm))
+            self._recalibrate()
             return self._bytes()
+
+    @property
+    def _recalibrates(self) -> bool:
+        return self._method.batch_norm.policy in ("Recalibrate", "Static")
+
+    def _recalibrate(self) -> None:
+        """Count running statistics anew over the anchors, where the method says so."""
+        if self._recalibrates:
+            order = Draws(self._seed).numpy("batch-norm").permutation(len(self._needed.indices))
+            recalibrate(self._network, self._needed.views, self._needed.indices[order])
 
     def _load_file(self, path: Path) -> None:
         try:
@@ -150,6 +200,8 @@ class TorchServerLearner:
             message = f"{path}: not a readable safetensors file ({error}); give spec.model.initial another"
             raise AnchorageError(MODEL_MISMATCH, message) from error
         load_arrays(self._network, arrays)
+        if self._network.psi is not None and not any(name.startswith(PSI) for name in arrays):
+            self._network.psi.restart(self._network)
 
     @property
     def _needed(self) -> Labelled:
@@ -171,7 +223,8 @@ class TorchServerLearner:
         side: dict[str, NDArray[np.float32] | NDArray[np.int64] | NDArray[np.uint8]] = {}
         with calculation():
             if self._method.weighting.type == "SemiAnAgg":
-                encoder = build_random_anchor(self._model.name, self._model.channels, self._seed)
+                number = self._method.weighting.anchor_seed
+                encoder = build_random_anchor(self._model, self._seed, number)
                 side["random_anchor"] = np.frombuffer(fingerprint(encoder), np.uint8)
             if self._method.pseudo_labels.type != "AnchorSimilarity":
                 return side
@@ -194,25 +247,40 @@ class TorchServerLearner:
             ``server_loss``, and ``contrastive_loss`` where there is one.
         """
         server = self._method.server_training
-        if server.type == "None":
+        if server.type == "None" and not self._recalibrates:
             return model, {}
         with calculation():
             load(self._network, self._down, model.buffer())
-            draws = Draws(self._seed, round_number)
-            sgd = build_optimiser(self._network, server.optimiser)
-            clip = float(server.optimiser.clip_norm)
-            loss, _ = take_steps(self._network, sgd, self._classification(draws), clip_norm=clip)
-            metrics = {"server_loss": loss}
-            if server.contrastive == "Enabled":
-                contrast, _ = take_steps(self._network, sgd, self._contrastive(draws), clip_norm=clip)
-                metrics["contrastive_loss"] = contrast
-            return self._bytes(), metrics
+            metrics = {} if server.type == "None" else self._train(round_number)
+            self._recalibrate()
+            return self._bytes(model), metrics
+
+    def _train(self, round_number: int) -> Mapping[str, float]:
+        server, draws = self._method.server_training, Draws(self._seed, round_number)
+        done = (round_number - 1 - self._after) / (self._rounds - self._after) if self._rounds else 0.0
+        sgd = build_optimiser(self._network, server.optimiser, done=done)
+        clip = float(server.optimiser.clip_norm)
+        loss, _ = take_steps(self._network, sgd, self._classification(draws), clip_norm=clip)
+        metrics = {"server_loss": loss}
+        if server.contrastive == "Enabled":
+            contrast, _ = take_steps(self._network, sgd, self._contrastive(draws), clip_norm=clip)
+            metrics["contrastive_loss"] = contrast
+        return metrics
 
     def _classification(self, draws: Draws) -> Iterator[Tensor]:
         data, batching = self._needed, self._batching(self._method.server_training.epochs)
         if self._method.mixup.at in ("Server", "Both"):
             return fix_mix_losses(self._network, data, data, batching, self._method.mixup, draws)
-        return strong_losses(self._network, data, batching, draws)
+        return self._cross_entropy(batching, draws)
+
+    def _cross_entropy(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
+        if self._network.psi is not None:
+            weight = float(self._method.decomposition.supervised_weight)
+            return sigma_losses(self._network, self._needed, batching, draws, weight)
+        if self._method.server_training.consistency == "Enabled":
+            return two_view_losses(self._network, self._needed, batching, draws)
+        weak = self._method.server_training.views == "Weak"
+        return (weak_losses if weak else strong_losses)(self._network, self._needed, batching, draws)
 
     def _contrastive(self, draws: Draws) -> Iterator[Tensor]:
         server, data = self._method.server_training, self._needed
@@ -232,23 +300,28 @@ class TorchServerLearner:
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         """Score a model on the test images in eval mode; an empty report where there are none.
 
+        Where nobody trains the classifier (self-supervised methods) a linear probe on the anchors takes its place; without anchors the report
+        is empty.
+
         Raises
         ------
         AnchorageError
             The model's outputs are not finite.
         """
-        if self._test is None:
+        if self._test is None or (self._probed and self._anchors is None):
             return Report({})
         with calculation(), self._scoring:
             if self._scorer is None:
-                self._scorer = build_model(self._model, self._method, self._seed).to(self._device).eval()
+                self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
             load(self._scorer, self._down, model.buffer())
+            fold(self._scorer)
             return self._report(self._scorer, self._test, round_number)
 
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
         features = test.views.mapped(test.indices, lambda i: network.represent(test.views.plain(i)))
+        classifier = self._probe(network, round_number) if self._probed else network.classifier
         with torch.no_grad():
-            probabilities = network.classifier(features).double().softmax(1).cpu().numpy()
+            probabilities = classifier(features).double().softmax(1).cpu().numpy()
         if not np.isfinite(probabilities).all():
             message = (
                 f"the model of round {round_number} gives NaN on the test images: lower learningRate or set clipNorm"
@@ -263,7 +336,17 @@ class TorchServerLearner:
             embeddings.astype(np.float32),
         )
 
-    def _bytes(self) -> ModelBytes:
+    @property
+    def _probed(self) -> bool:
+        return not trains_classifier(self._method)
+
+    def _probe(self, network: Network, round_number: int) -> nn.Linear:
+        data, views = self._needed, self._needed.views
+        features = views.mapped(data.indices, lambda i: network.represent(views.plain(i)))
+        draws = Draws(self._seed, round_number)
+        return linear_probe(features, views.to_device(data.labels), self._model.num_classes, draws)
+
+    def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         buffer = np.empty(self._down.nbytes, np.uint8)
-        write(self._network, self._down, lambda nbytes: buffer)
+        write(self._network, self._down, lambda nbytes: buffer, controls_of(self._down, model))
         return ModelBytes.of(self._down, buffer)

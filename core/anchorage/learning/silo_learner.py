@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator, Mapping
 from copy import deepcopy
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -12,13 +13,18 @@ import torch
 from blake3 import blake3
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import cross_entropy
 
 from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import MODEL_MISMATCH
-from anchorage.learning.device import calculation
+from anchorage.learning.adaptive import AdaptiveRound
+from anchorage.learning.batch_norm import freeze_statistics, load_norms, norm_arrays
+from anchorage.learning.control_variates import ControlVariates
+from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
+from anchorage.learning.heads import LOCAL_PART
 from anchorage.learning.local_work import LocalImages, RoundWork, Work
 from anchorage.learning.losses import proximal_penalty
 from anchorage.learning.metrics import confusion_matrix
@@ -28,12 +34,49 @@ from anchorage.learning.round_state import RoundState
 from anchorage.learning.stepping import build_optimiser, momentum_arrays, restore_momentum, take_steps
 from anchorage.learning.validation import RoundLabels, validation_split
 from anchorage.learning.views import Views
-from anchorage.learning.weights import load, write
+from anchorage.learning.weights import load, load_arrays, load_local, local_arrays, network_arrays, write
 from anchorage.messages import Announcement, Evaluation, SideChannel, Task
 from anchorage.spec.run import RunDescription
 from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import read_arrays
 
 _VALIDATION = "validation/labels"
+_OWN = "own/"
+
+ONLINE_RATE = 0.1
+"""Step size of FedCLR's classifier (METHODS.md 6.13)."""
+
+
+class Networks:
+    """A network to train and one to score with, made when they are needed first. Silos that work one after another may share them.
+
+    Parameters
+    ----------
+    run : RunDescription
+        The run.
+    device : torch.device
+        Where they are.
+    """
+
+    def __init__(self, run: RunDescription, device: torch.device) -> None:
+        self._run, self._device = run, device
+
+    @cached_property
+    def training(self) -> Network:
+        """The one that is trained."""
+        network = self._build()
+        if self._run.method.batch_norm.policy == "Static":
+            freeze_statistics(network)
+        self.local_part = local_arrays(network)
+        return network
+
+    @cached_property
+    def scoring(self) -> Network:
+        """The one that scores models."""
+        return self._build()
+
+    def _build(self) -> Network:
+        return placed(build_model(self._run.model, self._run.method, self._run.seed), self._device)
 
 
 class TorchSiloLearner:
@@ -53,6 +96,8 @@ class TorchSiloLearner:
         Folder for what is kept from round to round.
     device : torch.device
         Where to train.
+    networks : Networks, optional
+        Of this run and device, where other silos of this thread use them, too.
 
     Raises
     ------
@@ -61,30 +106,34 @@ class TorchSiloLearner:
     """
 
     def __init__(
-        self, run: RunDescription, silo: str, labels: str, images: ImageSet, state: Path, device: torch.device
+        self,
+        run: RunDescription,
+        silo: str,
+        labels: str,
+        images: ImageSet,
+        state: Path,
+        device: torch.device,
+        networks: Networks | None = None,
     ) -> None:
         shape = (run.model.channels, run.model.image_size, run.model.image_size)
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device = run, silo, device
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
-        self._network = self._build()
+        self._networks = networks or Networks(run, device)
+        self._network = self._networks.training
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
         self._local = run.method.local.of(labelled=len(self._images.labelled) > 0)
         same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         self._state = RoundState(state / f"learner-{key}")
-        self._scorer: Network | None = None
         self._scoring = Lock()
         self._labels = RoundLabels()
-
-    def _build(self) -> Network:
-        return build_model(self._run.model, self._run.method, self._run.seed).to(self._device).eval()
 
     def _split(self, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> LocalImages:
         train, validation = np.arange(len(labels)), np.empty(0, np.int64)
         weighting = self._run.method.weighting
-        if weighting.type == "DVW":
+        if weighting.type == "DVW" or self._run.method.local.cycle is not None:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
             train, validation = validation_split(labels, weighting.validation_percent, rng)
         views = Views(pixels, AUGMENTATIONS[self._run.model.augmentation], self._device)
@@ -95,19 +144,31 @@ class TorchSiloLearner:
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         """Train from `model` and write the update; see `anchorage.rounds.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
-            load(self._network, self._down, model)
+            arrived = read_arrays(self._down, model)
+            load_arrays(self._network, network_arrays(arrived))
             kept = self._state.before(task.round)
-            received = self._round_work(task, kept)
+            load_local(self._network, {**self._networks.local_part, **kept})
+            self._start_from(kept)
+            if self._run.method.batch_norm.policy == "Local":
+                load_norms(self._network, kept)
+            controls = ControlVariates(self._network, arrived, kept, task.side)
+            received = self._round_work(task, kept, arrived)
             work = prepare(received)
+            if self._local.cycle is not None:
+                adaptive = AdaptiveRound(self._local.cycle, task.side, kept, lambda: self._validated_on(task.round))
+                work, progress = adaptive.shortened(work), adaptive.hearing(progress)
             guessed = self._label_validation(task.round, received)
-            sgd = self._optimiser(kept)
-            loss, steps = self._take_steps(work, sgd, progress)
-            arrays = {**self._carried(kept, sgd, steps), **work.kept(), **guessed}
+            sgd = self._optimiser(kept, self._run.done(task.round))
+            with controls.correcting():
+                loss, steps = self._take_steps(work, sgd, progress)
+            if steps:
+                controls.renew(steps * sgd.param_groups[0]["lr"])
+            arrays = {**self._carried(kept, sgd, steps), **controls.kept(), **work.kept(), **guessed}
             if arrays:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
@@ -116,8 +177,8 @@ class TorchSiloLearner:
                 task.id,
                 {**work.samples, "selected": selected},
                 self._side(work, task.round),
-                {**metrics, "seconds": time.perf_counter() - started},
-                write(self._network, self._up, out) if steps else None,
+                {**metrics, **work.metrics(), "seconds": time.perf_counter() - started},
+                write(self._network, self._up, out, controls.sent()) if steps else None,
             )
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
@@ -128,27 +189,41 @@ class TorchSiloLearner:
         """
         layout = self._up if task.model.layout == self._up.digest else self._down
         with calculation(), self._scoring:
-            if self._scorer is None:
-                self._scorer = self._build()
-            load(self._scorer, layout, model)
-            return Evaluation(task.id, self._score(self._scorer, task.round))
+            scorer = self._networks.scoring
+            load(scorer, layout, model)
+            return Evaluation(task.id, self._score(scorer, task.round))
 
-    def _round_work(self, task: Task, kept: Mapping[str, NDArray[Any]]) -> RoundWork:
+    def _start_from(self, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Go on from the silo's own last model, where the method says so and there is one (SOLO)."""
+        own = {name.removeprefix(_OWN): array for name, array in kept.items() if name.startswith(_OWN)}
+        if own and self._local.start == "Own":
+            load_arrays(self._network, own)
+
+    def _round_work(
+        self, task: Task, kept: Mapping[str, NDArray[Any]], arrived: Mapping[str, NDArray[Any]]
+    ) -> RoundWork:
         draws = Draws(self._run.seed, task.round, self._silo)
-        return RoundWork(self._run, self._network, self._images, draws, task.side, kept, self._frozen)
+        return RoundWork(self._run, self._network, self._images, draws, task.side, kept, self._frozen, arrived)
 
     def _frozen(self) -> Network:
         return deepcopy(self._network).requires_grad_(False)
 
-    def _optimiser(self, kept: Mapping[str, NDArray[Any]]) -> torch.optim.SGD:
+    def _optimiser(self, kept: Mapping[str, NDArray[Any]], done: float) -> torch.optim.SGD:
         method = self._run.method
         semi = method.pseudo_labels.type == "FlexMatch"
-        sgd = build_optimiser(self._network, self._local.optimiser, decay_classifier=not semi)
+        online = method.self_supervised.online_classifier == "Enabled"
+        sgd = build_optimiser(
+            self._network,
+            self._local.optimiser,
+            decay_classifier=not (semi or online),
+            classifier_rate=ONLINE_RATE if online else None,
+            done=done,
+        )
         if method.local.optimiser.state == "Persist":
             restore_momentum(self._network, sgd, kept)
         return sgd
 
-    def _take_steps(self, work: Work, sgd: torch.optim.SGD, progress: Callable[[int, int], None]) -> tuple[float, int]:
+    def _take_steps(self, work: Work, sgd: torch.optim.SGD, progress: Callable[[int, int], int]) -> tuple[float, int]:
         regulariser, clip = self._run.method.regulariser, float(self._local.optimiser.clip_norm)
         losses = work.losses
         if regulariser.type == "Proximal":
@@ -161,7 +236,7 @@ class TorchSiloLearner:
         return take_steps(self._network, sgd, losses, clip_norm=clip, after_step=after_step)
 
     def _with_pull(self, losses: Iterator[Tensor], mu: float) -> Iterator[Tensor]:
-        trained = [p for name, p in self._network.named_parameters() if not name.startswith(ANCHOR_HEAD)]
+        trained = [p for name, p in self._network.named_parameters() if not name.startswith((ANCHOR_HEAD, LOCAL_PART))]
         received = [p.detach().clone() for p in trained]
         for loss in losses:
             yield loss + proximal_penalty(trained, received, mu)
@@ -172,15 +247,21 @@ class TorchSiloLearner:
         if not steps:  # an inactive round hands on what there was
             return {name: array for name, array in kept.items() if name != _VALIDATION}
         persist = self._run.method.local.optimiser.state == "Persist"
-        return momentum_arrays(self._network, sgd) if persist else {}
+        carried = {**local_arrays(self._network), **(momentum_arrays(self._network, sgd) if persist else {})}
+        if self._run.method.batch_norm.policy == "Local":
+            carried |= norm_arrays(self._network)
+        if self._local.start != "Own":
+            return carried
+        return {**carried, **{_OWN + n: t.detach().cpu().numpy() for n, t in self._network.state_dict().items()}}
 
     def _side(self, work: Work, round_number: int) -> SideChannel:
         weighting = self._run.method.weighting.type
         if weighting == "SemiAnAgg":
             return {"similarity": np.full(self._run.model.num_classes, np.nan), **work.side()}
-        if weighting == "DVW":
-            return {**work.side(), "validation": self._score(self._network, round_number)}
-        return work.side()
+        side = work.side()
+        if weighting == "DVW" and "validation" not in side:
+            return {**side, "validation": self._score(self._network, round_number)}
+        return side
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]
@@ -204,13 +285,26 @@ class TorchSiloLearner:
         return true if guessed is None else guessed
 
     def _score(self, network: Network, round_number: int) -> NDArray[np.int64]:
+        return self._validated(network, round_number)[1]
+
+    def _validated_on(self, round_number: int) -> tuple[float, NDArray[np.int64]]:
+        """Validate the network in training, in eval mode."""
+        training = self._network.training
+        self._network.eval()
+        found = self._validated(self._network, round_number)
+        self._network.train(training)
+        return found
+
+    def _validated(self, network: Network, round_number: int) -> tuple[float, NDArray[np.int64]]:
+        """Return the mean cross entropy on the validation split, 0 without a label there, and the counts."""
         labels = self._validation_labels(round_number)
         known = labels >= 0
         classes, views = self._run.model.num_classes, self._images.views
-        predictions = np.empty(0, np.int64)
+        predictions, loss = np.empty(0, np.int64), 0.0
         if known.any():
-            indices = self._images.validation[known]
-            predictions = views.mapped(indices, lambda i: network(views.plain(i)).argmax(1)).cpu().numpy()
+            logits = views.mapped(self._images.validation[known], lambda i: network(views.plain(i)))
+            loss = float(cross_entropy(logits.double(), views.to_device(labels[known])))
+            predictions = logits.argmax(1).cpu().numpy()
         if self._run.method.weighting.metric == "MicroF1":
-            return np.array([(predictions == labels[known]).sum(), len(predictions)], np.int64)
-        return confusion_matrix(labels[known], predictions, classes)
+            return loss, np.array([(predictions == labels[known]).sum(), len(predictions)], np.int64)
+        return loss, confusion_matrix(labels[known], predictions, classes)

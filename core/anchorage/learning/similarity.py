@@ -7,14 +7,18 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anchorage.learning.models import Encoder, ModelName, build_encoder, draw_weights
+from anchorage.learning.models import Encoder, build_encoder, draw_weights
 from anchorage.learning.pseudo_labels import unit_rows
+from anchorage.spec.model import ModelSpec
 
 
-def build_random_anchor(name: ModelName, channels: int, seed: int) -> Encoder:
-    """Return the encoder that every silo draws from the run's seed, on the CPU, in eval mode with initial batch statistics."""
-    encoder = build_encoder(name, channels)
-    draw_weights(encoder, seed, "random-anchor")
+def build_random_anchor(model: ModelSpec, seed: int, number: int = 1) -> Encoder:
+    """Return the encoder that every silo draws from the run's seed, on the CPU, in eval mode with initial batch statistics.
+
+    `number` tells the random anchors of one run apart.
+    """
+    encoder = build_encoder(model)
+    draw_weights(encoder, seed, "random-anchor" if number == 1 else f"random-anchor-{number}")
     return encoder.eval().requires_grad_(False)
 
 

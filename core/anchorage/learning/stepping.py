@@ -1,5 +1,6 @@
 """Gradient steps, for silos and server alike."""
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
@@ -15,10 +16,17 @@ from anchorage.spec.method import Optimiser
 
 _CHECK_EVERY = 64
 _MOMENTUM = "momentum/"
+_BUFFER = "momentum_buffer"
 
 
 def build_optimiser(
-    network: Network, optimiser: Optimiser, *, learning_rate: float | None = None, decay_classifier: bool = True
+    network: Network,
+    optimiser: Optimiser,
+    *,
+    learning_rate: float | None = None,
+    decay_classifier: bool = True,
+    classifier_rate: float | None = None,
+    done: float = 0.0,
 ) -> torch.optim.SGD:
     """Return SGD with momentum as PyTorch defines it (METHODS.md 5.3, 6.14).
 
@@ -33,31 +41,43 @@ def build_optimiser(
     learning_rate : float, optional
         Instead of the optimiser's.
     decay_classifier : bool
-        False in SemiAnAgg and FedAvg-Semi, whose classifier is not decayed (METHODS.md 6.9).
+        False in SemiAnAgg and FedAvg-Semi, whose classifier is not decayed (METHODS.md 6.9), and in FedCLR (6.13).
+    classifier_rate : float, optional
+        Step size of the classifier, where it is another one.
+    done : float
+        Share of the rounds that are over, 0 to 1: with the cosine schedule the step sizes fall from 1 to 0 times what they are.
     """
     classifier = list(network.classifier.parameters())
     ids = {id(p) for p in classifier}
     rest = [p for p in network.parameters() if id(p) not in ids]
     decay = float(optimiser.weight_decay)
-    groups = [
-        {"params": rest, "weight_decay": decay},
-        {"params": classifier, "weight_decay": decay if decay_classifier else 0.0},
-    ]
-    rate = float(optimiser.learning_rate) if learning_rate is None else learning_rate
-    return torch.optim.SGD(groups, lr=rate, momentum=float(optimiser.momentum))
+    factor = (1 + math.cos(math.pi * done)) / 2 if optimiser.schedule == "Cosine" else 1.0
+    rate = factor * (float(optimiser.learning_rate) if learning_rate is None else learning_rate)
+    classifier_rate = rate if classifier_rate is None else factor * classifier_rate
+    own = {"weight_decay": decay if decay_classifier else 0.0, "lr": classifier_rate}
+    groups = [{"params": rest, "weight_decay": decay}, {"params": classifier, **own}]
+    momentum = float(optimiser.momentum)
+    ahead = momentum > 0 and optimiser.nesterov == "Enabled"  # without momentum both are plain SGD
+    sgd = torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=ahead, fused=classifier[0].is_cuda)
+    if (
+        momentum > 0
+    ):  # zeros step as no momentum does, and a parameter may get its first gradient when others had theirs
+        for parameter in network.parameters():
+            sgd.state[parameter][_BUFFER] = torch.zeros_like(parameter)
+    return sgd
 
 
 def momentum_arrays(network: Network, sgd: torch.optim.SGD) -> Mapping[str, NDArray[np.float32]]:
-    """Return the momentum of every parameter that has one, by ``momentum/`` and its name."""
-    buffers = {name: sgd.state[p].get("momentum_buffer") for name, p in network.named_parameters() if p in sgd.state}
-    return {_MOMENTUM + name: b.cpu().numpy() for name, b in buffers.items() if b is not None}
+    """Return the momentum of every parameter that has some, by ``momentum/`` and its name."""
+    buffers = {name: sgd.state[p][_BUFFER] for name, p in network.named_parameters() if p in sgd.state}
+    return {_MOMENTUM + name: b.cpu().numpy() for name, b in buffers.items() if b.any()}
 
 
 def restore_momentum(network: Network, sgd: torch.optim.SGD, arrays: Mapping[str, NDArray[np.float32]]) -> None:
     """Put back what `momentum_arrays` returned."""
     for name, parameter in network.named_parameters():
         if (array := arrays.get(_MOMENTUM + name)) is not None:
-            sgd.state[parameter]["momentum_buffer"] = torch.from_numpy(array.copy()).to(parameter.device)
+            sgd.state[parameter][_BUFFER].copy_(torch.from_numpy(array.copy()))
 
 
 def take_steps(

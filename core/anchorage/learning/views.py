@@ -1,6 +1,6 @@
 """Images as a network takes them."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import numpy as np
 import torch
@@ -11,6 +11,10 @@ from anchorage.data.augmentation import Augmentation
 
 EVALUATION_BATCH = 256
 """Images per forward pass where nothing is learnt; part of what makes the same bytes."""
+
+
+_VALUES_AHEAD = 1 << 21
+"""Pixels times channels that are viewed at once: 8 MiB as float32."""
 
 
 class Views:
@@ -34,9 +38,14 @@ class Views:
     def __len__(self) -> int:
         return len(self.images)
 
+    @property
+    def ahead(self) -> int:
+        """How many images to view at once where several batches are known: many small calls cost much more than one large one."""
+        return _VALUES_AHEAD // self.images[0].numel() if len(self.images) else 1
+
     def plain(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] as they are."""
-        return self._augmentation.normalise(self.images[indices])
+        return self._augmentation.plain(self.images[indices])
 
     def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return weakly augmented images, float32 [b, channels, H, W]."""
@@ -46,9 +55,13 @@ class Views:
         """Return strongly augmented images, float32 [b, channels, H, W]."""
         return self._augmentation.strong(self.images[indices], generator)
 
+    def barlow(self, indices: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return FedBarlow's two views, float32 [b, channels, H, W] each."""
+        return self._augmentation.barlow(self.images[indices], generator)
+
     def to_device(self, indices: NDArray[np.int64]) -> Tensor:
         """Return indices as a tensor beside the images."""
-        return torch.from_numpy(np.ascontiguousarray(indices)).to(self.device)
+        return torch.from_numpy(np.ascontiguousarray(indices)).to(self.device, non_blocking=True)
 
     def over(self, indices: NDArray[np.int64]) -> Iterator[Tensor]:
         """Yield indices in batches for evaluation, in order."""
@@ -59,6 +72,20 @@ class Views:
         """Apply a function of a batch of indices to all of them, without gradients; results joined along the first axis."""
         with torch.no_grad():
             return torch.cat([function(batch) for batch in self.over(indices)])
+
+
+def grouped(batches: Iterable[NDArray[np.int64]], most: int) -> Iterator[list[NDArray[np.int64]]]:
+    """Put neighbouring batches together as long as they have at most so many images, or it is one batch."""
+    group: list[NDArray[np.int64]] = []
+    held = 0
+    for batch in batches:
+        if group and held + len(batch) > most:
+            yield group
+            group, held = [], 0
+        group.append(batch)
+        held += len(batch)
+    if group:
+        yield group
 
 
 def epoch_batches(rng: np.random.Generator, count: int, size: int, smallest: int) -> Iterator[NDArray[np.int64]]:

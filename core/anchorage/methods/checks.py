@@ -6,33 +6,41 @@ of their validation split in that round.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 
 from anchorage.errors.documents import (
-    BARRIER_ASYNCHRONOUS,
     CLASS_WITHOUT_ANCHORS,
     LABELS_MISSING,
     MEANINGLESS_OVERRIDE,
     NO_ANCHOR_DATA,
-    PROTOCOL_REFUSED,
-    SERVER_TRAINING_ASYNCHRONOUS,
     TOO_FEW_SILOS,
     UNKNOWN_METHOD,
 )
+from anchorage.methods.labelled_work import (
+    mixed_images_have_labels,
+    own_models_are_not_averaged,
+    upper_bounds_have_every_label,
+    variates_are_of_plain_steps,
+)
+from anchorage.methods.norms import RECOUNTED, batch_norm_fits
+from anchorage.methods.plan import Plan
+from anchorage.methods.protocols import cycles_are_of_labelled_images, mixing_is_plain, protocol_fits
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
+from anchorage.methods.second_heads import groups_reach_the_quorum, second_head_learns, views_agree_alone
+from anchorage.methods.stages import stages_fit
 from anchorage.methods.unused import unused_overrides
-from anchorage.spec.federation import Federation, FederationSpec, Silo
-from anchorage.spec.method import ResolvedMethod
+from anchorage.methods.without_labels import (
+    learns_without_labels,
+    self_supervision_is_the_only_loss,
+    steps_are_told,
+)
+from anchorage.spec.federation import Federation, Silo
 from anchorage.spec.mistakes import Mistake
 
 _METHOD = ("spec", "method")
 _TYPE = "type"
 
-BARRIERS = ("FedAvgSemi", "SemiAnAgg")
-"""Weightings that normalise over the announcements of all silos of a round."""
-
-BY_SELECTION = ("SelectedCount", "UsedCount", *BARRIERS)
+BY_SELECTION = ("SelectedCount", "UsedCount", "FedAvgSemi", "SemiAnAgg")
 """Weightings by accepted pseudo-labels."""
 
 LABELS_FIXED = ("AnchorSimilarity", "ReceivedModel")
@@ -40,30 +48,6 @@ LABELS_FIXED = ("AnchorSimilarity", "ReceivedModel")
 
 BY_REPRESENTATION = ("Moon", "FeatureDistance")
 """Regularisers that compare representations of labelled images."""
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A federation as the rules see it: its document, its silos, its method with every slot filled."""
-
-    spec: FederationSpec
-    silos: Sequence[Silo]
-    method: ResolvedMethod
-
-    @property
-    def asynchronous(self) -> bool:
-        """Whether every update counts as it arrives."""
-        return self.spec.protocol.mode == "Asynchronous"
-
-    @property
-    def server_learns(self) -> bool:
-        """Whether the server trains on labelled anchors."""
-        return self.method.server_training.type == "Anchors"
-
-    @property
-    def labelled_silos(self) -> int:
-        """Silos with labels."""
-        return sum(silo.spec.labels != "None" for silo in self.silos)
 
 
 def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
@@ -78,43 +62,7 @@ def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
     if name not in PRESETS:
         return [Mistake(UNKNOWN_METHOD, (*_METHOD, "name"), unknown_method(name))]
     plan = Plan(federation.spec, silos, resolve(federation.spec.method))
-    return [mistake for rule in RULES for mistake in rule(plan)]
-
-
-def protocol_fits(plan: Plan) -> Iterator[Mistake]:
-    """Barriers and server training need rounds; a preset may refuse a mode."""
-    mode, kind, refused = ("spec", "protocol", "mode"), plan.method.weighting.type, False
-    if plan.asynchronous and kind in BARRIERS:
-        refused = True
-        yield Mistake(
-            BARRIER_ASYNCHRONOUS,
-            mode,
-            f"found Asynchronous, but the weighting {kind} normalises over the announcements of all silos of a round "
-            "(a barrier); set Synchronous, or another weighting",
-        )
-    if plan.asynchronous and plan.server_learns:
-        refused = True
-        yield Mistake(
-            SERVER_TRAINING_ASYNCHRONOUS,
-            mode,
-            "found Asynchronous, but the server trains on its anchors after each round's aggregation; set Synchronous, "
-            "or serverTraining.type: None",
-        )
-    if plan.asynchronous and plan.method.server_step.type != "Replace":
-        refused = True
-        found = (
-            f"found Asynchronous, but the server step {plan.method.server_step.type} takes the mean of a whole round"
-        )
-        yield Mistake(PROTOCOL_REFUSED, mode, f"{found}; set Synchronous, or serverStep.type: Replace")
-    allowed = PRESETS[plan.method.name].protocols
-    overridden = plan.spec.method.model_fields_set & {"weighting", "server_training", "server_step"}
-    if plan.spec.protocol.mode not in allowed and not refused and not overridden:
-        message = f"found {plan.spec.protocol.mode}, but {plan.method.name} allows {', '.join(allowed)}"
-        yield Mistake(PROTOCOL_REFUSED, mode, message)
-    if plan.asynchronous and plan.spec.protocol.silos_per_round is not None:
-        path = ("spec", "protocol", "silosPerRound")
-        message = "found a number, but an asynchronous protocol samples no silos: all train all the time; remove it"
-        yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+    return [*(mistake for rule in RULES for mistake in rule(plan)), *stages_fit(plan, RULES)]
 
 
 def anchors_suffice(plan: Plan) -> Iterator[Mistake]:
@@ -122,6 +70,8 @@ def anchors_suffice(plan: Plan) -> Iterator[Mistake]:
     needs = ["server training"] if plan.server_learns else []
     if plan.method.pseudo_labels.type == "AnchorSimilarity":
         needs.append("pseudo-labels by AnchorSimilarity")
+    if plan.method.batch_norm.policy in RECOUNTED:
+        needs.append(f"batchNorm.policy {plan.method.batch_norm.policy}")
     if not needs:
         return
     data, classes = plan.spec.anchor_data, plan.spec.model.num_classes
@@ -136,7 +86,7 @@ def anchors_suffice(plan: Plan) -> Iterator[Mistake]:
 def labels_somewhere(plan: Plan) -> Iterator[Mistake]:
     """Learning needs labels at a silo or at the server."""
     kind = plan.method.pseudo_labels.type
-    if plan.labelled_silos or not plan.silos or kind == "AnchorSimilarity":
+    if plan.labelled_silos or not plan.silos or kind == "AnchorSimilarity" or learns_without_labels(plan):
         return
     name = (*_METHOD, "name")
     if kind == "None":
@@ -210,6 +160,24 @@ def labels_are_used(plan: Plan) -> Iterator[Mistake]:
         yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "supervised", _TYPE), message)
 
 
+def parts_go_together(plan: Plan) -> Iterator[Mistake]:
+    """Labels by helpers train the second part of split weights, and nothing else does; such models have no validation by pseudo-labels."""
+    method, split = plan.method, plan.method.decomposition.type == "SigmaPsi"
+    path = (*_METHOD, "decomposition", _TYPE)
+    if split != (method.pseudo_labels.type == "Helpers"):
+        message = (
+            f"found {method.decomposition.type} with pseudoLabels.type {method.pseudo_labels.type}, but weights in two "
+            "parts (SigmaPsi) and Helpers need each other; set both, or neither"
+        )
+        yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+    elif split and (method.regulariser.type != "None" or method.weighting.type not in ("Uniform", "SampleCount")):
+        message = (
+            "found SigmaPsi with another regulariser or weighting, but its own terms hold the parts together; set "
+            "regulariser.type: None and weighting.type: Uniform or SampleCount"
+        )
+        yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+
+
 def overrides_are_used(plan: Plan) -> Iterator[Mistake]:
     """A field that a user sets belongs to the type that its slot has."""
     yield from unused_overrides(plan.spec.method, plan.method)
@@ -217,6 +185,8 @@ def overrides_are_used(plan: Plan) -> Iterator[Mistake]:
 
 RULES: tuple[Callable[[Plan], Iterator[Mistake]], ...] = (
     protocol_fits,
+    mixing_is_plain,
+    cycles_are_of_labelled_images,
     anchors_suffice,
     labels_somewhere,
     mixup_has_its_sets,
@@ -224,5 +194,16 @@ RULES: tuple[Callable[[Plan], Iterator[Mistake]], ...] = (
     contrast_has_anchors,
     weighting_has_its_counts,
     labels_are_used,
+    parts_go_together,
+    self_supervision_is_the_only_loss,
+    steps_are_told,
+    second_head_learns,
+    groups_reach_the_quorum,
+    views_agree_alone,
+    batch_norm_fits,
+    variates_are_of_plain_steps,
+    own_models_are_not_averaged,
+    mixed_images_have_labels,
+    upper_bounds_have_every_label,
     overrides_are_used,
 )

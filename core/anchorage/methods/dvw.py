@@ -1,16 +1,17 @@
 """Distributed validation weighting, synchronous or asynchronous (METHODS.md 6.14)."""
 
+from dataclasses import replace
+
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.spec.method import Local, Optimiser, Weighting
 
+METIS_LOCAL = Local(
+    epochs=4, batch_size=100, optimiser=Optimiser(learning_rate="0.05", momentum="0.75", weight_decay="0")
+)
+"""Metis' local work on CIFAR-10 (METHODS.md 5.3)."""
+
 DVW = Preset(
-    slots=slots(
-        "DVW",
-        weighting=Weighting(type="DVW", metric="MicroF1", validation_percent=5),
-        local=Local(
-            epochs=4, batch_size=100, optimiser=Optimiser(learning_rate="0.05", momentum="0.75", weight_decay="0")
-        ),
-    ),
+    slots=slots("DVW", weighting=Weighting(type="DVW", metric="MicroF1", validation_percent=5), local=METIS_LOCAL),
     summary="Each silo's model counts by its score on the validation images of all silos.",
     setting="labels at every silo",
     labels=("All", "Partial"),
@@ -33,5 +34,33 @@ DVW = Preset(
         "be scored, which costs as many further transfers as there are silos and shows each hospital the others' "
         "models: agree on that first. With the default metric the score is pooled accuracy, which separates silos "
         "only a little."
+    ),
+)
+
+_REVEALS_COUNTS = "a confusion matrix on the validation images per update, so each silo's class histogram"
+
+DVW_GMEAN = replace(
+    DVW,
+    slots=slots("DVWGMean", weighting=Weighting(type="DVW", metric="GeometricMean"), local=METIS_LOCAL),
+    summary="DVW by the geometric mean of the classes' recalls.",
+    reveals_to_server=_REVEALS_COUNTS,
+    results="",
+    advice=(
+        "DVW where rare classes must count as much as frequent ones. A model that misses one class altogether counts "
+        "nothing, which is common while hospitals hold different classes: where no model counts, a round takes their "
+        "plain mean, and an asynchronous federation keeps its model."
+    ),
+)
+
+DVW_MCC = replace(
+    DVW,
+    slots=slots("DVWMCC", weighting=Weighting(type="DVW", metric="MCC"), local=METIS_LOCAL),
+    summary="DVW by Matthews' correlation of true and predicted classes.",
+    reveals_to_server=_REVEALS_COUNTS,
+    results="",
+    advice=(
+        "DVW that does not reward models for guessing the most frequent class: a model without any skill counts "
+        "nothing, and one worse than chance no less. Where no model counts, a round takes their plain mean, and an "
+        "asynchronous federation keeps its model."
     ),
 )

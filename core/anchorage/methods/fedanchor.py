@@ -1,10 +1,11 @@
-"""FedAnchor: labels at the server only (METHODS.md 6.8).
+"""FedAnchor and its published variants: labels at the server only (METHODS.md 6.8).
 
-Its published variants are overrides of two slots: ``mixup.at`` (None, Client, Server, Both) and
-``serverTraining.contrastive`` (Enabled, Disabled); the pseudo-label ensemble is ``pseudoLabels.views`` above 1. Another weighting
-stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
+Another weighting stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
 with DVW silos without labels score models against their validation split's accepted pseudo-labels of that round.
 """
+
+from dataclasses import replace
+from typing import Any
 
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.spec.method import Local, Mixup, Optimiser, PseudoLabels, ServerTraining, Weighting
@@ -46,4 +47,57 @@ FEDANCHOR = Preset(
         "everything is accepted. With `anchors: Prototypes` only class means leave the server, and labels are the "
         "same as with every embedding."
     ),
+)
+
+
+def _variant(name: str, summary: str, source: str, results: str, advice: str, **changes: Any) -> Preset:
+    slots = FEDANCHOR.slots.model_copy(update={"name": name, **changes})
+    source = f"FedAnchor, {source}; METHODS.md 6.8"
+    return replace(FEDANCHOR, slots=slots, summary=summary, source=source, results=results, advice=advice)
+
+
+_FROM = FEDANCHOR.slots
+
+FEDANCHOR_MIX = _variant(
+    "FedAnchorMix",
+    "FedAnchor whose server mixes its anchors as silos mix their images.",
+    'client and server mixup, "FedAnchor (mix)"',
+    "METHODS.md 8.1 to 8.3",
+    "FedAnchor for a server with many anchors: the server too learns from mixed images instead of strongly changed ones. "
+    "With few anchors the published figures are below FedAnchor's (SVHN with 250).",
+    mixup=_FROM.mixup.model_copy(update={"at": "Both"}),
+)
+FEDANCHOR_NO_MIXUP = _variant(
+    "FedAnchorNoMixup",
+    "FedAnchor without mixed images anywhere: accepted images alone.",
+    "ablation without mixup",
+    "METHODS.md 8.3",
+    "Shows what mixup is worth. A silo's round takes half of FedAnchor's time, for it trains on the accepted images alone.",
+    mixup=_FROM.mixup.model_copy(update={"at": "None"}),
+)
+FEDANCHOR_SERVER_MIXUP = _variant(
+    "FedAnchorServerMixup",
+    "FedAnchor with mixed images at the server only.",
+    "ablation with server mixup",
+    "METHODS.md 8.3",
+    "Between FedAnchorNoMixup and FedAnchorMix: silos train on the accepted images alone, the server on mixed anchors.",
+    mixup=_FROM.mixup.model_copy(update={"at": "Server"}),
+)
+FEDANCHOR_NO_CONTRASTIVE = _variant(
+    "FedAnchorNoContrastive",
+    "FedAnchor without the label contrastive epoch at the server.",
+    "ablation without the contrastive loss",
+    "METHODS.md 8.3",
+    "Shows what the contrastive epoch is worth: nothing trains the space in which silos compare, so the anchor head stays a "
+    "random projection of what the encoder sees.",
+    server_training=_FROM.server_training.model_copy(update={"contrastive": "Disabled"}),
+)
+FEDANCHOR_ENSEMBLE = _variant(
+    "FedAnchorEnsemble",
+    "FedAnchor whose pseudo-labels are means over four weak views of each image.",
+    "pseudo-label ensemble (proposed, no figures)",
+    "",
+    "FedAnchor for noisy images: each image is labelled by the mean of several slightly changed views, which costs as many "
+    "passes without learning, once per round. `pseudoLabels.views` says how many.",
+    pseudo_labels=_FROM.pseudo_labels.model_copy(update={"views": 4}),
 )

@@ -1,7 +1,9 @@
 """FedAvg, synchronous or asynchronous, and FedProx (METHODS.md 6.1, 6.2, 6.14)."""
 
+from dataclasses import replace
+
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Regulariser, Weighting
+from anchorage.spec.method import Regulariser, Supervised, Weighting
 
 FEDAVG = Preset(
     slots=slots("FedAvg", weighting=Weighting(type="SampleCount")),
@@ -42,5 +44,22 @@ FEDPROX = Preset(
         "holds each silo near the model it received. Too large a value keeps silos from learning anything; tune "
         "it in powers of ten from 0.001 to 1. It costs one more copy of the model in memory at the silo, and "
         "nothing on the wire."
+    ),
+)
+
+BALANCED_SOFTMAX = replace(
+    FEDAVG,
+    slots=slots(
+        "BalancedSoftmax",
+        supervised=Supervised(type="BalancedSoftmax"),
+        weighting=Weighting(type="SampleCount"),
+    ),
+    summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
+    source="Ren et al. 2020 (balanced softmax); METHODS.md 6.12",
+    results="METHODS.md 8.4",
+    advice=(
+        "For labelled hospitals with rare classes. Training adds the logarithm of the silo's own class shares to the "
+        "model's outputs, which favours frequent classes there and so rare ones where the model is used, with its "
+        "outputs as they are. On classes of equal frequency it is FedAvg."
     ),
 )

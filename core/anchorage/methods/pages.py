@@ -5,11 +5,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import yaml
-
 from anchorage.methods.effective import effective_slots, leaves
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.methods.registry import BUILT_IN
+from anchorage.methods.snippet import snippet
 
 INDEX = "README.md"
 
@@ -49,7 +48,6 @@ def _page(preset: Preset) -> str:
     fields = [(path, value) for path, value in leaves(effective_slots(preset.slots)) if plain.get(path) != value]
     rows = [f"| `{path}` | {value} |" for path, value in fields]
     table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
-    snippet = yaml.safe_dump({"method": {"name": preset.name}}, sort_keys=False).strip()
     return (
         "\n\n".join(
             [
@@ -66,8 +64,8 @@ def _page(preset: Preset) -> str:
                 table if rows else "Nothing: it is plain FedAvg.",
                 *_channels("What travels down beside the model", preset.down),
                 *_channels("What travels up beside the model", preset.up),
-                "## In a federation's file",
-                f"```yaml\n{snippet}\n```",
+                "## A file to start from",
+                f"```yaml\n{snippet(preset)}```",
             ]
         )
         + "\n"

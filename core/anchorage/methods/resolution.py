@@ -18,8 +18,10 @@ _STARTS: Mapping[tuple[str, str], Document] = {
     ("pseudo_labels", "FixMatch"): PseudoLabels(type="FixMatch", threshold="0.95"),
     ("pseudo_labels", "ReceivedModel"): PseudoLabels(type="ReceivedModel", threshold="0.95"),
     ("pseudo_labels", "UDA"): PseudoLabels(type="UDA", threshold="0.8"),
+    ("pseudo_labels", "MeanTeacher"): PseudoLabels(type="MeanTeacher", temperature="0.5"),
     ("pseudo_labels", "ClassAdaptive"): PseudoLabels(type="ClassAdaptive", threshold="0.84"),
     ("server_step", "Momentum"): ServerStep(type="Momentum", learning_rate="1"),
+    ("server_step", "ControlVariates"): ServerStep(type="ControlVariates", learning_rate="1"),
     ("server_step", "Adagrad"): ServerStep(type="Adagrad", momentum="0"),
 }
 """What a slot starts from when a user changes its type, where that is not the slot's plain defaults."""
@@ -63,5 +65,6 @@ def _merged(base: D, override: D) -> D:
     changes = {}
     for field in override.model_fields_set:
         value = getattr(override, field)
-        changes[field] = _merged(getattr(base, field), value) if isinstance(value, BaseModel) else value
+        before = getattr(base, field)
+        changes[field] = _merged(before, value) if isinstance(value, BaseModel) and before is not None else value
     return base.model_copy(update=changes)

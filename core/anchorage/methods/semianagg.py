@@ -1,5 +1,7 @@
 """FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (METHODS.md 6.9)."""
 
+from dataclasses import replace
+
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.spec.method import Local, Optimiser, PseudoLabels, Supervised, UnlabelledWork, Weighting
 
@@ -68,5 +70,31 @@ SEMIANAGG = Preset(
         "untrained model sees, class by class: silos with rare classes are heard. It needs a barrier in each "
         "round (every announcement before any upload), so it cannot be asynchronous. All silos must compute the "
         "very same random model; its digest is checked."
+    ),
+)
+
+SEMIANAGG_CODE = replace(
+    SEMIANAGG,
+    slots=SEMIANAGG.slots.model_copy(
+        update={"name": "SemiAnAggCode", "weighting": Weighting(type="SemiAnAgg", order="Code")}
+    ),
+    summary="SemiAnAgg with the published code's order: similarities are normalised first and then taken from 1.",
+    source="SemiAnAgg, public code (normalise, then 1 - w); METHODS.md 6.9",
+    advice=(
+        "To reproduce runs of the public code. Its weights are nearly uniform, about ten times closer together than "
+        "SemiAnAgg's, which follow the paper."
+    ),
+)
+
+SEMIANAGG_SECOND_SEED = replace(
+    SEMIANAGG,
+    slots=SEMIANAGG.slots.model_copy(
+        update={"name": "SemiAnAggSecondSeed", "weighting": Weighting(type="SemiAnAgg", anchor_seed=2)}
+    ),
+    summary="SemiAnAgg with another random anchor model of the same run.",
+    source="SemiAnAgg, ablation with a second anchor seed; METHODS.md 6.9",
+    advice=(
+        "Shows how much of SemiAnAgg hangs on the draw of its random anchor model: everything else is drawn as in "
+        "SemiAnAgg with the same seed."
     ),
 )

@@ -11,7 +11,7 @@ from anchorage.spec.mistakes import DocumentError
 from anchorage.spec.objects import named, read_objects
 
 
-def validate_study(path: Path, overrides: Sequence[str] = ()) -> Study:
+def validate_study(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Study:
     """Read a federation and its silos from a file, and check documents and method.
 
     Parameters
@@ -19,14 +19,16 @@ def validate_study(path: Path, overrides: Sequence[str] = ()) -> Study:
     path : Path
         A file of YAML documents.
     overrides : sequence of str
-        ``path=value``, applied to the federation's document.
+        ``path=value``, applied to the federation's document; ``silo.path=value``, to every silo's.
+    silos : int, optional
+        As in `load_federation`.
 
     Raises
     ------
     DocumentError
         With every mistake, each with its line.
     """
-    reading = read_federation(path, overrides)
+    reading = read_federation(path, overrides, silos)
     mistakes = list(reading.mistakes)
     if reading.study is not None:
         mistakes += map(reading.study.located, check(reading.study.federation, reading.study.silos))

@@ -22,6 +22,8 @@ from anchorage.messages import (
 )
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.rounds.stages import Stage
+from anchorage.rounds.step_counter import StepCounter
 from anchorage.tensors.model import ModelBytes
 
 
@@ -43,20 +45,30 @@ class OpenUpdate:
 class AsynchronousEngine(Engine):
     """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
 
-    A round is one commit. The committing silo gets the new community model with its next task; the others go on with what they have.
-    A silo that is taken out leaves what it had committed in the community.
+    A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`RoundSettings.mixing`). The
+    committing silo gets the new community model with its next task; the others go on with what they have. A silo that is taken out leaves
+    what it had committed in the community.
     """
+
+    def _enter(self, stage: Stage) -> None:
+        super()._enter(stage)
+        self._steps = StepCounter() if stage.settings.counts_steps else None
+        self._keepers["steps/"] = self._steps
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         self._stalled: set[str] = set()
         self._silent: set[str] = set()
         self._offered: dict[str, int] = {}
         self._open: dict[str, OpenUpdate] = {}
+        self._scored_for: dict[str, str] = {}
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
-        self._community = Community(self.learner.up)
-        for silo, (weight, update) in self.store.contributions().items():
-            self._community.commit(silo, weight, update)
+        self._contributions = dict(self.store.contributions())
+        self._community = Community(self.learner.up) if self.settings.mixing is None else None
+        if self._community is not None:
+            for silo, (weight, update) in self._contributions.items():
+                self._community.commit(silo, weight, update)
+        self._publish_steps()
         self._await_quorum()
         for silo in list(self.connected):
             self._assign(silo)
@@ -84,6 +96,8 @@ class AsynchronousEngine(Engine):
         """Give a silo the community model as it is now."""
         number = self._record.round + 1
         side = self.learner.side_channel(self._model, number)
+        if self._steps is not None:
+            side = {**side, **self._steps.side_channel(silo)}
         task = Task(f"{number}.train.{self._model.digest[:16]}", TaskKind.TRAIN, number, self._model.manifest, side)
         self._release_model(silo)
         self._open[silo] = OpenUpdate(task)
@@ -96,6 +110,7 @@ class AsynchronousEngine(Engine):
         """Withdraw the model of a silo's task where no other silo works on it."""
         opened = self._open.pop(silo, None)
         if opened is not None:
+            self._scored_for.pop(opened.evaluation_task, None)
             self._withdraw(opened.task.model.digest)
 
     def _offer(self, model: ModelBytes | SpooledUpdate) -> None:
@@ -155,12 +170,7 @@ class AsynchronousEngine(Engine):
             case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
                 self._arrive(silo)
             case Evaluated(silo, evaluation):
-                for owner in [
-                    o
-                    for o, opened in self._open.items()
-                    if opened.evaluation_task == evaluation.task and silo in opened.evaluators
-                ]:
-                    self._scored(owner, silo, evaluation)
+                self._hear_score(silo, evaluation.task, evaluation)
             case TaskFailed(silo, task, code, message):
                 self._failed(silo, task, code, message)
             case _:
@@ -170,7 +180,7 @@ class AsynchronousEngine(Engine):
         """Forget the open work of a silo that was taken out."""
         opened = self._open[silo]
         if opened.evaluators and opened.update is not None:
-            for evaluator in opened.evaluators:
+            for evaluator in sorted(opened.evaluators):
                 self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
             self._withdraw(opened.update.manifest.digest)
         self.observer.silo_changed(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more")
@@ -209,12 +219,19 @@ class AsynchronousEngine(Engine):
             return
         digest = opened.update.manifest.digest
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
+        self._scored_for[opened.evaluation_task] = silo
         self.observer.silo_changed(silo, "Evaluating")
         self._offer(opened.update)
         for evaluator in sorted(opened.evaluators):
             self.link.assign(
                 evaluator, Task(opened.evaluation_task, TaskKind.EVALUATE, opened.task.round, opened.update.manifest)
             )
+
+    def _hear_score(self, silo: str, task: str, evaluation: Evaluation | None) -> None:
+        """Note a silo's answer to an evaluate task that still waits for it."""
+        owner = self._scored_for.get(task)
+        if owner is not None and silo in self._open[owner].evaluators:
+            self._scored(owner, silo, evaluation)
 
     def _scored(self, owner: str, evaluator: str, evaluation: Evaluation | None) -> None:
         """Note one evaluator's score, None where it cannot come any more; commit the update when it was the last."""
@@ -227,10 +244,7 @@ class AsynchronousEngine(Engine):
             self._commit_update(owner)
 
     def _failed(self, silo: str, task: str, code: str, message: str) -> None:
-        for owner in [
-            o for o, opened in self._open.items() if opened.evaluation_task == task and silo in opened.evaluators
-        ]:
-            self._scored(owner, silo, None)
+        self._hear_score(silo, task, None)
         if silo in self._open and self._open[silo].task.id == task:
             self._stall(silo, "Failed", code, message)
 
@@ -242,7 +256,7 @@ class AsynchronousEngine(Engine):
         self._stalled.add(silo)
 
     def _commit_update(self, silo: str) -> None:
-        """Weigh one update, put it into the community in the place of the silo's last one, and commit the new model."""
+        """Weigh one update, make the new model of it, and commit that."""
         opened = self._open[silo]
         assert opened.update is not None and opened.announcement is not None
         if self._record.round >= self.settings.rounds:
@@ -252,24 +266,43 @@ class AsynchronousEngine(Engine):
             self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")
             return
         received, sent = self.link.traffic()
-        previous_weight, previous = self.store.contributions().get(silo, (0.0, None))
-        self._community.commit(silo, weight, opened.update, previous, previous_weight)
-        self.store.contribute(silo, opened.task.round, weight)
-        mean = self._community.model()
-        model = self._model if mean is None else self._model.replaced(mean)
-        number = self._record.round + 1
-        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, opened.announcement.metrics)
+        number, metrics = self._record.round + 1, dict(opened.announcement.metrics)
+        if self.settings.mixing is not None:
+            metrics["staleness"] = number - opened.task.round
+            weight = self.settings.mixing.share(number - opened.task.round)
+        if self._steps is not None:
+            metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
+        model = self._model_with(silo, opened.update, weight)
+        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, metrics)
         report = self._evaluate(model, number)
         up, down = received - self._traffic[0], sent - self._traffic[1]
-        self._record = self._commit(number, model, report, silos=(part,), bytes_up=up, bytes_down=down)
+        state = self._method_state()
+        self._record = self._commit(number, model, report, state=state, silos=(part,), bytes_up=up, bytes_down=down)
         self._traffic = (received, sent)
         self._model = model
+        self._publish_steps()
         self.link.dismiss(silo, opened.task.id, "Counted")
         for waiting in self._in_order({silo, *self._stalled}):
             if waiting in self.connected:
                 self._assign(waiting)
             else:
                 self._release_model(waiting)
+
+    def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
+        """Mix an update into the model, or put it into the community in the place of the silo's last one."""
+        if self.settings.mixing is not None:
+            return self._model.replaced(self.settings.mixing.mixed(self._model, update, self.learner.up, weight))
+        assert self._community is not None
+        previous_weight, previous = self._contributions.get(silo, (0.0, None))
+        self._community.commit(silo, weight, update, previous, previous_weight)
+        self.store.contribute(silo, self._open[silo].task.round, weight)
+        self._contributions[silo] = (weight, update)
+        mean = self._community.model()
+        return self._model if mean is None else self._model.replaced(mean)
+
+    def _publish_steps(self) -> None:
+        if self._steps is not None:
+            self.link.publish_steps(self._steps.committed)
 
     def _in_order(self, silos: set[str]) -> Sequence[str]:
         return [s for s in self.silos if s in silos]

@@ -21,7 +21,8 @@ def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: 
 
 @dataclass
 class OpenRound:
-    """A round between dispatch and commit; `traffic` is what the link had received and sent before it.
+    """A round between dispatch and commit; `traffic` is what the link had received and sent before it, `tailored` the digests of models
+    that were made for one silo.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -34,6 +35,7 @@ class OpenRound:
     announcements: dict[str, Announcement] = field(default_factory=dict)
     updates: dict[str, SpooledUpdate] = field(default_factory=dict)
     failures: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tailored: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         self.states = dict.fromkeys(self.cohort, "Training")
@@ -53,6 +55,10 @@ class OpenRound:
     def arrived(self) -> list[str]:
         """Return the silos whose updates are whole, in the cohort's order."""
         return self._in("Arrived")
+
+    def heard(self) -> list[str]:
+        """Return the silos whose announcements count: their updates are whole, or they had nothing to train on yet."""
+        return self._in("Arrived", "Inactive")
 
     def answered(self) -> int:
         """Return how many silos count for the quorum."""

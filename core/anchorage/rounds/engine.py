@@ -5,7 +5,7 @@ Only events move the engine, and it waits in one place (`Engine._next`), so ever
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
@@ -28,7 +28,20 @@ from anchorage.rounds.early import EarlyEvents
 from anchorage.rounds.interfaces import Clock, RoundRecord, RoundStore, ServerLearner, SiloLink, Weigher
 from anchorage.rounds.observer import Observer
 from anchorage.rounds.settings import RoundSettings
+from anchorage.rounds.stages import Stage
 from anchorage.tensors.model import ModelBytes
+
+
+class Keeper(Protocol):
+    """Has something that a checkpoint must keep."""
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return it by names."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what a checkpoint kept."""
+        ...
 
 
 class Engine(ABC):
@@ -56,6 +69,8 @@ class Engine(ABC):
         What is remembered of announcements for the next synchronous round.
     started : float, optional
         When the run's first process started, the clock's seconds; from then its deadline counts. None: now.
+    warm_up : sequence of Stage
+        What the rounds before those of `learner` and its like are played with; synchronous only.
     """
 
     def __init__(
@@ -71,17 +86,15 @@ class Engine(ABC):
         server_step: ServerStep | None = None,
         memory: RoundMemory | None = None,
         started: float | None = None,
+        warm_up: Sequence[Stage] = (),
     ) -> None:
         self.link = link
         self.store = store
         self.clock = clock
-        self.learner = learner
-        self.weigher = weigher
-        self.settings = settings
         self.observer = observer
-        self._keepers = {"step/": server_step, "memory/": memory}
-        self.server_step = server_step
-        self.memory = memory
+        self._keepers: dict[str, Keeper | None] = {}
+        self._stages = (*warm_up, Stage(settings, learner, weigher, server_step, memory))
+        self._enter(self._stages[0])
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
         self._waiting = False
@@ -111,10 +124,29 @@ class Engine(ABC):
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         """Play what is left after `record`."""
 
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self.settings, self.learner, self.weigher = stage.settings, stage.learner, stage.weigher
+        self.server_step, self.memory = stage.server_step, stage.memory
+        self._keepers = {"step/": stage.server_step, "memory/": stage.memory}
+
+    def _stage_of(self, number: int) -> Stage:
+        return next((stage for stage in self._stages if number <= stage.last), self._stages[-1])
+
+    def _go_on(self, number: int, model: ModelBytes) -> ModelBytes:
+        """Enter the stage of a round that is not this one's any more, and return the model that it starts from."""
+        stage = self._stage_of(number)
+        if stage is self._stage:
+            return model
+        self.observer.step("server training")
+        self._enter(stage)
+        return self.learner.adopt(model)
+
     def _begin(self) -> tuple[RoundRecord, ModelBytes]:
         """Return the last committed round, making round 0 in a new run."""
         checkpoint = self.store.latest()
         if checkpoint is not None:
+            self._enter(self._stage_of(checkpoint.record.round))
             for prefix, keeper in self._keepers.items():
                 state = {key.removeprefix(prefix): a for key, a in checkpoint.state.items() if key.startswith(prefix)}
                 if keeper is not None and state:

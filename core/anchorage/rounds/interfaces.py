@@ -51,6 +51,10 @@ class SiloLink(Protocol):
         """Tell every silo, connected now or later, that the run is over."""
         ...
 
+    def publish_steps(self, committed: int) -> None:
+        """Let silos hear, in the answers to their progress, how many steps are committed."""
+        ...
+
     def traffic(self) -> tuple[int, int]:
         """Return the model bytes received and sent since the link was opened."""
         ...
@@ -97,8 +101,8 @@ class ServerLink(Protocol):
         """Say that a task cannot be done."""
         ...
 
-    def progress(self, task: str, done: int, total: int) -> None:
-        """Say how far a task is; may be dropped."""
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Say how far a task is; may be dropped. Return the newest number of committed steps heard of, 0 where none are counted."""
         ...
 
     def close(self) -> None:
@@ -240,6 +244,10 @@ class ServerLearner(Protocol):
         """Return the model of round 0, pre-trained where the method says so."""
         ...
 
+    def adopt(self, model: ModelBytes) -> ModelBytes:
+        """Return the model that a stage begins with: tensors of the stage before by their names, the others as in round 0; then pre-trained."""
+        ...
+
     def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
         """Return what travels down beside the model (prototypes)."""
         ...
@@ -266,6 +274,22 @@ class Weigher(Protocol):
         """Whether weights need every update scored by the silos first (DVW)."""
         ...
 
+    def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
+        """Return who of a round's silos takes part, in their order (RSCFed draws groups)."""
+        ...
+
+    def measure(
+        self, updates: Mapping[str, ChunkSource], announcements: Mapping[str, Announcement], layout: Layout
+    ) -> None:
+        """Look at the whole updates of a synchronous round before they are weighed (RSCFed's distances).
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update holds a number that is not finite; its index is that of `updates`.
+        """
+        ...
+
     def weigh(
         self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
     ) -> Mapping[str, float]:
@@ -281,7 +305,7 @@ class SiloLearner(Protocol):
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         """Train from `model` (flat bytes in the down layout) and write the update (up layout).
 
@@ -294,7 +318,7 @@ class SiloLearner(Protocol):
         out : callable
             ``out(nbytes)`` returns the writable buffer for the update.
         progress : callable
-            ``progress(done, total)`` in steps.
+            ``progress(done, total)`` in steps; returns the newest number of committed steps heard of.
 
         Raises
         ------

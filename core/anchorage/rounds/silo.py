@@ -51,6 +51,7 @@ class _Training(_Work):
     permitted: bool = False
     uploading: bool = False
     said: tuple[int, int] = (0, 0)
+    committed_steps: int = 0
 
 
 @dataclass(eq=False)
@@ -76,6 +77,9 @@ class SiloWorker:
     threads : bool
         False: `handle` does everything before it returns, in the caller's thread. True: training, evaluation and upload have a thread each,
         and `handle` returns at once.
+    lanes : callable, optional
+        ``lanes(lane, job)``, in the place of the threads, carries out the jobs of a lane (``train``, ``evaluate`` or ``upload``) one after
+        another; `handle` returns at once.
     admit : callable
         Called with every task before anything is fetched for it; raises AnchorageError to refuse it.
     """
@@ -87,6 +91,7 @@ class SiloWorker:
         buffers: Buffers,
         *,
         threads: bool = False,
+        lanes: Callable[[str, Callable[[], None]], None] | None = None,
         admit: Callable[[Task], None] = lambda task: None,
     ) -> None:
         self._link = link
@@ -99,8 +104,9 @@ class SiloWorker:
         self._scorings: dict[str, _Scoring] = {}
         self._closing = False
         self._fault: BaseException | None = None
-        lanes = ("train", "evaluate", "upload") if threads else ()
-        self._threads = {lane: ThreadPoolExecutor(1, thread_name_prefix=lane) for lane in lanes}
+        self._lanes = lanes
+        names = ("train", "evaluate", "upload") if threads else ()
+        self._threads = {lane: ThreadPoolExecutor(1, thread_name_prefix=lane) for lane in names}
 
     def run(self) -> str | None:
         """Carry out orders until the run is over.
@@ -148,7 +154,9 @@ class SiloWorker:
             lane.shutdown(cancel_futures=True)
 
     def _submit(self, lane: str, job: Callable[[], None]) -> None:
-        if not self._threads:
+        if self._lanes is not None:
+            self._lanes(lane, job)
+        elif not self._threads:
             job()
         elif not self._closing:
             self._threads[lane].submit(job).add_done_callback(self._note_fault)
@@ -197,11 +205,12 @@ class SiloWorker:
             self._buffers.keep(None)
             return self._buffers.update(nbytes)
 
-        def progress(done: int, total: int) -> None:
+        def progress(done: int, total: int) -> int:
             work.check()
             if (done, total) != work.said:
                 work.said = (done, total)
-                self._link.progress(work.task.id, done, total)
+                work.committed_steps = self._link.progress(work.task.id, done, total)
+            return work.committed_steps
 
         announcement = self._learner.train(work.task, model, out, progress)
         work.check()

@@ -2,9 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 
-from anchorage.aggregation import NonFiniteUpdate, weighted_mean
+from anchorage.aggregation import (
+    HelperModels,
+    Keep,
+    NonFiniteUpdate,
+    average_apart,
+    pool_variances,
+    weighted_mean,
+)
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import (
     BAD_WEIGHT,
@@ -24,6 +32,7 @@ from anchorage.messages import (
     Event,
     Joined,
     MembersChanged,
+    Report,
     Task,
     TaskFailed,
     TaskKind,
@@ -31,6 +40,7 @@ from anchorage.messages import (
 from anchorage.rounds.cohort import OpenRound, sample_cohort
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.parties import over_silos
 from anchorage.tensors.model import ModelBytes
 
 
@@ -50,6 +60,7 @@ class SynchronousEngine(Engine):
         while record.round < self.settings.rounds:
             if opened is None:
                 self.observer.step("select")
+                model = self._go_on(record.round + 1, model)
                 self._await_quorum()
                 opened = self._dispatch(record.round + 1, model)
             self.observer.round_started(opened.task.round, opened.cohort)
@@ -74,12 +85,16 @@ class SynchronousEngine(Engine):
         evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations)
         if self.memory is not None:
-            self.memory.conclude({silo: opened.announcements[silo] for silo in opened.arrived()})
+            self.memory.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+        if isinstance(self.memory, HelperModels):
+            for silo in opened.arrived():
+                self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
-        self.link.withdraw(model.digest)
+        for digest in {model.digest, *opened.tailored}:
+            self.link.withdraw(digest)
         self.observer.step("server training")
         if mean is not None and self.server_step is not None:
-            mean = self.server_step.apply(model, mean, number)
+            mean = self.server_step.apply(model, mean, number, len(opened.arrived()) / len(self.silos))
         state = self._method_state()
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         marks.append(("server", self.clock.now()))
@@ -87,10 +102,11 @@ class SynchronousEngine(Engine):
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
         received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
         following = None
-        if number < self.settings.rounds and len(self.connected) >= self.settings.min_silos:
+        if number < self._stage.last and len(self.connected) >= self.settings.min_silos:
             following = self._dispatch(number + 1, new)
         marks.append(("dispatch", self.clock.now()))
-        report = self._evaluate(new, number)
+        solo = isinstance(self.server_step, Keep)
+        report = self._evaluate_each(opened, new) if solo else self._evaluate(new, number)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
@@ -106,6 +122,12 @@ class SynchronousEngine(Engine):
         self.store.release(number)
         return record, new, following
 
+    def _evaluate_each(self, opened: OpenRound, model: ModelBytes) -> Report | None:
+        """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (METHODS.md 6.1)."""
+        updates = (weighted_mean([opened.updates[silo]], [1.0], self.learner.up) for silo in opened.arrived())
+        reports = [self._evaluate(model.replaced(update), opened.task.round) for update in updates]
+        return over_silos([report for report in reports if report is not None])
+
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
         self.observer.step("dispatch")
@@ -114,8 +136,9 @@ class SynchronousEngine(Engine):
         present = [
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
-        cohort = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
-        side = {**self.learner.side_channel(model, number), **(self.memory.side_channel() if self.memory else {})}
+        sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
+        cohort = tuple(self.weigher.choose(sampled, self.settings.seed, number))
+        side = self.learner.side_channel(model, number)
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         opened = OpenRound(task, cohort, self.link.traffic())
         for silo, (announcement, update) in kept.items():
@@ -124,8 +147,20 @@ class SynchronousEngine(Engine):
                 opened.updates[silo] = update
         self.link.offer(model)
         for silo in opened.awaited():
-            self.link.assign(silo, task)
+            self.link.assign(silo, self._tailored(opened, silo, model))
         return opened
+
+    def _tailored(self, opened: OpenRound, silo: str, model: ModelBytes) -> Task:
+        """Return a silo's task: the same for all, but for what the memory tells this one, and FedMatch's helpers behind the model."""
+        if self.memory is None:
+            return opened.task
+        if not isinstance(self.memory, HelperModels):
+            return replace(opened.task, side={**opened.task.side, **self.memory.side_channel(silo)})
+        updates = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
+        source, side = self.memory.tailored(silo, model, self.learner.up, updates)
+        self.link.offer(source)
+        opened.tailored.add(source.manifest.digest)
+        return replace(opened.task, model=source.manifest, side={**opened.task.side, **side})
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
         opened.announcements[silo] = announcement
@@ -324,13 +359,21 @@ class SynchronousEngine(Engine):
         """
         self.observer.step("aggregate")
         while silos := opened.arrived():
-            weights = self._weights(opened, evaluations)
-            if weights is None:
-                continue
-            total = math.fsum(weights.values())
-            normalised = {silo: w / total for silo, w in weights.items()}
             try:
-                mean = weighted_mean([opened.updates[s] for s in silos], [weights[s] for s in silos], self.learner.up)
+                whole = {silo: opened.updates[silo] for silo in silos}
+                self.weigher.measure(whole, opened.announcements, self.learner.up)
+                weights = self._weights(opened, evaluations)
+                if weights is None:
+                    continue
+                total = math.fsum(weights.values())
+                normalised = {silo: w / total for silo, w in weights.items()}
+                updates, shares = [opened.updates[s] for s in silos], [weights[s] for s in silos]
+                mean = weighted_mean(updates, shares, self.learner.up)
+                if self.settings.pools_variances:
+                    mean = pool_variances(mean, updates, shares)
+                if self.settings.classifier_by_labels:
+                    labelled = [opened.announcements[s].samples.get("labelled", 0) for s in silos]
+                    mean = average_apart(mean, updates, labelled, "classifier.")
             except NonFiniteUpdate as found:
                 message = f"tensor {found.tensor} is not finite"
                 self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)

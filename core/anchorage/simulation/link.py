@@ -1,11 +1,16 @@
 """The link within one process: the same orders, events and refusals as over gRPC, values passed by reference."""
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Evaluation, Event, Order, Profile
+from anchorage.messages import Announcement, Evaluation, Event, Order, Profile, Task
 from anchorage.rounds.interfaces import Clock
+from anchorage.simulation.buffers import HeldUpdate
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.wire.exchange import Exchange
 from anchorage.wire.session import Session
@@ -29,6 +34,28 @@ class InProcessLink(Exchange):
         super().__init__(clock)
         self._welcome = welcome
         self._pump = pump
+        self.due: OrderedDict[str, None] = OrderedDict()
+        """Silos that were given orders, those first that may upload; whoever carries the orders out takes them from here."""
+
+    def assign(self, silo: str, task: Task) -> None:
+        """Give a silo a task. Another train task replaces the silo's open train task; evaluate tasks queue."""
+        super().assign(silo, task)
+        self.due[silo] = None
+
+    def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
+        """Let a silo upload what it announced into `sink`; `Arrived` follows when it is whole. Idempotent."""
+        super().permit(silo, task, sink)
+        self.due[silo] = None
+        self.due.move_to_end(silo, last=False)
+
+    def dismiss(self, silo: str, task: str, why: str) -> None:
+        """Tell a silo that this task is over: its update was counted, or does not count any more."""
+        super().dismiss(silo, task, why)
+        self.due[silo] = None
+
+    def lanes(self, silo: str) -> Callable[[str, Callable[[], None]], None] | None:
+        """Return where a silo's worker has its jobs done; None: in the caller's thread, at once."""
+        return None
 
     def connect(self, silo: str, profile: Profile) -> "InProcessServerLink":
         """Open a silo's session, in the place of the one that it may have."""
@@ -59,6 +86,8 @@ class InProcessServerLink:
     def __init__(self, session: Session, welcome: str) -> None:
         self._session = session
         self._welcome = welcome
+        self.hand_over: Callable[[], NDArray[np.uint8] | None] = lambda: None
+        """Returns the announced update's own memory, uint8, shape [nbytes], for the server to keep; None: it is sent chunk by chunk."""
 
     def welcome(self) -> str:
         """Return the run's description (JSON of `anchorage.spec.run.RunDescription`)."""
@@ -77,6 +106,16 @@ class InProcessServerLink:
             raise self._session.refusal
         return order
 
+    def source(self, manifest: Manifest) -> ChunkSource:
+        """Return the model of an open task.
+
+        Raises
+        ------
+        AnchorageError
+            The model belongs to no open task.
+        """
+        return self._session.source(manifest.digest)
+
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
         """Hand over the chunks that `sink` misses.
 
@@ -87,8 +126,9 @@ class InProcessServerLink:
         """
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
+        source = self.source(manifest)
         for index in sink.missing():
-            chunk = self._session.source(manifest.digest).chunk(index)
+            chunk = source.chunk(index)
             sink.write(index, chunk)
             self._session.count(sent=len(chunk))
 
@@ -106,9 +146,14 @@ class InProcessServerLink:
         """
         upload = self._session.upload(task)
         upload.check(task, update.manifest.digest)
-        for index in upload.sink.missing():
-            chunk = update.chunk(index)
-            self._session.store(task, upload, index, chunk)
+        missing, sink = upload.sink.missing(), upload.sink
+        whole = self.hand_over() if missing and isinstance(sink, HeldUpdate) else None
+        if whole is not None and isinstance(sink, HeldUpdate):
+            sink.adopt(whole)
+            self._session.count(received=update.manifest.nbytes)
+            missing = ()
+        for index in missing:
+            self._session.store(task, upload, index, update.chunk(index))
         self._session.pushed(task)
 
     def report(self, evaluation: Evaluation) -> None:
@@ -121,9 +166,9 @@ class InProcessServerLink:
         with _forgiving():
             self._session.fail(task, code, message)
 
-    def progress(self, task: str, done: int, total: int) -> None:
-        """Say how far a task is."""
-        self._session.progress(task, done, total)
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Say how far a task is, and return the committed steps."""
+        return self._session.progress(task, done, total)
 
     def close(self) -> None:
         """End the session; a waiting `next_order` returns None."""

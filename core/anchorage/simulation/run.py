@@ -1,27 +1,28 @@
 """A whole federation in one process: the server's engine, the silos' workers and learners, no network."""
 
 import time
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from anchorage.aggregation import build_memory, build_server_step, build_weigher
-from anchorage.data import ImageSet
-from anchorage.learning import build_server_learner, build_silo_learner
+from anchorage.learning import build_server_learner
 from anchorage.messages import Profile
 from anchorage.methods import resolve
 from anchorage.rounds import ENGINES
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.interfaces import RoundRecord, ServerLearner
+from anchorage.rounds.interfaces import Clock, RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observer, Observers
-from anchorage.rounds.silo import SiloWorker
-from anchorage.rounds.study import describe_run, read_images, round_settings
-from anchorage.simulation.link import InProcessLink, InProcessServerLink
-from anchorage.simulation.store import MemoryStore
-from anchorage.spec.data import DataSection
-from anchorage.spec.federation import FederationSpec, Managed, Silo
+from anchorage.rounds.study import describe_run, parts_of, round_settings, warm_up_stages
+from anchorage.simulation.buffers import SpareUpdates
+from anchorage.simulation.images import SharedImages
+from anchorage.simulation.link import InProcessLink
+from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, section_of
+from anchorage.simulation.speeds import Speeds
+from anchorage.simulation.store import FolderStore, MemoryStore
+from anchorage.simulation.timed_link import TimedLink
+from anchorage.simulation.virtual_time import VirtualTime
 from anchorage.spec.files import Study
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.run import RunDescription
+from anchorage.tensors.layout import Layout
 
 
 class WallClock:
@@ -32,24 +33,8 @@ class WallClock:
         return time.time()
 
 
-@dataclass
-class _SimulatedSilo:
-    link: InProcessServerLink
-    worker: SiloWorker
-
-    def work(self) -> bool:
-        """Carry out one order; False where there is none."""
-        order = self.link.next_order(0.0)
-        if order is None:
-            return False
-        self.worker.handle(order)
-        return True
-
-
-def simulate(
-    study: Study, data_root: Path, state: Path, *, device: str = "cpu", observer: Observer | None = None
-) -> tuple[RoundRecord, MemoryStore]:
-    """Play a federation whose silos are all managed, in this process.
+class Simulation:
+    """A federation whose silos are all managed, to be played in this process.
 
     Parameters
     ----------
@@ -61,8 +46,105 @@ def simulate(
         Folder for what silos keep between rounds (momentum).
     device : str
         ``cpu``, ``cuda`` or ``auto``, for the server and every silo.
-    observer : Observer, optional
-        Who watches.
+    resume : bool
+        Whether every round is kept in `state`, and the last one that lies there is gone on from. An asynchronous federation always begins
+        anew: what its silos were at is not kept.
+    speeds : Speeds, optional
+        How fast silos are. Given, or asynchronous, the simulation plays in virtual time: records have seconds since its beginning.
+    ray : str, optional
+        Address of a Ray cluster that trains the silos, or ``local``; not in virtual time.
+
+    Raises
+    ------
+    AnchorageError
+        The images or the model cannot be used, a speed is no silo's, or `state` cannot be written.
+    """
+
+    def __init__(
+        self,
+        study: Study,
+        data_root: Path,
+        state: Path,
+        *,
+        device: str = "cpu",
+        resume: bool = False,
+        speeds: Speeds | None = None,
+        ray: str | None = None,
+    ) -> None:
+        spec = study.federation.spec
+        state.mkdir(parents=True, exist_ok=True)
+        if ray is not None and (speeds is not None or spec.protocol.mode == "Asynchronous"):
+            raise AnchorageError(commands.RAY_FAILED, "silos in virtual time train in this process; leave --ray out")
+        if speeds is not None:
+            speeds.check(silo.metadata.name for silo in study.silos)
+        self._study, self._speeds = study, speeds
+        images = SharedImages(data_root, spec.model, spec.seed, state)
+        *self._warm_up, self._learner = (
+            build_server_learner(
+                model=spec.model,
+                method=part.method,
+                seed=spec.seed,
+                anchors=images.of(spec.anchor_data) if spec.anchor_data else None,
+                test=images.of(spec.evaluation.data) if spec.evaluation else None,
+                device=device,
+                initial=data_root / spec.model.initial if spec.model.initial else None,
+                rounds=part.last,
+                after=part.after,
+            )
+            for part in parts_of(spec)
+        )
+        self.run = describe_run(study, self._learner, self._warm_up)
+        self._spare = SpareUpdates()
+        self._learners: LocalLearners | RayLearners = (
+            RayLearners(ray, self.run, study.silos, data_root.resolve(), state.resolve(), device)
+            if ray is not None
+            else LocalLearners(self.run, study.silos, images, state, device)
+        )
+        self._profiles = {
+            silo.metadata.name: Profile(silo.spec.labels, images.count(section_of(silo)), "simulation")
+            for silo in study.silos
+        }
+        if resume and spec.protocol.mode == "Synchronous":
+            identity = self.run.model_dump_json()
+            self.store: MemoryStore = FolderStore(state / "rounds", identity, self._layout, self._spare)
+        else:
+            self.store = MemoryStore(self._spare)
+
+    def _layout(self, round_number: int) -> Layout:
+        return [*self._warm_up, self._learner][bisect_left(self.run.ends, round_number)].down
+
+    def play(self, observer: Observer | None = None) -> RoundRecord:
+        """Play the rounds that are left, and return the last record.
+
+        Raises
+        ------
+        AnchorageError
+            The run failed.
+        """
+        return play(
+            self._study,
+            self._learner,
+            self._profiles,
+            self._learners,
+            self.store,
+            self._spare,
+            observer or Observers(),
+            self.run.model_dump_json(by_alias=True),
+            self._speeds,
+            self._warm_up,
+        )
+
+
+def simulate(
+    study: Study,
+    data_root: Path,
+    state: Path,
+    *,
+    device: str = "cpu",
+    observer: Observer | None = None,
+    speeds: Speeds | None = None,
+) -> tuple[RoundRecord, MemoryStore]:
+    """Play a federation whose silos are all managed, in this process, from its beginning; see `Simulation`.
 
     Returns
     -------
@@ -75,63 +157,84 @@ def simulate(
     AnchorageError
         The images, the model or the run failed.
     """
-    spec = study.federation.spec
-    method = resolve(spec.method)
-    learner = _server_learner(spec, method, data_root, device)
-    run = describe_run(study, learner)
-    silos: list[_SimulatedSilo] = []
+    simulation = Simulation(study, data_root, state, device=device, speeds=speeds)
+    return simulation.play(observer), simulation.store
 
-    def pump() -> bool:
-        worked = [silo.work() for silo in silos]
-        return any(worked)
 
-    link = InProcessLink(WallClock(), run.model_dump_json(by_alias=True), pump)
-    for silo in study.silos:
-        silos.append(_connect(silo, run, link, data_root, state / silo.metadata.name, device))
-    store = MemoryStore()
+def play(
+    study: Study,
+    learner: ServerLearner,
+    profiles: Mapping[str, Profile],
+    learners: Learners,
+    store: MemoryStore,
+    spare: SpareUpdates,
+    observer: Observer,
+    welcome: str = "{}",
+    speeds: Speeds | None = None,
+    warm_up: Sequence[ServerLearner] = (),
+) -> RoundRecord:
+    """Play the rounds that are left, and return the last record.
+
+    Parameters
+    ----------
+    study : Study
+        The documents.
+    learner : ServerLearner
+        What happens at the server.
+    profiles : mapping of str to Profile
+        The silos.
+    learners : callable
+        Gives a silo its learner.
+    store : MemoryStore
+        What was committed.
+    spare : SpareUpdates
+        Memory of updates, which the store fills.
+    observer : Observer
+        Who watches.
+    welcome : str
+        The run's description (JSON).
+    speeds : Speeds, optional
+        As in `Simulation`.
+    warm_up : sequence of ServerLearner
+        What happens at the server in the stages of the warm-up.
+
+    Raises
+    ------
+    AnchorageError
+        The run failed.
+    """
+    spec, method = study.federation.spec, resolve(study.federation.spec.method)
+    take_turns = method.local.cycle is not None
+    if speeds is None and spec.protocol.mode == "Synchronous":
+        clock: Clock = WallClock()
+        link = InProcessLink(clock, welcome, lambda: silos.work())
+    else:
+        latest = store.latest()
+        clock = time = VirtualTime(latest.record.time if latest else 0.0)
+        link = TimedLink(
+            time,
+            welcome,
+            lambda: silos.work(),
+            speeds or Speeds(),
+            batch_size=method.local.batch_size,
+            heard=take_turns,
+        )
+    silos = SimulatedSilos(link, profiles, spare, learners, take_turns=take_turns)
+    settings = round_settings(study)
     engine = ENGINES[spec.protocol.mode](
         link=link,
         store=store,
-        clock=WallClock(),
+        clock=clock,
         learner=learner,
         weigher=build_weigher(method.weighting, spec.model.num_classes),
-        settings=round_settings(study),
-        observer=observer or Observers(),
+        settings=settings,
+        observer=observer,
         server_step=build_server_step(method.server_step),
-        memory=build_memory(method, spec.model.num_classes),
+        memory=build_memory(method, spec.model.num_classes, spec.seed),
+        warm_up=warm_up_stages(study, warm_up, settings),
     )
-    return engine.run(), store
-
-
-def _server_learner(spec: FederationSpec, method: ResolvedMethod, data_root: Path, device: str) -> ServerLearner:
-    def images_of(section: DataSection | None) -> ImageSet | None:
-        return None if section is None else read_images(section, data_root, spec.model, spec.seed)
-
-    return build_server_learner(
-        model=spec.model,
-        method=method,
-        seed=spec.seed,
-        anchors=images_of(spec.anchor_data),
-        test=images_of(spec.evaluation.data if spec.evaluation else None),
-        device=device,
-        initial=data_root / spec.model.initial if spec.model.initial else None,
-    )
-
-
-def _connect(
-    silo: Silo, run: RunDescription, link: InProcessLink, data_root: Path, state: Path, device: str
-) -> _SimulatedSilo:
-    managed: Managed | None = silo.spec.managed
-    if managed is None:
-        raise ValueError(
-            f"silo {silo.metadata.name} has no `managed` section, so there are no images to simulate it with"
-        )
-    images = read_images(managed.data, data_root, run.model, run.seed)
-    if silo.spec.labels == "None":
-        images = images.without_labels()
-    state.mkdir(parents=True, exist_ok=True)
-    learner = build_silo_learner(
-        run=run, silo=silo.metadata.name, labels=silo.spec.labels, images=images, state=state, device=device
-    )
-    end = link.connect(silo.metadata.name, Profile(silo.spec.labels, len(images.labels), "simulation"))
-    return _SimulatedSilo(end, SiloWorker(end, learner, MemoryBuffers()))
+    try:
+        return engine.run()
+    finally:
+        if isinstance(clock, VirtualTime):
+            clock.close()

@@ -7,6 +7,7 @@ from typing import Any
 from anchorage.spec.base import (
     ABOVE_ZERO_PATTERN,
     ADDRESS_PATTERN,
+    CLASS_COUNTS_PATTERN,
     CODE_PATTERN,
     DECIMAL_PATTERN,
     DIGEST_PATTERN,
@@ -43,6 +44,7 @@ _DECIMALS = {
 FORMS: Mapping[str, str] = {
     **_DECIMALS,
     NAME_PATTERN: "a name of lower-case letters, digits and dashes, at most 63 long",
+    CLASS_COUNTS_PATTERN: 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts',
     QUANTITY_PATTERN: "an amount such as 500m or 20Gi",
     TRACKING_URI_PATTERN: "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",
     SUBDOMAIN_PATTERN: "a name of lower-case letters, digits, dashes and dots, at most 253 long",

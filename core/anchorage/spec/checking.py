@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -64,7 +65,8 @@ def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mist
     value = raw.value
     for detail in details:
         value = _without(value, _path(detail["loc"], raw.value))
-    return _validated(value, kind), list(mistakes.values())
+    document, others = check_document(replace(raw, value=value), kind)  # rules across fields were not asked before
+    return document, [*mistakes.values(), *others]
 
 
 def _validated(value: Any, kind: type[D]) -> D:

@@ -14,7 +14,7 @@ from anchorage.spec.base import (
     Name,
 )
 from anchorage.spec.data import DataSection, PathBelow
-from anchorage.spec.method import MethodSpec
+from anchorage.spec.method import MethodName, MethodSpec
 from anchorage.spec.model import ModelSpec
 from anchorage.spec.pod import LabelKey, PodOverrides, Resources, SiloStorage, Storage
 from anchorage.spec.silo_status import SiloCrStatus
@@ -122,13 +122,25 @@ class Tracking(Document):
     registered_model: Title | None = Field(None, description="Registered model; absent: the federation's name.")
 
 
+class WarmUp(Document):
+    """Rounds of another method before the main one (METHODS.md section 3.1, stages)."""
+
+    method: MethodName = Field(description="The preset, as it is.")
+    rounds: Rounds = Field(description="How many rounds.")
+
+
 class FederationSpec(Document):
     """What is trained, how, on what."""
 
-    rounds: Rounds = Field(description="Synchronous: rounds. Asynchronous: updates that are counted.")
+    rounds: Rounds = Field(
+        description="Synchronous: rounds in all, the warm-up's included. Asynchronous: updates that are counted."
+    )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
     model: ModelSpec = Field(description="Network to train.")
     method: MethodSpec = Field(description="Preset and overrides.")
+    warm_up: Annotated[tuple[WarmUp, ...], Field(max_length=8)] = Field(
+        (), description="Methods that train first, one after the other, each on the model of the one before."
+    )
     protocol: Protocol = Field(Protocol(), description="How rounds are run.")
     suspend: bool = Field(
         False, description="Whether the server stops after the last committed round; ignored outside a cluster."

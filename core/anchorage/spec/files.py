@@ -11,11 +11,15 @@ from anchorage.errors.documents import NO_FEDERATION, NOT_A_DOCUMENT, SEVERAL_FE
 from anchorage.spec import rules
 from anchorage.spec.base import Document
 from anchorage.spec.checking import check_document
+from anchorage.spec.copies import divide, multiply
 from anchorage.spec.federation import Federation, Silo
 from anchorage.spec.mistakes import DocumentError, FieldPath, Mistake
 from anchorage.spec.overrides import apply_override
 from anchorage.spec.pools import shared_pools
 from anchorage.spec.source import RawDocument, read_documents
+
+_OF_SILOS = "silo."
+"""What an override of every silo's document begins with."""
 
 
 @dataclass(frozen=True)
@@ -31,7 +35,7 @@ class Study:
     file : Path
         Where they come from.
     sources : tuple of RawDocument
-        The federation's document, then the silos'.
+        The federation's document, then the silos'; where these were multiplied, the ones that were written.
     """
 
     federation: Federation
@@ -41,7 +45,14 @@ class Study:
 
     def locate(self, path: FieldPath, silo: int | None = None) -> tuple[str, int]:
         """Say where a field of the federation, or of a silo by its index, was written: ``file:line`` (or the override), and the line."""
-        return self.sources[0 if silo is None else silo + 1].where(str(self.file), path)
+        written = len(self.sources) - 1
+        return self.sources[0 if silo is None else silo % written + 1].where(str(self.file), path)
+
+    def written(self) -> str:
+        """Return the documents as `load_federation` reads them, overrides applied; a file with the same number of silos gives the same study."""
+        silos = [source.value for source in self.sources[1:]]
+        federation = as_mapping(self.federation.model_copy(update={"status": None}))
+        return yaml.safe_dump_all([federation, *silos], sort_keys=False, allow_unicode=True, explicit_start=True)
 
     def located(self, mistake: Mistake) -> Mistake:
         """Give a mistake its place."""
@@ -65,7 +76,7 @@ class Reading:
     mistakes: tuple[Mistake, ...]
 
 
-def load_federation(path: Path, overrides: Sequence[str] = ()) -> Study:
+def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Study:
     """Read a federation and its silos. The rules of methods are checked by `anchorage.methods.validate_study`.
 
     Parameters
@@ -73,20 +84,22 @@ def load_federation(path: Path, overrides: Sequence[str] = ()) -> Study:
     path : Path
         A file of YAML documents.
     overrides : sequence of str
-        ``path=value``, applied to the federation's document in their order.
+        ``path=value``, applied in their order to the federation's document; ``silo.path=value``, to every silo's.
+    silos : int, optional
+        Makes so many silos of the written ones, in turn, each with its own part of their pool.
 
     Raises
     ------
     DocumentError
         With every mistake.
     """
-    reading = read_federation(path, overrides)
+    reading = read_federation(path, overrides, silos)
     if reading.study is None or reading.mistakes:
         raise DocumentError(reading.mistakes)
     return reading.study
 
 
-def read_federation(path: Path, overrides: Sequence[str] = ()) -> Reading:
+def read_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Reading:
     """Read as `load_federation` does, and return the mistakes.
 
     Raises
@@ -95,14 +108,14 @@ def read_federation(path: Path, overrides: Sequence[str] = ()) -> Reading:
         The file cannot be read as YAML at all, or holds no federation.
     """
     federations: list[RawDocument] = []
-    silos: list[RawDocument] = []
+    written: list[RawDocument] = []
     mistakes: list[Mistake] = []
     for raw in read_documents(path):
         kind = raw.value.get("kind") if isinstance(raw.value, dict) else None
         if kind == "Federation":
             federations.append(raw)
         elif kind == "Silo":
-            silos.append(raw)
+            written.append(raw)
         else:
             mistakes.append(_located(_unknown(raw, kind), raw, path))
     for raw in federations[1:]:
@@ -111,11 +124,27 @@ def read_federation(path: Path, overrides: Sequence[str] = ()) -> Reading:
     if not federations:
         nothing = Mistake(NO_FEDERATION, (), "found no document with kind: Federation", where=str(path))
         raise DocumentError(mistakes or [nothing])
-    mistakes += filter(None, (apply_override(federations[0], Federation, override) for override in overrides))
-    return _checked(path, federations[0], silos, mistakes)
+    mistakes += _overridden(federations[0], written, overrides)
+    if silos is not None:
+        mistakes += [_located(found, raw, path) for raw in written if (found := divide(raw.value, silos))]
+    return _checked(path, federations[0], written, mistakes, silos)
 
 
-def _checked(path: Path, source: RawDocument, sources: list[RawDocument], mistakes: list[Mistake]) -> Reading:
+def _overridden(federation: RawDocument, silos: Sequence[RawDocument], overrides: Sequence[str]) -> list[Mistake]:
+    mistakes = []
+    for override in overrides:
+        of_silos = override.startswith(_OF_SILOS)
+        if of_silos:
+            found = [apply_override(silo, Silo, override.removeprefix(_OF_SILOS)) for silo in silos]
+        else:
+            found = [apply_override(federation, Federation, override)]
+        mistakes += list(filter(None, found))[:1]
+    return mistakes
+
+
+def _checked(
+    path: Path, source: RawDocument, sources: list[RawDocument], mistakes: list[Mistake], count: int | None
+) -> Reading:
     complete = not mistakes
     federation, found = check_document(source, Federation)
     mistakes += [_located(mistake, source, path) for mistake in found]
@@ -127,12 +156,14 @@ def _checked(path: Path, source: RawDocument, sources: list[RawDocument], mistak
     for mistake in rules.members(source.value, [raw.value for raw in sources]):
         mistakes.append(_located(mistake, source if mistake.silo is None else sources[mistake.silo], path))
     if complete:
-        mistakes += [_located(mistake, source, path) for mistake in rules.counts(source.value, len(sources))]
+        number = count if count is not None and sources else len(sources)
+        mistakes += [_located(mistake, source, path) for mistake in rules.counts(source.value, number)]
     made = tuple(silo for silo in silos if silo is not None)
     if federation is None or len(made) < len(silos) or not complete:
         return Reading(None, tuple(mistakes))
-    study = Study(federation, made, path, (source, *sources))
-    mistakes += map(study.located, shared_pools(federation, made))
+    members = made if count is None or not made else multiply(made, count)
+    study = Study(federation, members, path, (source, *sources))
+    mistakes += map(study.located, shared_pools(federation, members))
     return Reading(study, tuple(mistakes))
 
 

@@ -26,6 +26,10 @@ class Optimiser(Document):
     state: Literal["Reset", "Persist"] = Field(
         "Reset", description="Whether momentum starts anew in each round or stays with the silo."
     )
+    nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether momentum looks ahead.")
+    schedule: Literal["Constant", "Cosine"] = Field(
+        "Constant", description="Cosine: the step size falls to 0 over the rounds."
+    )
 
 
 class UnlabelledWork(Document):
@@ -34,6 +38,15 @@ class UnlabelledWork(Document):
     epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Passes over its images per round.")
     learning_rate: PositiveDecimal | None = Field(None, description="Step size.")
     clip_norm: PositiveDecimal | None = Field(None, description="Largest gradient norm; 0 does not clip.")
+    batch_size: Count | None = Field(None, description="Images per step.")
+
+
+class ValidationCycle(Document):
+    """Adaptive Metis: a silo trains until its validation loss stands still, or the others moved on (METHODS.md 6.14)."""
+
+    plateau_percent: PositiveDecimal = Field("0", description="Improvement of the loss, in %, that still is a failure.")
+    tombstones: Annotated[int, Field(ge=0, le=100)] = Field(4, description="Epochs that may fail per cycle.")
+    max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Longest cycle, in epochs.")
 
 
 class Local(Document):
@@ -42,17 +55,24 @@ class Local(Document):
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Passes over the silo's images per round.")
     batch_size: Count = Field(10, description="Images per step.")
     optimiser: Optimiser = Field(Optimiser(), description="Optimiser of the silo.")
+    start: Literal["Received", "Own"] = Field(
+        "Received", description="Model that a silo goes on from: its own last one?"
+    )
+    cycle: ValidationCycle | None = Field(None, description="Train as long as it helps instead of `epochs`.")
     unlabelled: UnlabelledWork = Field(UnlabelledWork(), description="What a silo without any label does otherwise.")
 
     def of(self, *, labelled: bool) -> "Local":
-        """Return the work of a silo that has labels, or has none."""
+        """Return the work of a silo that has labels, or has none; with a validation cycle `epochs` is its longest."""
         other = self.unlabelled
         if labelled:
-            return self
+            return self if self.cycle is None else self.model_copy(update={"epochs": self.cycle.max_epochs})
         changes = {"learning_rate": other.learning_rate, "clip_norm": other.clip_norm}
         given = {name: value for name, value in changes.items() if value is not None}
         optimiser = self.optimiser.model_copy(update=given)
-        return self.model_copy(update={"optimiser": optimiser, "epochs": other.epochs or self.epochs})
+        size = other.batch_size or self.batch_size
+        return self.model_copy(
+            update={"optimiser": optimiser, "epochs": other.epochs or self.epochs, "batch_size": size}
+        )
 
 
 class Supervised(Document):
@@ -61,10 +81,40 @@ class Supervised(Document):
     type: Literal["CrossEntropy", "BalancedSoftmax"] = Field("CrossEntropy", description="Loss on labelled images.")
 
 
+class Heads(Document):
+    """Classifiers beside the one that is tested (slot 3; METHODS.md 6.12)."""
+
+    second: Literal["None", "Personal", "PersonalDual", "Balanced"] = Field(
+        "None",
+        description="Personal: kept at the silo (Dual: learns pseudo-labels, too). Balanced: the tested head, beside a plain one.",
+    )
+
+
+class SelfSupervised(Document):
+    """What silos learn from images without any label (slot 5)."""
+
+    type: Literal["None", "Byol", "Barlow", "Clusters"] = Field("None", description="Loss that takes no label.")
+    scale: AboveZero = Field("0.01", description="Barlow: factor of the loss.")
+    off_diagonal: PositiveDecimal = Field("0.0051", description="Barlow: factor of the redundancy term.")
+    online_classifier: Literal["Enabled", "Disabled"] = Field(
+        "Disabled", description="Barlow: whether labels train a classifier beside, on features that it does not change."
+    )
+
+
 class PseudoLabels(Document):
     """Who labels the unlabelled images, how often, and which labels are accepted (slot 6)."""
 
-    type: Literal["None", "AnchorSimilarity", "ReceivedModel", "FlexMatch", "FixMatch", "UDA", "ClassAdaptive"] = Field(
+    type: Literal[
+        "None",
+        "AnchorSimilarity",
+        "ReceivedModel",
+        "FlexMatch",
+        "FixMatch",
+        "UDA",
+        "ClassAdaptive",
+        "Helpers",
+        "MeanTeacher",
+    ] = Field(
         "None",
         description="Source of pseudo-labels: once per round by AnchorSimilarity or the ReceivedModel, or for every batch.",
     )
@@ -74,7 +124,13 @@ class PseudoLabels(Document):
     )
     ceiling: Fraction = Field("0.95", description="ClassAdaptive: largest threshold of a class.")
     rare_below: Fraction = Field("0.03", description="ClassAdaptive: share of the images, times C/10, of a rare class.")
-    temperature: AboveZero = Field("0.4", description="UDA: temperature that sharpens the soft labels.")
+    temperature: AboveZero = Field("0.4", description="UDA, MeanTeacher: temperature that sharpens the soft labels.")
+    weight: PositiveDecimal = Field("0.02", description="MeanTeacher: factor of the squared error.")
+    divisor: Literal["BatchSize", "Actual"] = Field("BatchSize", description="MeanTeacher: what divides a short batch.")
+    adjustment: Literal["None", "Local", "Labelled"] = Field(
+        "None",
+        description="FixMatch with two heads: class shares, of the silo or of all labels, that labels make up for.",
+    )
     anchors: Literal["Prototypes", "Raw"] = Field(
         "Prototypes", description="What travels down: class means of the anchors' embeddings, or every embedding."
     )
@@ -86,6 +142,19 @@ class PseudoLabels(Document):
     )
 
 
+class Decomposition(Document):
+    """FedMatch's split of every weight into a supervised part sigma and a sparse unsupervised part psi (slot 3)."""
+
+    type: Literal["None", "SigmaPsi"] = Field("None", description="Whether weights are sums of two parts.")
+    helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
+    supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
+    consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
+    closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")
+    sparsity: PositiveDecimal = Field("0.0001", description="Factor of the sum of absolute values of psi.")
+    smallest: PositiveDecimal = Field("0.000005", description="What of psi is not larger becomes 0.")
+    smallest_change: PositiveDecimal = Field("0.00005", description="What of psi changed no more stays as received.")
+
+
 class Mixup(Document):
     """Where the fix/mix pair of losses is used (slots 5 and 8; L_fix + weight * L_mix)."""
 
@@ -95,11 +164,22 @@ class Mixup(Document):
     redraw: Literal["Round", "Epoch"] = Field("Round", description="How often the mix set is drawn anew.")
 
 
+class InputMixing(Document):
+    """Images that labelled images are mixed with (slot 8, MAFL)."""
+
+    type: Literal["None", "Local", "Naive", "FedMix", "Global"] = Field(
+        "None", description="Others of the batch, means of all silos' images, or the silos' raw images (Global)."
+    )
+    share: Fraction = Field("0.05", description="Weight lambda of the foreign image.")
+    group_size: Annotated[int, Field(ge=2, le=1_000_000)] = Field(5, description="Images per mean that leaves a silo.")
+
+
 class Regulariser(Document):
     """Pull towards the received model (slot 7)."""
 
-    type: Literal["None", "Proximal", "Moon", "FeatureDistance"] = Field(
-        "None", description="Kind of pull: on the weights (Proximal), or on representations behind a projection head."
+    type: Literal["None", "Proximal", "Moon", "FeatureDistance", "ControlVariates"] = Field(
+        "None",
+        description="Pull on the weights (Proximal), on their gradients, or on representations behind a projection head.",
     )
     mu: PositiveDecimal = Field("0.01", description="Factor of the term; Proximal: of half the squared distance.")
     temperature: AboveZero = Field("0.5", description="Moon: temperature of the contrast.")
@@ -112,6 +192,9 @@ class ServerTraining(Document):
     """What the server trains on its anchors after aggregation (slot 9)."""
 
     type: Literal["None", "Anchors"] = Field("None", description="Whether the server trains.")
+    consistency: Literal["Enabled", "Disabled"] = Field(
+        "Disabled", description="FedCon: two views that must agree, ramped up over 100 rounds."
+    )
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
         5, description="Cross-entropy epochs on the anchors before round 1."
     )
@@ -120,6 +203,7 @@ class ServerTraining(Document):
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
     )
+    views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
     contrastive: Literal["Enabled", "Disabled"] = Field(
         "Disabled", description="Whether the label contrastive epoch follows."
     )
@@ -133,12 +217,21 @@ class ServerTraining(Document):
 class Weighting(Document):
     """How much each update counts (slot 10)."""
 
-    type: Literal["Uniform", "SampleCount", "SelectedCount", "UsedCount", "FedAvgSemi", "SemiAnAgg", "DVW"] = Field(
-        "SampleCount", description="Rule for the weights."
-    )
+    type: Literal[
+        "Uniform",
+        "SampleCount",
+        "SelectedCount",
+        "UsedCount",
+        "FedAvgSemi",
+        "SemiAnAgg",
+        "StepCount",
+        "DVW",
+        "SubConsensus",
+    ] = Field("SampleCount", description="Rule for the weights.")
     order: Literal["Paper", "Code"] = Field(
         "Paper", description="SemiAnAgg: 1 - w before normalising (paper) or after (published code)."
     )
+    anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(1, description="SemiAnAgg: number of the random anchor.")
     labelled_share: Fraction = Field(
         "0.5", description="FedAvgSemi, SemiAnAgg: total weight of the labelled half (lambda 1)."
     )
@@ -148,20 +241,43 @@ class Weighting(Document):
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
         5, description="DVW: share of each silo's images kept for validation."
     )
+    groups: Annotated[int, Field(ge=1, le=100)] = Field(3, description="SubConsensus: groups drawn per round.")
+    group_size: Count = Field(5, description="SubConsensus: silos per group.")
+    labelled_factor: AboveZero = Field("6", description="SubConsensus: factor of a silo with labels.")
+    scale: PositiveDecimal = Field("10000", description="SubConsensus: beta of a group without labels.")
+    labelled_scale: PositiveDecimal = Field("100", description="SubConsensus: beta of a group with labels.")
+
+
+class BatchNorm(Document):
+    """What becomes of batch normalisation when updates are averaged (slot 3; METHODS.md section 1, rule 5)."""
+
+    policy: Literal["Average", "Pooled", "Recalibrate", "Local", "Static"] = Field(
+        "Average",
+        description="Pooled: variance of all data; Local: stays at the silo; others: counted again on the anchors.",
+    )
 
 
 class ServerStep(Document):
     """What the server does with the mean of the updates (slot 11)."""
 
-    type: Literal["Replace", "Momentum", "Adagrad", "Adam", "Yogi", "Residual"] = Field(
-        "Replace", description="Take the mean, step towards it, or mix it with a record every few rounds."
+    type: Literal["Replace", "Momentum", "Adagrad", "Adam", "Yogi", "Residual", "Mix", "Keep", "ControlVariates"] = (
+        Field(
+            "Replace",
+            description="Take the mean, step towards it, mix it with a record or with the model before it, or keep the model.",
+        )
     )
-    learning_rate: AboveZero = Field("0.1", description="Momentum, Adagrad, Adam, Yogi: step size at the server.")
+    learning_rate: AboveZero = Field("0.1", description="Every step towards the mean: its size at the server.")
     momentum: Fraction = Field("0.9", description="Momentum: beta; Adagrad, Adam, Yogi: beta 1.")
     second_momentum: Fraction = Field("0.99", description="Adam, Yogi: beta 2.")
     tau: AboveZero = Field("0.001", description="Adagrad, Adam, Yogi: what is added to the root.")
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Residual: rounds between two mixtures.")
     record_share: Fraction = Field("0.5", description="Residual: weight of the record in the mixture.")
+    alpha: Fraction = Field("0.6", description="Mix: weight of a fresh update in the new model, above 0.")
+    staleness: Literal["Constant", "Polynomial", "Hinge"] = Field(
+        "Constant", description="Mix: how the weight falls with the models made since the silo's download."
+    )
+    falloff: AboveZero = Field("0.5", description="Polynomial: exponent a; Hinge: slope a.")
+    grace: Annotated[int, Field(ge=0, le=1_000_000)] = Field(4, description="Hinge: models b without any discount.")
 
 
 class MethodSpec(Document):
@@ -169,11 +285,16 @@ class MethodSpec(Document):
 
     name: MethodName = Field(description="The preset that fills every slot.")
     supervised: Supervised | None = Field(None, description="Loss on labelled images.")
+    heads: Heads | None = Field(None, description="A second classifier.")
+    self_supervised: SelfSupervised | None = Field(None, description="Loss without labels.")
     pseudo_labels: PseudoLabels | None = Field(None, description="Labels for unlabelled images.")
+    decomposition: Decomposition | None = Field(None, description="Split of the weights into two parts.")
     mixup: Mixup | None = Field(None, description="Mixed images.")
+    input_mixing: InputMixing | None = Field(None, description="Labelled images mixed with others.")
     regulariser: Regulariser | None = Field(None, description="Pull towards the received model.")
     server_training: ServerTraining | None = Field(None, description="Training at the server.")
     weighting: Weighting | None = Field(None, description="Weights of the updates.")
+    batch_norm: BatchNorm | None = Field(None, description="Batch normalisation between silos.")
     server_step: ServerStep | None = Field(None, description="What becomes of the mean of the updates.")
     local: Local | None = Field(None, description="Work of a silo per round.")
 
@@ -183,10 +304,15 @@ class ResolvedMethod(Document):
 
     name: MethodName = Field(description="The preset it came from.")
     supervised: Supervised = Field(description="Loss on labelled images.")
+    heads: Heads = Field(Heads(), description="A second classifier.")
+    self_supervised: SelfSupervised = Field(SelfSupervised(), description="Loss without labels.")
     pseudo_labels: PseudoLabels = Field(description="Labels for unlabelled images.")
+    decomposition: Decomposition = Field(Decomposition(), description="Split of the weights into two parts.")
     mixup: Mixup = Field(description="Mixed images.")
+    input_mixing: InputMixing = Field(InputMixing(), description="Labelled images mixed with others.")
     regulariser: Regulariser = Field(description="Pull towards the received model.")
     server_training: ServerTraining = Field(description="Training at the server.")
     weighting: Weighting = Field(description="Weights of the updates.")
+    batch_norm: BatchNorm = Field(BatchNorm(), description="Batch normalisation between silos.")
     server_step: ServerStep = Field(ServerStep(), description="What becomes of the mean of the updates.")
     local: Local = Field(description="Work of a silo per round.")

@@ -36,6 +36,7 @@ class _Use:
         yield ("groupBy",), section.group_by
         if section.use == "Part" and section.partition is not None:
             yield ("anchors",), section.anchors
+            yield ("anchorDraw",), section.anchor_draw
             yield ("partition",), section.partition.model_dump(by_alias=True, exclude=_PART_ONLY)
 
 

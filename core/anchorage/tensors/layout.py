@@ -13,6 +13,9 @@ ITEM_BYTES: Mapping[str, int] = {
 }  # fmt: skip
 """Bytes per element of every dtype, by its safetensors name."""
 
+CONTROL = "control."
+"""Begins the names of SCAFFOLD's control variates, one per trained tensor: they travel with a model and are no part of the network."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
@@ -66,6 +69,10 @@ class Layout:
         """Lay out some of the tensors anew, in this layout's order."""
         wanted = set(names)
         return Layout.of((t.name, t.dtype, t.shape) for t in self.tensors if t.name in wanted)
+
+    def of_network(self) -> "Layout":
+        """Lay out the network alone, without what a method has travel with it."""
+        return self.select(t.name for t in self.tensors if not t.name.startswith(CONTROL))
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""

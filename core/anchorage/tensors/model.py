@@ -97,6 +97,11 @@ class ModelBytes:
             raise ValueError(f"the model has no tensor {sorted(unknown)[0]}")
         return ModelBytes.from_arrays(self.layout, {**self.arrays(), **part.arrays()})
 
+    def of_network(self) -> "ModelBytes":
+        """Return the network's tensors alone; this model itself where there are no others."""
+        layout = self.layout.of_network()
+        return self if layout == self.layout else ModelBytes.from_arrays(layout, self.arrays())
+
     def buffer(self) -> NDArray[np.uint8]:
         """Return the flat buffer as one new array, shape [nbytes]."""
         return np.frombuffer(bytearray(b"".join(self.chunks)), np.uint8)

@@ -8,6 +8,8 @@ from typing import Any, Protocol
 import psutil
 
 from anchorage.messages import Profile, Report
+from anchorage.spec.federation import Federation
+from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.model import ModelBytes
 from anchorage.tracking.outbox import Outbox
 
@@ -91,6 +93,21 @@ class TrackedRun:
                 self._noted = event["round"]
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
         outbox.append("run", {**run, "parameters": dict(flatten(parameters)), "document": document})
+
+    @classmethod
+    def of(cls, outbox: Outbox, federation: Federation, method: ResolvedMethod, document: str) -> "TrackedRun":
+        """Return the run of a federation whose method has every slot filled; `document` is its text with its silos."""
+        name, spec = federation.metadata.name, federation.spec
+        parameters = spec.model_dump(mode="json", by_alias=True, exclude={"method"})
+        return cls(
+            outbox,
+            federation=name,
+            experiment=spec.tracking.experiment or name,
+            registered_model=spec.tracking.registered_model or name,
+            rounds=spec.rounds,
+            parameters={**parameters, "method": method.model_dump(mode="json", by_alias=True)},
+            document=document,
+        )
 
     def catch_up(self, history: Iterable[CommittedRound]) -> None:
         """Note the committed rounds that a killed server could not note any more."""

@@ -141,8 +141,10 @@ class Progress(_message.Message):
     def __init__(self, task: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ...) -> None: ...
 
 class Ack(_message.Message):
-    __slots__ = ()
-    def __init__(self) -> None: ...
+    __slots__ = ("committed_steps",)
+    COMMITTED_STEPS_FIELD_NUMBER: _ClassVar[int]
+    committed_steps: int
+    def __init__(self, committed_steps: _Optional[int] = ...) -> None: ...
 
 class Wanted(_message.Message):
     __slots__ = ("model", "chunks")

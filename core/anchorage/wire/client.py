@@ -99,6 +99,7 @@ class GrpcServerLink:
         self._over = False
         self._progress: Any = None
         self._progress_at = -PROGRESS_SECONDS
+        self._committed_steps = 0
         self._watchdog = Watchdog(idle_timeout_seconds)
         self._thread = threading.Thread(target=self._hold_sessions, name="session", daemon=True)
         self._thread.start()
@@ -208,15 +209,21 @@ class GrpcServerLink:
         """Say that a task cannot be done."""
         self._say_surely("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
 
-    def progress(self, task: str, done: int, total: int) -> None:
-        """Say how far a task is; may be dropped."""
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Say how far a task is; may be dropped. Return the newest number of committed steps that an answer told, 0 where none did."""
         with self._changed:
             busy = self._progress is not None and not self._progress.done()
             if self._connection is None or busy or time.monotonic() - self._progress_at < PROGRESS_SECONDS:
-                return
+                return self._committed_steps
             self._progress_at = time.monotonic()
             message = pb.Progress(task=task, done=done, total=total).SerializeToString()
             self._progress = self._connection.mention("Progress", message, self._idle_timeout)
+            self._progress.add_done_callback(self._hear_steps)
+            return self._committed_steps
+
+    def _hear_steps(self, answer: Any) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._committed_steps = convert.parse(pb.Ack, answer.result()).committed_steps
 
     def close(self) -> None:
         """End the connection; a waiting `next_order` returns None."""

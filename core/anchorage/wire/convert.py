@@ -205,7 +205,7 @@ def order_from_proto(proto: pb.Order) -> messages.Order:
 
 
 def _side_to_bytes(side: SideChannel) -> bytes:
-    return save({name: np.ascontiguousarray(array) for name, array in side.items()}) if side else b""
+    return save({name: np.asarray(array, order="C") for name, array in side.items()}) if side else b""
 
 
 def _side_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:

@@ -58,7 +58,9 @@ class EventQueue:
 
     def _post_presence(self, silo: str, event: Joined | Left) -> None:
         places = ("presence 1", silo), ("presence 2", silo)
-        unread = [place for place in self._events if place in places]
+        unread = [place for place in places if place in self._events]
+        if len(unread) == 2:  # the older first
+            unread = [place for place in self._events if place in places]
         if len(unread) == 2 and type(event) is type(self._events[unread[0]]):
             del self._events[unread.pop()]
         if unread and type(event) is type(self._events[unread[-1]]):

@@ -45,6 +45,7 @@ class Exchange:
         self._desks: dict[str, Desk] = {}
         self._finished: Finished | None = None
         self._received = self._sent = 0
+        self._committed_steps = 0
 
     def offer(self, model: ChunkSource) -> None:
         """Let silos that were given a task on this model fetch its chunks, until it is withdrawn."""
@@ -140,6 +141,11 @@ class Exchange:
     def request_stop(self, reason: str) -> None:
         """Have `next_event` return a `StopRequested`; may be called from a signal handler."""
         self._post(StopRequested(reason))
+
+    def publish_steps(self, committed: int) -> None:
+        """Let silos hear, in the answers to their progress, how many steps are committed."""
+        with self._changed:
+            self._committed_steps = committed
 
     def traffic(self) -> tuple[int, int]:
         """Return the model bytes received and sent since the link was opened."""

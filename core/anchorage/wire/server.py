@@ -173,8 +173,8 @@ class GrpcSiloLink(Exchange):
         with refusing(context):
             session = self._session(context)
             progress = convert.parse(pb.Progress, request)
-            session.progress(progress.task, progress.done, progress.total)
-        return _ACK
+            committed = session.progress(progress.task, progress.done, progress.total)
+        return pb.Ack(committed_steps=committed).SerializeToString()
 
     def _fetch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):

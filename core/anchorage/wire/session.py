@@ -105,8 +105,8 @@ class Session:
             self._exchange._post(TaskFailed(self.silo, task, code, message))
         close_all([upload])
 
-    def progress(self, task: str, done: int, total: int) -> None:
-        """Hear how far a task is; of a task that the silo does not have, nothing is said on.
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Hear how far a task is, and return the committed steps; of a task that the silo does not have, nothing is said on.
 
         Raises
         ------
@@ -116,6 +116,7 @@ class Session:
         with self._live() as desk:
             if task in desk.tasks:
                 self._exchange._post(Progressed(self.silo, task, done, total))
+            return self._exchange._committed_steps
 
     def source(self, model: str) -> ChunkSource:
         """Return a model that the silo has a task on, by its content address.

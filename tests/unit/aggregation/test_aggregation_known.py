@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.aggregation import Community, build_weigher, weighted_mean
+from anchorage.aggregation import Community, build_weigher, pool_variances, weighted_mean
 from anchorage.aggregation.confusion import (
     balanced_accuracy,
     geometric_mean,
@@ -266,23 +266,29 @@ def test_f2_rounding_drift(known):
         "float32": np.abs(sum32 / weights32.sum() - exact).max(),
         "float64": np.abs(values_of(community.model()) - exact).max(),
     }
-    assert set(drift) == set(known.expected("F2_cache_rounding_drift"))
-    assert drift["float64"] < 1e-12 < 1e-8 < drift["float32"] < 1e-4
+    expected = known.expected("F2_cache_rounding_drift")  # of the same sums in another order: the last bits are noise
+    assert set(drift) == set(expected)
+    assert drift["float32"] == pytest.approx(expected["float32"], rel=0.5)
+    assert 0 < drift["float64"] < 10 * expected["float64"]
 
 
 def test_q1_fedavg_and_batch_norm(known):
     inputs = known.inputs("Q1_fedavg_and_bn")
     means, variances = np.array(inputs["bn_means"]), np.array(inputs["bn_vars"])
     equal = np.ones(len(means))
-    mean = mean_of(means, equal)[0]
+    counted = Layout.of([("running_mean", "F64", (1,)), ("running_var", "F64", (1,))])
+    pairs = zip(means, variances, strict=True)
+    models = [
+        ModelBytes.from_arrays(counted, {"running_mean": np.array([m]), "running_var": np.array([v])}) for m, v in pairs
+    ]
     counters = Layout.of([("n", "I64", ())])
     batches = [ModelBytes.from_arrays(counters, {"n": np.array(n)}) for n in inputs["num_batches"]]
     computed = {
         "weights": shares(Weighting(type="SampleCount"), [{"samples": {"train": n}} for n in inputs["n"]]),
         "theta_global": mean_of(inputs["theta"], inputs["n"])[0],
-        "bn_mean_avg": mean,
+        "bn_mean_avg": mean_of(means, equal)[0],
         "bn_var_avg": mean_of(variances, equal)[0],
-        "bn_var_pooled": mean_of(variances + means**2, equal)[0] - mean**2,
+        "bn_var_pooled": pool_variances(weighted_mean(models, equal, counted), models, equal).arrays()["running_var"][0],
         "num_batches_mean_3_4_cast_to_int64": int(np.mean(inputs["num_batches"])),
     }
     known.check("Q1_fedavg_and_bn", computed)

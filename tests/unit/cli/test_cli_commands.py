@@ -259,6 +259,7 @@ def test_a_partition_is_drawn_and_checked(file: Path) -> None:
     pytest.importorskip("sklearn")
     parts = json.loads(fedctl("data", "partition", "-f", file, "-o", "json").output)
     assert list(parts) == ["test", "a", "b"] and sum(part["images"] for part in parts.values()) == 1797
+    assert parts["a"]["labelled"] == parts["a"]["counts"]
     assert "█" in fedctl("data", "partition", "-f", file).output
     report = json.loads(fedctl("data", "check", "-f", file, "--silo", "a", "-o", "json").output)
     assert report["a"]["usable"] == parts["a"]["images"]

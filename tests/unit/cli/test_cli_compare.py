@@ -165,6 +165,22 @@ def test_a_plot_has_a_mean_and_a_band_in_both_panels(tmp_path: Path, monkeypatch
     assert [text.get_text() for text in by_round.get_legend().get_texts()] == ["FedAvg", "FedProx"]
 
 
+def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
+    wanted = ["source=SemiAnAgg Table 1", "dataset=ISIC-18", "method=SemiAnAgg"]
+    options = [part for text in wanted for part in ("--published", text)]
+    sim, other = simulation(tmp_path / "sim"), run(tmp_path / "run")
+    table = rows(compare(sim, *options, "-o", "wide"))
+    assert "BEST ACCURACY PUBLISHED MOVED SOURCE" in table[0] and " 0.7224 4.5 kB SemiAnAgg Table 1 " in table[1]
+    (found,) = json.loads(compare(sim, *options, "-o", "json").stdout)
+    assert found["published"] == {"value": 0.7224, "source": "SemiAnAgg Table 1"}
+    setting = "source=MOON Table 1", "dataset=CIFAR-10"
+    table = rows(compare(sim, other, "--published", setting[0], "--published", setting[1]))
+    assert "±" in table[1].split("0.8500 ± 0.0707")[1] and table[2].startswith("FedProx")
+    assert compare(sim, "--published", "dataset=CIFAR-10").exit_code == 2
+    assert compare(sim, "--published", "dataset=CIFAR-11").exit_code == 2
+    assert compare(sim, "--published", "paper=1").exit_code == 2 == compare(sim, "--published", "x").exit_code
+
+
 def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
     sim = simulation(tmp_path / "sim")
     assert refused(compare(sim, tmp_path / "nothing")) is commands.NO_RESULTS

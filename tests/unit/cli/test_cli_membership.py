@@ -73,7 +73,7 @@ def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake
     owner = fake.get("secrets", "a-enrolment")
     assert owner is not None and owner["metadata"]["ownerReferences"][0]["uid"] == member["metadata"]["uid"]
     assert owner["metadata"]["labels"] == {"anchorage.dev/federation": "derm", "anchorage.dev/silo": "a"}
-    assert values["token"] not in result.stderr and "fedctl silo approve derm a" in result.stderr
+    assert values["token"] not in result.stderr and "fedctl silo approve derm a -n anchorage" in result.stderr
 
 
 def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: FakeCluster) -> None:

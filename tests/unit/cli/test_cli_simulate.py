@@ -11,13 +11,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, Failure, commands, learning, storage
+from anchorage.errors import AnchorageError, Failure, commands, documents, learning, storage
 from anchorage.messages import Profile
 from anchorage.methods import validate_study
 from anchorage.rounds.interfaces import RoundRecord, SiloRecord
 from anchorage.spec.files import Study
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
+from anchorage.tracking import Sent
 from fedctl.main import app
 from fedctl.processes import InterruptError
 from fedctl.results import RoundResult, SeedResult, SimulationFolder
@@ -114,20 +115,91 @@ def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.Monkey
 def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted(monkeypatch, InterruptError(signal.SIGINT), at=6)
     result = simulate(file, "--seeds", 3)
-    assert str(result.exception) == "ended by SIGINT; 1 finished seeds are kept; the same command goes on"
+    assert str(result.exception) == (
+        "ended by SIGINT; 1 finished seeds and the rounds of this one are kept; the same command goes on"
+    )
     played = Scripted(monkeypatch)
     assert simulate(file, "--seeds", 3).exit_code == 0 and played.seeds == [6, 7]
 
 
-def test_of_a_seed_that_fails_nothing_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(study: Study, data_root: Path, state: Path, **_: Any) -> None:
-        (state / "momentum").write_text("half a round")
-        raise AnchorageError(learning.LOSS_NOT_FINITE, "NaN")
+PERSIST = ("--set", "spec.method.local.optimiser.state=Persist", "--set", "spec.rounds=3")
 
-    monkeypatch.setattr("anchorage.simulation.run.simulate", fail)
-    (file.parent / "work" / "silos-of-a-killed-one").mkdir(parents=True)
-    assert refused(simulate(file)) is learning.LOSS_NOT_FINITE
-    assert sorted(path.name for path in (file.parent / "work").rglob("*")) == ["lock", "seeds", "simulation.yaml"]
+
+@pytest.mark.parametrize("end", [InterruptError(signal.SIGINT), AnchorageError(storage.DISK_FULL, "no room")])
+def test_a_seed_goes_on_at_its_last_committed_round(
+    file: Path, end: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Models and what silos keep between rounds are those of a simulation that was never stopped."""
+    whole = json.loads(simulate(file, *PERSIST, "--workdir", file.parent / "whole", "-o", "json").stdout)
+    committed = SeedWatcher.committed
+
+    def stop(watcher: SeedWatcher, record: RoundRecord, *others: Any) -> None:
+        committed(watcher, record, *others)
+        if record.round == 1:
+            raise end
+
+    monkeypatch.setattr(SeedWatcher, "committed", stop)
+    assert type(simulate(file, *PERSIST).exception) is type(end)
+    assert (file.parent / "work" / "seed-5" / "rounds" / "model.safetensors").exists()
+    monkeypatch.setattr(SeedWatcher, "committed", committed)
+    again = simulate(file, *PERSIST, "-o", "json")
+    assert [line.split()[1] for line in again.stderr.splitlines() if "committed" in line] == ["1/3", "2/3", "3/3"]
+    (seed,) = json.loads(again.stdout)["seeds"]
+    assert seed["digest"] == whole["seeds"][0]["digest"] and len(seed["rounds"]) == 4
+    assert [entry["bytesUp"] for entry in seed["rounds"]] == [e["bytesUp"] for e in whole["seeds"][0]["rounds"]]
+    assert sorted(path.name for path in (file.parent / "work").iterdir()) == ["lock", "seeds", "simulation.yaml"]
+
+
+def test_many_silos_of_one_document(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Learners that are given up and built again change nothing; the folder knows how many silos there are."""
+    many = ("--silos", 12, "--set", "spec.protocol.silosPerRound=3", "-o", "json")
+    kept = json.loads(simulate(file, *many).stdout)["seeds"]
+    monkeypatch.setattr("anchorage.simulation.silos.KEPT_BYTES", 0)
+    again = json.loads(simulate(file, *many, "--workdir", file.parent / "again").stdout)["seeds"]
+    assert again[0]["digest"] == kept[0]["digest"] and kept[0]["rounds"][1]["bytesUp"] > 0
+    study = SimulationFolder(file.parent / "work").study()
+    assert [silo.metadata.name for silo in study.silos][::11] == ["a-00", "a-11"]
+    assert json.loads(simulate(file, *many).stdout)["seeds"] == kept
+    fewer = simulate(file, "--silos", 11, *many[2:])
+    assert refused(fewer) is commands.WORKDIR_TAKEN and "silo a-00, silo a-01" in str(fewer.exception)
+
+
+def test_a_silo_without_a_part_is_not_multiplied(file: Path) -> None:
+    file.write_text(DOCUMENTS.replace(PART, "{format: Digits}"))
+    assert refused(simulate(file, "--silos", 3)) is documents.NOT_DIVISIBLE
+
+
+class ScriptedSender:
+    """Stands in for the process that sends to MLflow: takes everything, or nothing."""
+
+    takes = True
+
+    def __init__(self, outbox: Path, uri: str) -> None:
+        self.outbox, self.uri = outbox, uri
+
+    def finish(self, seconds: float) -> Sent | None:
+        self.events = [json.loads(line) for line in (self.outbox / "events.jsonl").read_text().splitlines()]
+        SENT.append(self)
+        return Sent("run", "", "", "") if ScriptedSender.takes else None
+
+
+SENT: list[ScriptedSender] = []
+
+
+def test_seeds_go_to_mlflow_as_runs_do(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fedctl.simulation_tracking.Sender", ScriptedSender)
+    monkeypatch.setattr(ScriptedSender, "takes", False)
+    SENT.clear()
+    assert "ANC-4001" in simulate(file, "--tracking").stdout
+    (sender,) = SENT
+    assert sender.uri == f"sqlite:///{file.parent / 'work' / 'mlflow.db'}"
+    assert [event["kind"] for event in sender.events] == ["run", "round", "round", "end"]
+    assert sender.events[0]["parameters"]["seed"] == "5" and sender.events[0]["experiment"] == "tiny"
+    assert sender.events[2]["metrics"]["silo/a/weight"] == 1.0 and sender.events[3]["code"] == ""
+    monkeypatch.setattr(ScriptedSender, "takes", True)
+    assert "ANC-4001" not in simulate(file, "--tracking").stdout and len(SENT) == 2
+    assert not (file.parent / "work" / "tracking" / "5").exists()
+    assert simulate(file, "--tracking").exit_code == 0 and len(SENT) == 2
 
 
 def test_a_folder_belongs_to_its_documents(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

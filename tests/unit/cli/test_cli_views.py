@@ -7,9 +7,10 @@ import numpy as np
 import pytest
 from rich.console import Console
 
+from anchorage.errors import AnchorageError, cluster
 from anchorage.spec.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
 from fedctl.bench_rounds import largest_difference
-from fedctl.output import amount, duration
+from fedctl.output import Format, amount, duration, show
 from fedctl.resnet18 import entries, random_model
 from fedctl.view import LineView, Pace, Picture, draw, view_for
 
@@ -109,3 +110,27 @@ def test_the_closed_form() -> None:
     assert largest_difference(initial, {"w": final["w"]}, 3, 5) == float("inf")
     assert largest_difference(initial, {**final, "w": final["w"].astype(np.float64)}, 3, 5) == float("inf")
     assert largest_difference({"e": np.empty((0, 2), np.float32)}, {"e": np.empty((0, 2), np.float32)}, 3, 5) == 0.0
+
+
+def test_a_watch_outlasts_a_network_that_is_gone_for_a_while(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("fedctl.output.sleep", lambda seconds: None)
+    gone = AnchorageError(cluster.CLUSTER_UNREACHABLE, "no route")
+    forbidden = AnchorageError(cluster.CLUSTER_FORBIDDEN, "not yours")
+    answers: list[Any] = [1, 1, gone, gone, 2, gone, 2, forbidden]
+
+    def observe() -> Any:
+        if isinstance(answer := answers.pop(0), AnchorageError):
+            raise answer
+        return answer
+
+    with pytest.raises(AnchorageError) as raised:
+        show(observe, str, Format.JSON, watch=True)
+    assert raised.value is forbidden
+    printed, said = capsys.readouterr()
+    assert printed.split() == ["1", "2"]
+    assert said == f"{gone}; asking again\n" * 2, "once for each time that it goes"
+    answers = [gone]
+    with pytest.raises(AnchorageError, match="no route"):  # never reached: more likely a mistake than a passing trouble
+        show(observe, str, Format.JSON, watch=True)

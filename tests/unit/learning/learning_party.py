@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.aggregation import build_memory
+from anchorage.aggregation import HelperModels, build_memory
+from anchorage.aggregation.helper_models import task_layout
 from anchorage.data import ImageSet
 from anchorage.learning import build_server_learner, build_silo_learner
 from anchorage.messages import Announcement, SideChannel, Task, TaskKind
@@ -65,7 +66,7 @@ class Party:
             seed=self.seed,
             model=MODEL,
             method=self.method,
-            down=self.server.down.to_json(),
+            down=task_layout(self.server.down, self.method).to_json(),
             up=self.server.up.to_json(),
             rounds=5,
             mode="Synchronous",
@@ -81,21 +82,51 @@ class Party:
     def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
         memory = build_memory(self.method, CLASSES)
         remembered = memory.side_channel() if memory is not None else {}
+        if isinstance(memory, HelperModels):
+            remembered = {"helpers": np.array(0)}
         sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
 
     def train(self, round_number: int = 1, side: SideChannel | None = None) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
-        received = self.model.buffer()
+        received = self.received()
         received.flags.writeable = False
         return self.learner.train(
-            self.task(round_number, side), received, self._out, lambda done, total: self.steps.append((done, total))
+            self.task(round_number, side),
+            received,
+            self._out,
+            lambda done, total: self.steps.append((done, total)) or 0,
         )
+
+    def received(self) -> NDArray[np.uint8]:
+        """The flat bytes of a task's model: FedMatch's without any helper yet."""
+        memory = build_memory(self.method, CLASSES)
+        if not isinstance(memory, HelperModels):
+            return self.model.buffer()
+        source, _ = memory.tailored(self.silo, self.model, self.server.up, {})
+        chunks = (source.chunk(index) for index in range(len(source.manifest.digests)))
+        return np.frombuffer(bytearray(b"".join(chunks)), np.uint8)
 
     def _out(self, nbytes: int) -> NDArray[np.uint8]:
         self.update = np.empty(nbytes, np.uint8)
         return self.update
+
+    def watch_gradients(self) -> Mapping[str, float]:
+        """Sums of the absolute gradients of encoder and heads from now on, by parameter; 0 where none came."""
+        sums: dict[str, float] = {}
+
+        def watch(name: str, parameter: Any) -> None:
+            def add(gradient: Any) -> None:
+                sums[name] += float(gradient.abs().sum())
+
+            sums[name] = 0.0
+            parameter.register_hook(add)
+
+        for name, parameter in self.learner._network.named_parameters():
+            if name.startswith(("encoder.", "classifier.", "plain_head.")):
+                watch(name, parameter)
+        return sums
 
     def arrays(self) -> Mapping[str, NDArray[Any]]:
         return read_arrays(self.server.up, self.update)
@@ -112,6 +143,9 @@ SUPERVISED = [
         "FedAvg",
         "FedProx",
         "DVW",
+        "DVWMCC",
+        "AsyncDVWAdaptive",
+        "FedAsyncPolynomial",
         "FedAvgM",
         "FedAdagrad",
         "FedAdam",
@@ -119,6 +153,10 @@ SUPERVISED = [
         "CBAFedLowerBound",
         "MOON",
         "MOONL2",
+        "SCAFFOLD",
+        "SOLO",
+        "LocalMix",
+        "FedProxNaiveMix",
         "Supervised",
     )
 ]
@@ -141,8 +179,30 @@ ANCHOR = [
         ({"threshold": "0"}, {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
     ]
 ]
+MATCHED = [(method_of("FedMatch", pseudoLabels={"threshold": "0"}), "Partial")]
+MATCHED += [(method_of("FedMatchServer", pseudoLabels={"threshold": "0"}), "None")]
+TWO_HEADED = [
+    (method_of(name, **slots), labels)
+    for name, labels, slots in [
+        ("FedRoD", "All", {}),
+        ("FedRoDDual", "Partial", {}),
+        ("FedRoDDual", "None", {}),
+        ("SSILCDM", "None", {"pseudoLabels": {"threshold": "0"}}),
+        ("SSILCDMFedAvgSemi", "Partial", {}),
+        ("OrigACR", "All", {}),
+        ("OrigACR", "Partial", {}),
+        ("RSCFed", "None", {}),
+        ("RSCFed", "Partial", {"pseudoLabels": {"divisor": "Actual"}}),
+        ("FedCon", "None", {}),
+    ]
+]
+ALONE = [(method_of("FedBarlow"), labels) for labels in ("None", "All")]
+ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]
 EVERY = (
-    [(m, "All") for m in SUPERVISED + SEMI]
+    ALONE
+    + MATCHED
+    + TWO_HEADED
+    + [(m, "All") for m in SUPERVISED + SEMI]
     + [(m, "None") for m in SEMI + SERVED + ANCHOR]
     + [(m, "Partial") for m in SEMI]
 )

@@ -6,9 +6,11 @@ import re
 import numpy as np
 import pytest
 import torch
+from learning_party import method_of
 from torch import nn
 
 from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.learning.cnns import TutorialCnn
 from anchorage.learning.metrics import (
     auc_per_class,
     classification_metrics,
@@ -16,9 +18,12 @@ from anchorage.learning.metrics import (
     precision_per_class,
     recall_per_class,
 )
-from anchorage.learning.models import ANCHOR_WIDTH, Network, ResNet18, WideResNet28, build_encoder
+from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
+from anchorage.learning.projectors import build_projector
+from anchorage.learning.resnets import ResNet18, WideResNet28
 from anchorage.learning.similarity import build_random_anchor
 from anchorage.learning.views import Views
+from anchorage.spec.model import ModelSpec
 
 pytestmark = pytest.mark.known_answers
 
@@ -45,9 +50,13 @@ def _multiply_accumulates(network, image_size):
     return sum(counts)
 
 
-def _sizes(encoder, classes, image_size):
-    with torch.device("meta"):
-        network = Network(encoder(), classes, anchor_head=False)
+def _spec(name, classes=10, image_size=32, channels=3, augmentation="Natural"):
+    return ModelSpec(
+        name=name, num_classes=classes, image_size=image_size, channels=channels, augmentation=augmentation
+    )
+
+
+def _sizes(network, image_size):
     return {
         "parameters": _parameters(network),
         "bn_running_values": _running_values(network),
@@ -57,94 +66,96 @@ def _sizes(encoder, classes, image_size):
     }
 
 
-def _anchor_head(encoder):
+def _network(name, classes=10, anchor_head=False, **other):
     with torch.device("meta"):
-        return _parameters(Network(encoder(), 10, anchor_head=True).anchor_head)
+        encoder = build_encoder(_spec(name, classes, **other))
+        return Network(encoder, classes, anchor_head, projection=name == "MoonCnn")
 
 
-def _cifar():
-    return build_encoder("ResNet18", 3)
-
-
-def _imagenet():
-    return build_encoder("ResNet18ImageNet", 3)
-
-
-def _wrn28_2():
-    return build_encoder("WideResNet28x2", 3)
-
-
-def _reference_networks():
-    """Sizes of the networks of other papers, which Anchorage does not offer."""
+def _wide_8():
     with torch.device("meta"):
-        barlow = nn.Sequential(
-            nn.Linear(512, 2048, bias=False), nn.BatchNorm1d(2048), nn.Linear(2048, 2048, bias=False),
-            nn.BatchNorm1d(2048), nn.Linear(2048, 2048, bias=False), nn.BatchNorm1d(2048, affine=False),
-        )  # fmt: skip
+        return Network(WideResNet28(3, 8), 100, anchor_head=False)
 
-        def tutorial(map_size):
-            wide = 64 * map_size**2
-            return nn.Sequential(
-                nn.Conv2d(3, 64, 5), nn.Conv2d(64, 64, 5), nn.Linear(wide, 384), nn.Linear(384, 192), nn.Linear(192, 10)
-            )
 
-        femnist = nn.Sequential(
-            nn.Conv2d(1, 32, 5), nn.Conv2d(32, 64, 5), nn.Linear(64 * 49, 2048), nn.Linear(2048, 62)
-        )
-        base = nn.Sequential(nn.Conv2d(3, 6, 5), nn.Conv2d(6, 16, 5), nn.Linear(400, 120), nn.Linear(120, 84))
-        heads = nn.Sequential(nn.Linear(84, 84), nn.Linear(84, 256), nn.Linear(256, 10))
-        widths = [(3, 64), (64, 128), (128, 128), (128, 128), (128, 256), (256, 512), (512, 512), (512, 512)]
-        resnet9 = nn.Sequential(*(nn.Conv2d(a, b, 3, bias=False) for a, b in widths), nn.Linear(512, 10, bias=False))
-    return {
-        "barlow_projector_2048x3_on_512": {"parameters": _parameters(barlow), "bn_running_values": _running_values(barlow)},
-        "tf_tutorial_cifar10_2cnn_crop24": {"parameters": _parameters(tutorial(6))},
-        "tf_tutorial_cifar10_2cnn_crop32": {"parameters": _parameters(tutorial(8))},
-        "leaf_femnist_cnn_62": {"parameters": _parameters(femnist)},
-        "moon_simple_cnn_with_projection_C10": {
-            "parameters": _parameters(base) + _parameters(heads),
-            "base": _parameters(base),
-            "heads": _parameters(heads),
-        },
-        "fedmatch_resnet9": {
-            "parameters_of_sigma": _parameters(resnet9),
-            "with_sigma_and_psi": 2 * _parameters(resnet9),
-        },
-    }  # fmt: skip
+def _barlow_projector():
+    with torch.device("meta"):
+        return build_projector(method_of("FedAvg", selfSupervised={"type": "Barlow"}), 512)[0]
 
 
 def test_m1_sizes(known):
+    anchored = {name: _network(name, anchor_head=True) for name in ("ResNet18", "WideResNet28x2")}
+    moon = _network("MoonCnn")
+    sigma = _parameters(_network("ResNet9"))
     known.check(
         "M1_parameter_counts",
         {
-            "resnet18_cifar_C10": _sizes(_cifar, 10, 32),
-            "resnet18_cifar_C100": _sizes(_cifar, 100, 32),
-            "resnet18_imagenet_C7": _sizes(_imagenet, 7, 224),
-            "resnet18_imagenet_C10_at32": _sizes(_imagenet, 10, 32),
-            "wrn28_2_C10": _sizes(_wrn28_2, 10, 32),
-            "wrn28_2_C100": _sizes(_wrn28_2, 100, 32),
-            "wrn28_8_C100": _sizes(lambda: WideResNet28(3, 8), 100, 32),
-            "anchor_head_512_128": {"parameters": _anchor_head(_cifar)},
-            "anchor_head_wrn_128_128": {"parameters": _anchor_head(_wrn28_2)},
-            **_reference_networks(),
+            "resnet18_cifar_C10": _sizes(_network("ResNet18"), 32),
+            "resnet18_cifar_C100": _sizes(_network("ResNet18", 100), 32),
+            "resnet18_imagenet_C7": _sizes(_network("ResNet18ImageNet", 7), 224),
+            "resnet18_imagenet_C10_at32": _sizes(_network("ResNet18ImageNet"), 32),
+            "wrn28_2_C10": _sizes(_network("WideResNet28x2"), 32),
+            "wrn28_2_C100": _sizes(_network("WideResNet28x2", 100), 32),
+            "wrn28_8_C100": _sizes(_wide_8(), 32),
+            "anchor_head_512_128": {"parameters": _parameters(anchored["ResNet18"].anchor_head)},
+            "anchor_head_wrn_128_128": {"parameters": _parameters(anchored["WideResNet28x2"].anchor_head)},
+            "barlow_projector_2048x3_on_512": {
+                "parameters": _parameters(_barlow_projector()),
+                "bn_running_values": _running_values(_barlow_projector()),
+            },
+            "tf_tutorial_cifar10_2cnn_crop24": {
+                "parameters": _parameters(_network("TutorialCnn", augmentation="CroppedNatural"))
+            },
+            "tf_tutorial_cifar10_2cnn_crop32": {"parameters": _parameters(_network("TutorialCnn"))},
+            "leaf_femnist_cnn_62": {"parameters": _parameters(_network("LeafCnn", 62, image_size=28, channels=1))},
+            "moon_simple_cnn_with_projection_C10": {
+                "parameters": _parameters(moon),
+                "base": _parameters(moon.encoder),
+                "heads": _parameters(moon.projection) + _parameters(moon.classifier),
+            },
+            "fedmatch_resnet9": {"parameters_of_sigma": sigma, "with_sigma_and_psi": 2 * sigma},
         },
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "image_size", "channels"),
+    [("MoonCnn", 16, 3), ("MoonCnn", 28, 1), ("TutorialCnn", 16, 3), ("LeafCnn", 8, 1), ("ResNet9", 8, 3)],
+)
+def test_every_model_takes_small_images_and_is_drawn_from_the_seed_alone(name, image_size, channels):
+    spec = _spec(name, 3, image_size, channels)
+    network, again = (build_model(spec, method_of("FedAvg"), seed=5).eval() for _ in range(2))
+    with torch.no_grad():
+        logits = network(torch.rand(2, channels, image_size, image_size, generator=torch.Generator().manual_seed(0)))
+    assert logits.shape == (2, 3) and torch.isfinite(logits).all() and (logits[0] != logits[1]).any()
+    for key, tensor in network.state_dict().items():
+        assert torch.equal(tensor, again.state_dict()[key]), key
+
+
+def test_small_images_have_no_size_that_moons_network_cannot_take():
+    with pytest.raises(ValueError, match="found imageSize 12, but MoonCnn takes images of at least 16 pixels"):
+        _spec("MoonCnn", image_size=12)
+    assert build_encoder(_spec("MoonCnn", image_size=16)).dense1.in_features == 16
+
+
+def test_local_response_normalisation_is_tensorflows():
+    x = torch.rand(1, 12, 2, 2, generator=torch.Generator().manual_seed(0)).double() * 9
+    squares = torch.stack([(x[:, max(0, c - 4) : c + 5] ** 2).sum(1) for c in range(12)], 1)
+    assert torch.allclose(TutorialCnn(3, 24).respond(x), x / (1 + 0.001 / 9 * squares) ** 0.75)
 
 
 def test_m2_overhead_of_the_anchors(known):
     name = "M2_fedanchor_overhead_percent"
 
-    def percent(encoder, classes, rows, digits):
-        with torch.device("meta"):
-            network = Network(encoder(), classes, anchor_head=False)
-        return round(100 * rows * ANCHOR_WIDTH / _parameters(network), digits)
+    def percent(model, classes, rows, digits):
+        return round(100 * rows * ANCHOR_WIDTH / _parameters(_network(model, classes)), digits)
 
-    def table(encoder, keys, digits):
+    def table(model, keys, digits):
         sets = {"CIFAR10": 10, "CIFAR100": 100, "SVHN": 10}
         parts = {key: key.split("_") for key in keys}
-        return {k: percent(encoder, sets[data], int(anchors), digits) for k, (data, anchors) in parts.items()}
+        return {k: percent(model, sets[data], int(anchors), digits) for k, (data, anchors) in parts.items()}
 
     expected = known.expected(name)
-    nets = {"resnet18": _cifar, "wrn28": _wrn28_2}
+    nets = {"resnet18": "ResNet18", "wrn28": "WideResNet28x2"}
     prototypes = {}
     for key in expected["prototypes_C_x_128"]:
         classes = int(re.search(r"_C(\d+)$", key).group(1))
@@ -152,8 +163,8 @@ def test_m2_overhead_of_the_anchors(known):
     known.check(
         name,
         {
-            "paper_formula_resnet18": table(_cifar, expected["paper_formula_resnet18"], 4),
-            "same_formula_wrn28_2": table(_wrn28_2, expected["same_formula_wrn28_2"], 3),
+            "paper_formula_resnet18": table("ResNet18", expected["paper_formula_resnet18"], 4),
+            "same_formula_wrn28_2": table("WideResNet28x2", expected["same_formula_wrn28_2"], 3),
             "prototypes_C_x_128": prototypes,
         },
     )
@@ -172,7 +183,7 @@ def test_m3_bytes_of_the_feature_dictionary(known):
 
 
 def test_features_have_the_width_and_dtype_of_the_dictionary():
-    encoder = build_random_anchor("ResNet18ImageNet", 3, seed=0)
+    encoder = build_random_anchor(_spec("ResNet18ImageNet"), seed=0)
     views = Views(np.zeros((2, 3, 32, 32), np.uint8), AUGMENTATIONS["Natural"], torch.device("cpu"))
     features = views.mapped(np.arange(2), lambda i: encoder(views.plain(i)))
     assert features.shape == (2, ResNet18.width) and features.dtype == torch.float32

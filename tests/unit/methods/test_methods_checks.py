@@ -34,6 +34,12 @@ ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
         (LABELLED, ["spec.method.name=FedAvgSemi"]),
         (LABELLED, ["spec.method.name=DVW"]),
         (LABELLED, ["spec.method.name=DVW", ASYNCHRONOUS]),
+        (LABELLED, ["spec.method.name=AsyncDVWAdaptive", "spec.method.local.cycle.tombstones=1", ASYNCHRONOUS]),
+        (LABELLED, ["spec.method.local.cycle={maxEpochs: 8}", ASYNCHRONOUS]),
+        *((LABELLED, [f"spec.method.name={name}"]) for name in ("SCAFFOLD", "SOLO", "FedMix", "GlobalMixup", "UpperBound")),
+        (LABELLED, ["spec.method={name: FedAvg, inputMixing: {type: Local, share: '0.2'}}", ASYNCHRONOUS]),
+        (LABELLED, ["spec.method={name: SCAFFOLD, inputMixing: {type: Local}}"]),
+        (LABELLED, ["spec.method.name=FedAsync", "spec.method.serverStep={staleness: Hinge, grace: 9}", ASYNCHRONOUS]),
     ],
 )
 def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
@@ -203,6 +209,31 @@ def test_what_has_none_is_refused_with_its_reason(file: Path, override: str, lin
     with pytest.raises(DocumentError) as caught:
         validate_study(file, [override])
     assert str(caught.value) == text
+
+
+@pytest.mark.parametrize(
+    ("overrides", "code", "message"),
+    [
+        (["spec.method.name=AsyncFedAvg"], "ANC-1120", "found Synchronous, but AsyncFedAvg allows Asynchronous"),
+        (["spec.method.name=SyncDVW", ASYNCHRONOUS], "ANC-1120", "found Asynchronous, but SyncDVW allows Synchronous"),
+        (["spec.method.name=FedAsync"], "ANC-1120", "the server step Mix takes each update as it comes"),
+        (["spec.method.name=AsyncDVWAdaptive"], "ANC-1120", "with local.cycle every silo trains as long as it likes"),
+        (["spec.method.serverStep.type=Adam", ASYNCHRONOUS], "ANC-1120", "Adam takes the mean of a whole round"),
+        (["spec.method.serverStep.type=Mix", ASYNCHRONOUS], "ANC-1116", "Mix weighs updates by their age alone"),
+        (["spec.method={name: FedAsync, serverStep: {alpha: '0'}}", ASYNCHRONOUS], "ANC-1116", "no update would count"),
+        (["spec.method={name: FedAsync, serverStep: {grace: 2}}", ASYNCHRONOUS], "ANC-1116", "staleness is Constant"),
+        (
+            ["spec.method={name: FedAvg, pseudoLabels: {type: UDA}, local: {cycle: {}}}", ASYNCHRONOUS],
+            "ANC-1116",
+            "counts passes over labelled",
+        ),
+    ],
+)
+def test_rounds_or_none(overrides: list[str], code: str, message: str) -> None:
+    with pytest.raises(DocumentError) as caught:
+        validate_study(LABELLED, overrides)
+    (mistake,) = caught.value.mistakes
+    assert (mistake.code, message in mistake.message) == (code, True), str(mistake)
 
 
 @pytest.mark.parametrize("name", ["SemiAnAgg", "FedAvgSemi"])

@@ -28,9 +28,16 @@ NO_PRESET = "text"
 
 def test_the_built_in_presets() -> None:
     assert list(PRESETS) == [
-        *("FedAvg", "FedProx", "FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2", "Supervised"),
-        *("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA", "FedAvgFixMatchAlternate"),
-        *("SemiFL", "FedAnchor", "FedAvgSemi", "SemiAnAgg", "CBAFedLowerBound", "CBAFed", "DVW"),
+        *("FedAvg", "FedProx", "BalancedSoftmax", "UpperBound", "LowerBound", "SOLO", "FedAvgM", "FedAdagrad"),
+        *("FedAdam", "FedYogi", "MOON", "MOONL2", "SCAFFOLD", "FedMix", "NaiveMix", "LocalMix", "GlobalMixup"),
+        *("FedProxFedMix", "FedProxNaiveMix", "FedProxLocalMix", "Supervised", "FedAvgSL", "FedProxSL"),
+        *("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA", "FedAvgFixMatchAlternate", "FedCon"),
+        *("SemiFL", "SemiFLNoMixup", "FedMatch", "FedMatchServer", "FedAnchor", "FedAnchorMix", "FedAnchorNoMixup"),
+        *("FedAnchorServerMixup", "FedAnchorNoContrastive", "FedAnchorEnsemble", "FedAvgSemi", "SemiAnAgg"),
+        *("SemiAnAggCode", "SemiAnAggSecondSeed", "FedRoD", "FedRoDDual", "SSILCDM", "SSILCDMFedAvgSemi"),
+        *("OrigACR", "RSCFed", "CBAFedLowerBound", "CBAFed", "FedBarlow", "FedCLR", "Orchestra", "SyncFedAvg"),
+        *("AsyncFedAvg", "DVW", "DVWGMean", "DVWMCC", "SyncDVW", "AsyncDVW", "AsyncDVWAdaptive", "FedAsync"),
+        *("FedAsyncPolynomial", "FedAsyncHinge"),
     ]
     for name, preset in PRESETS.items():
         assert preset.name == name
@@ -140,7 +147,9 @@ def test_a_resolved_method_travels_as_json() -> None:
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are CBAFed, "):
+    with pytest.raises(
+        AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are Async.*, CBAFed, "
+    ):
         resolve(MethodSpec(name="FedMagic"))
 
 

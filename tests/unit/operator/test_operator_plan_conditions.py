@@ -56,7 +56,7 @@ LOG = f'{{"level": "INFO", "message": "listening"}}\n{LINE}\n'
 
 PODS: dict[str, tuple[Json | None, str, str]] = {
     "none": (None, "PodMissing", "not there yet"),
-    "made": (waiting("ContainerCreating"), "Starting", "being made"),
+    "made": (waiting("ContainerCreating"), "Starting", "makes the container"),
     "not-ready": (running(ready=False), "Starting", "not ready yet"),
     "no-gpu": (unscheduled(NO_GPU), "Unschedulable", "no node has a free nvidia.com/gpu: 0/3 nodes are available"),
     "no-room": (
@@ -346,6 +346,9 @@ def test_a_silo_tells_what_the_server_says_of_it() -> None:
     }
     assert status["certificate"] == {"key": "a" * 64, "notAfter": timestamp(NOW + YEAR)}
     assert conditions_of(status)["Connected"] == ("True", "Connected")
+    put_out = silo("far", status=status)
+    status = world(put_out, report=said()).silos["far"]["status"]
+    assert status["samples"] == 812 and not {"state", "task", "progress"} & status.keys(), "it does nothing any more"
 
 
 def test_statuses_are_what_the_spec_says_they_are() -> None:

@@ -29,6 +29,7 @@ from plan_world import (
 
 from anchorage.spec.files import load_federation
 from anchorage.spec.single import read_document
+from anchorage.spec.status import StoredModel, TrackingStatus
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Plan
@@ -164,6 +165,15 @@ def test_after_success_agents_end_and_the_server_only_shows_results() -> None:
     assert server["replicas"] == 1
     assert server["template"]["spec"]["containers"][0]["resources"] == {"requests": {"cpu": "20m", "memory": "128Mi"}}
     assert [reference.kind for reference in later.delete] == ["PodDisruptionBudget"]
+
+
+def test_the_server_is_replaced_once_after_success() -> None:
+    model = StoredModel(path="model/final.safetensors", round=20, digest="d" * 64)
+    recorded = succeeded(model=model, tracking=TrackingStatus(model_version="1"))
+    small, plans = settled(replace(world(managed("a")), report=recorded))
+    assert any(("StatefulSet", "derm-server") in applied(each) for each in plans)
+    replaced = plan(replace(small, report=None, pods=()), SETTINGS, NOW + 5)  # it cannot say anything while it is
+    assert ("StatefulSet", "derm-server") not in applied(replaced)
 
 
 def test_more_rounds_after_success_start_training_again() -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from anchorage.aggregation.weigher import BaseWeigher
 from anchorage.messages import (
     Announced,
     Announcement,
@@ -95,6 +96,8 @@ class ScriptedLink:
         self.evaluated: list[tuple[str, str]] = []
         self.finished = ""
         self.bytes = [0, 0]
+        self.steps: list[int] = []
+        self.sides: dict[str, list[SideChannel]] = {s.name: [] for s in silos}
         for silo in silos:
             self.at(silo.joins_at, Joined(silo.name, Profile("All", silo.samples, "test")))
 
@@ -120,6 +123,7 @@ class ScriptedLink:
             self.at(start + 1.0, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
             return
         script.trained.append(task.id)
+        self.sides[silo].append(task.side)
         done = start + script.train_seconds
         if script.fails:
             self.at(done, TaskFailed(silo, task.id, script.fails, "as scripted"))
@@ -148,6 +152,9 @@ class ScriptedLink:
 
     def finish(self, why: str) -> None:
         self.finished = why
+
+    def publish_steps(self, committed: int) -> None:
+        self.steps.append(committed)
 
     def traffic(self) -> tuple[int, int]:
         return self.bytes[0], self.bytes[1]
@@ -226,16 +233,16 @@ class Recorder:
 
 
 @dataclass
-class CountWeigher:
+class CountWeigher(BaseWeigher):
     """Weight = training samples, with any of the two waits."""
 
     barrier: bool = False
     evaluated: bool = False
     overrides: dict[str, float] = field(default_factory=dict)
 
-    def weigh(
+    def _weigh(
         self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
-    ) -> Mapping[str, float]:
+    ) -> dict[str, float]:
         if self.evaluated:
             return {s: sum(float(e.confusion[0]) for e in evaluations[s]) for s in announcements}
         return {s: self.overrides.get(s, float(a.samples["train"])) for s, a in announcements.items()}

@@ -48,6 +48,7 @@ class FakeLink:
         self.updates: dict[str, bytes] = {}
         self.announcements: dict[str, Announcement] = {}
         self.refuse: dict[str, AnchorageError] = {}
+        self.committed_steps = 0
         self.before_chunk: Callable[[int], None] = lambda index: None
         self._changed = threading.Condition()
 
@@ -86,8 +87,9 @@ class FakeLink:
     def fail(self, task: str, code: str, message: str) -> None:
         self._say("fail", task, code)
 
-    def progress(self, task: str, done: int, total: int) -> None:
+    def progress(self, task: str, done: int, total: int) -> int:
         self._say("progress", task, done, total)
+        return self.committed_steps
 
     def close(self) -> None:
         self.orders.put(None)
@@ -119,7 +121,7 @@ class FakeLearner:
         task: Task,
         model: NDArray[np.uint8],
         out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], None],
+        progress: Callable[[int, int], int],
     ) -> Announcement:
         for step in (1, 2):
             self.at_step(task, step)

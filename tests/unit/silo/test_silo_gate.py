@@ -1,6 +1,7 @@
 import json
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +52,7 @@ def announcement(task: str = "1.train", train: int = 10, **side: np.ndarray) -> 
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -71,7 +72,7 @@ class TestGate:
 
     def test_side_channels_are_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        Gate(link, Policy(), audit, "SemiAnAgg", Standing(CERTIFICATE)).announce(
+        Gate(link, Policy(), audit, ["SemiAnAgg"], Standing(CERTIFICATE)).announce(
             announcement(similarity=secret, other=secret)
         )
         assert lines(tmp_path)[0]["side"] == ["other", "similarity"]
@@ -93,14 +94,35 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = Gate(link, policy_of(**fields), audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, policy_of(**fields), audit, ["FedAvg"], Standing(CERTIFICATE))
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
 
+    def test_raw_images_and_means_of_few_leave_only_where_the_policy_says_so(
+        self, link: FakeLink, audit: AuditLog
+    ) -> None:
+        raw = announcement(raw_images=np.zeros((2, 1, 8, 8)))
+        named = policy_of(allowedSideChannels=["raw_images"])
+        means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
+        for policy, said, code in [
+            (Policy(), raw, "ANC-2211"),
+            (policy_of(minimumSamples=5), means, "ANC-2212"),
+            (named, raw, ""),
+            (policy_of(minimumSamples=4), means, ""),
+        ]:
+            gate = Gate(link, policy, audit, ["GlobalMixup"], Standing(CERTIFICATE))
+            if not code:
+                gate.announce(said)
+                continue
+            with pytest.raises(AnchorageError) as caught:
+                gate.announce(said)
+            assert caught.value.code == code
+        assert [s[0] for s in link.said] == ["announce"] * 2
+
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedSideChannels=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = Gate(link, policy, audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -109,7 +131,7 @@ class TestGate:
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, ["FedAvg"], Standing(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -120,7 +142,7 @@ class TestGate:
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = Gate(link, policy_of(maximumRounds=2), audit, "FedAvg", Standing(CERTIFICATE))
+            gate = Gate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], Standing(CERTIFICATE))
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
         for number in (1, 2, 2, 3):
@@ -136,7 +158,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -146,7 +168,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate(link, Policy(), audit, "FedAvg", Standing(CERTIFICATE))
+        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
@@ -247,7 +269,7 @@ class TestPrivateLearner:
             FakeLearner(inactive=True), LAYOUT, LAYOUT, clip_norm=1.0, noise_std=1.0, noise_seed=None
         )
         task = Task("t", train_task(ONE).kind, 1, ONE.manifest)
-        assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: None).update is None
+        assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: 0).update is None
 
 
 class TestPolicyFile:

@@ -31,8 +31,8 @@ ONE, TWO = model_of(1.0), model_of(2.0)
 DOUBLE = Path(__file__).with_name("trainer_double.py")
 
 
-def ignore(done: int, total: int) -> None:
-    pass
+def ignore(done: int, total: int) -> int:
+    return 0
 
 
 @pytest.fixture
@@ -198,10 +198,11 @@ class TestProcess:
     ) -> None:
         steps = []
 
-        def withdraw(done: int, total: int) -> None:
+        def withdraw(done: int, total: int) -> int:
             steps.append(done)
             if len(steps) > 5:
                 raise WithdrawnError
+            return 0
 
         task = moody(train_task(ONE), "slow")
         with pytest.raises(WithdrawnError):
@@ -212,6 +213,12 @@ class TestProcess:
         running.close()
         assert "printed by a library" in caplog.text
 
+    def test_the_committed_steps_reach_the_learner(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
+        running.start()
+        task, counted = moody(train_task(ONE), "hear"), iter((0, 20))
+        model = received(buffers, task, ONE)
+        assert running.train(task, model, buffers.update, lambda d, t: next(counted, 40)).update == expected(1.0)
+
     def test_a_task_that_does_not_stop_is_ended_with_its_process(
         self, running: TrainerProcess, buffers: MappedBuffers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -219,10 +226,11 @@ class TestProcess:
         monkeypatch.setattr(process, "LOOK_SECONDS", 0.05)
         looks = []
 
-        def withdraw(done: int, total: int) -> None:
+        def withdraw(done: int, total: int) -> int:
             looks.append(done)
             if len(looks) > 1:
                 raise WithdrawnError
+            return 0
 
         running.start()
         pid, task = running.pid, moody(train_task(ONE), "hang")
@@ -236,7 +244,7 @@ class TestProcess:
         running.start()
         task, waits = moody(train_task(ONE), "hang"), threading.Event()
         model = received(buffers, task, ONE)
-        thread, found = in_thread(lambda: running.train(task, model, buffers.update, lambda d, t: waits.set()))
+        thread, found = in_thread(lambda: running.train(task, model, buffers.update, lambda d, t: waits.set() or 0))
         assert waits.wait(WAIT_SECONDS)
         running.close()
         thread.join(WAIT_SECONDS)
@@ -245,9 +253,10 @@ class TestProcess:
     def test_evaluates_while_it_trains(self, running: TrainerProcess, buffers: MappedBuffers) -> None:
         stop = threading.Event()
 
-        def until_told(done: int, total: int) -> None:
+        def until_told(done: int, total: int) -> int:
             if stop.is_set():
                 raise WithdrawnError
+            return 0
 
         running.start()
         task = moody(train_task(ONE), "slow")

@@ -1,13 +1,14 @@
 """A trainer's process whose learner dies, hangs or fails as the task's side channel asks: ``python trainer_double.py MARKER``.
 
 The side channel holds one array whose name says what to do. ``die`` kills the process once (the file MARKER remembers), ``die-always`` each
-time, ``fail`` fails with a code, ``hang`` never answers, ``slow`` steps until it is stopped.
+time, ``fail`` fails with a code, ``hang`` never answers, ``slow`` steps until it is stopped, ``hear`` until 40 steps are committed.
 """
 
 import os
 import signal
 import sys
 import threading
+import time
 from pathlib import Path
 
 from anchorage.errors import AnchorageError
@@ -38,6 +39,9 @@ class Moody(NullLearner):
                 sys.stdout.write("printed by a library\n")
                 for step in range(10**9):
                     progress(step % 100, 100)
+            case "hear":
+                while progress(1, 100) < 40:
+                    time.sleep(0.001)
         return super().train(task, model, out, progress)
 
 

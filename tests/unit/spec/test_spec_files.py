@@ -386,3 +386,10 @@ def test_shares_of_one_pool_are_drawn_alike(write, second: dict[str, int], line:
         assert isinstance(load_federation(path), Study)
     else:
         assert [text.replace(":15:", ":14:") for text in told(path)] == [line]
+
+
+def test_an_unknown_field_hides_no_mistake_across_fields(write) -> None:
+    data = "{format: Digits, use: Part, partition: {recipe: Iid, part: 0, size: 3}}"
+    lines = told(write(FEDERATION + SILO.replace("labels: All", "managed: {data: " + data + "}")))
+    assert [line[:8] for line in lines] == ["ANC-1007", "ANC-1013"]
+    assert "partition.size: found an unknown field" in lines[0] and "found the recipe Iid without parts" in lines[1]

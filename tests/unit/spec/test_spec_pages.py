@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from anchorage.spec.federation import Federation, Silo
+from anchorage.spec.files import load_federation
 from anchorage.spec.pages import BEGIN, END, main, renewed, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
@@ -101,3 +102,10 @@ def test_a_page_without_its_markers_is_refused(tmp_path: Path, capsys: pytest.Ca
 def test_the_project_s_page_is_in_step() -> None:
     command = [sys.executable, "-m", "anchorage.spec.pages", str(PAGE), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
+
+
+@pytest.mark.parametrize("page", [PAGE, PAGE.parents[1] / "README.md"])
+def test_the_file_that_is_shown_first_is_valid(page: Path, tmp_path: Path) -> None:
+    file = tmp_path / "derm.yaml"
+    file.write_text(page.read_text(encoding="utf-8").split("```yaml\n")[1].split("```")[0], encoding="utf-8")
+    assert load_federation(file).silos

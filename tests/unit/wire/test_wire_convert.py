@@ -31,7 +31,7 @@ metrics = st.dictionaries(names, st.floats(allow_nan=False), max_size=4)
 def same(found, expected) -> None:
     assert set(found) == set(expected)
     for name, array in expected.items():
-        assert found[name].dtype == array.dtype
+        assert (found[name].dtype, found[name].shape) == (array.dtype, array.shape)
         np.testing.assert_array_equal(found[name], array)
 
 

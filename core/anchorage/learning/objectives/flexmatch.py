@@ -20,7 +20,7 @@ def by_flexmatch(work: RoundWork) -> Work:
     wanted = work.run.method.weighting.type == "SemiAnAgg"
     features = images.anchor_features(work.run, work.side)[images.unlabelled] if wanted else None
     data = Unlabelled(images.views, images.unlabelled, work.copy_received(), curriculum, features)
-    flexmatch = FlexMatchLosses(work.network, data, classes)
+    flexmatch = FlexMatchLosses(work.network, data, classes, dual=work.run.method.heads.second == "PersonalDual")
     batching = work.batching()
     losses, steps = work.beside_labelled(flexmatch.losses(batching, work.draws), batching)
     persist = pseudo.flex_state == "Persist"

@@ -23,7 +23,7 @@ def supervised(work: RoundWork) -> Work:
         losses, kept = _contrasted(work, batching)
     else:
         losses, kept = work.supervised_losses(batching), dict
-    return Work(losses, steps, samples, lambda: 0, kept=kept)
+    return Work(losses, steps, samples, lambda: 0, work.label_counts, kept)
 
 
 def _contrasted(

@@ -1,0 +1,92 @@
+"""The commands that simulate and compare, as `fedctl.main` offers them."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from fedctl.arguments import DataRoot, Device, File, Set
+from fedctl.output import Format, Output
+
+
+def simulate(
+    file: File,
+    seeds: Annotated[int, typer.Option(min=1, max=1000, help="Runs, with as many seeds from spec.seed on.")] = 1,
+    silos: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=100_000, help="Make so many silos of those in the file, each with a part of their pool."
+        ),
+    ] = None,
+    device: Device = "auto",
+    speed: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="PATTERN=STEP[+TRANSFER]",
+            help="Seconds that silos of such a name take for a step and a transfer, in virtual time; may be repeated.",
+        ),
+    ] = None,
+    tracking: Annotated[
+        bool | None,
+        typer.Option(help="Send runs to MLflow; default: where spec.tracking.uri is set. Without one: mlflow.db."),
+    ] = None,
+    leave_one_out: Annotated[
+        bool, typer.Option("--leave-one-out", help="Also simulate it without each silo, and say what each is worth.")
+    ] = False,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: .anchorage/simulations/NAME.")
+    ] = None,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run a federation in one process without network, once per seed, or go on with that."""
+    from fedctl.simulation import Wanted, simulate_federation
+
+    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking)
+    if leave_one_out:
+        from fedctl.leave_one_out import simulate_leaving_out
+
+        simulate_leaving_out(wanted, workdir, output)
+    else:
+        simulate_federation(wanted, workdir, output)
+
+
+def compare(
+    folders: Annotated[list[Path], typer.Argument(metavar="PATH...", help="Working folders of `simulate` and `run`.")],
+    metric: Annotated[str | None, typer.Option(help="What to compare; default: the first that all have.")] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw the metric over rounds and bytes: FILE.png or FILE.svg.")
+    ] = None,
+    published: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="COLUMN=VALUE",
+            help="Put published results beside: source, dataset, setting, model or method, as the paper says; may be repeated.",
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Compare what several runs and simulations reached."""
+    from fedctl.compare import compare as compare_folders
+
+    compare_folders(folders, metric, plot, published or (), output)
+
+
+def study(
+    file: Annotated[Path, typer.Option("--file", "-f", help="YAML file: documents, methods, settings and seeds.")],
+    device: Device = "auto",
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Draw each setting's metric over rounds and bytes: FILE.png or FILE.svg."),
+    ] = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Folder of the results; default: .anchorage/studies/NAME.")
+    ] = None,
+    data_root: DataRoot = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Simulate methods in several settings and seeds, or go on with that, and compare them with published results."""
+    from fedctl.study import run_study
+
+    run_study(file, workdir, data_root, device, plot, output)

@@ -1,0 +1,118 @@
+"""What simulated seeds leave in MLflow: a run per seed, as the server of a federation leaves one."""
+
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from shutil import rmtree
+
+from anchorage.errors import AnchorageError, commands
+from anchorage.errors.rounds import STOPPED
+from anchorage.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.observer import Observer
+from anchorage.spec.files import Study
+from anchorage.spec.run import RunDescription
+from anchorage.tracking import Outbox, Sender, TrackedRun
+from fedctl.processes import InterruptError
+from fedctl.view import View
+from fedctl.workdir import Workdir
+
+SEND_SECONDS = 120.0
+"""How long a finished seed waits for MLflow."""
+LEAVE_SECONDS = 10.0
+"""How long one that failed or was interrupted waits."""
+
+INTERNAL = "internal"
+"""What stands for the code of a failure that is not in the catalogue."""
+
+
+class SeedTracking:
+    """Sends seeds to MLflow. What MLflow does not take stays in the folder, and is sent by the next start.
+
+    Parameters
+    ----------
+    folder : Path
+        Gets a folder of events per seed, until they are sent.
+    uri : str
+        MLflow tracking URI.
+    view : View
+        Told what could not be sent.
+    """
+
+    def __init__(self, folder: Path, uri: str, view: View) -> None:
+        self._folder, self._uri, self._view = folder, uri, view
+
+    @contextmanager
+    def seed(self, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Iterator[Observer]:
+        """Yield the observer that notes a seed's rounds, and send them until the block ends, however it ends.
+
+        Raises
+        ------
+        AnchorageError
+            The folder cannot be written.
+        """
+        folder = self._folder / str(study.federation.spec.seed)
+        try:
+            outbox = Outbox(folder)
+        except OSError as error:
+            raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{folder} cannot be made: {error.strerror}") from error
+        tracked = TrackedRun.of(outbox, study.federation, run.method, study.written())
+        tracked.catch_up(history)
+        sender, code = Sender(folder, self._uri), INTERNAL
+        try:
+            yield tracked
+            code = ""
+        except AnchorageError as error:
+            code = error.code
+            raise
+        except InterruptError:
+            code = STOPPED.code
+            raise
+        finally:
+            tracked.finish(code, None)
+            self._send(folder, sender, LEAVE_SECONDS if code else SEND_SECONDS, keep=bool(code))
+            outbox.close()
+
+    def send_rest(self, seed: int) -> None:
+        """Send what is left of a finished seed."""
+        folder = self._folder / str(seed)
+        if folder.exists():
+            self._send(folder, Sender(folder, self._uri), SEND_SECONDS, keep=False)
+
+    def _send(self, folder: Path, sender: Sender, seconds: float, *, keep: bool) -> None:
+        """Wait until everything is sent; the folder is removed then, unless its seed goes on."""
+        if sender.finish(seconds) is None:
+            self._view.say(
+                f"{TRACKING_UNREACHABLE.code}: MLflow did not take everything; the same command sends the rest"
+            )
+        elif not keep:
+            rmtree(folder, ignore_errors=True)
+
+
+def tracking_of(study: Study, run: Workdir, wanted: bool | None, view: View) -> SeedTracking | None:
+    """Return what sends seeds to MLflow; None where that is not wanted.
+
+    Parameters
+    ----------
+    study : Study
+        Names the tracking URI; without one, results go to an SQLite file in the working folder.
+    run : Workdir
+        The working folder.
+    wanted : bool or None
+        None: where the study names a tracking URI.
+    view : View
+        Told what could not be sent.
+
+    Raises
+    ------
+    AnchorageError
+        The working folder has a character that no MLflow store may have.
+    """
+    uri = study.federation.spec.tracking.uri
+    if wanted is False or (wanted is None and uri is None):
+        return None
+    if uri is None and re.search(r"[@?#\s]", run.tracking_uri):
+        message = f"{run.root} has a character (space, @, ? or #) that no MLflow store may have"
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, message)
+    return SeedTracking(run.root / "tracking", uri or run.tracking_uri, view)

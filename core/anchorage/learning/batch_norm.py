@@ -1,0 +1,72 @@
+"""Batch normalisation at a silo and at the server: what stays, what is counted anew (METHODS.md section 1, rule 5; 6.7)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from anchorage.aggregation.batch_norm import local_names
+from anchorage.learning.models import Network
+from anchorage.learning.views import EVALUATION_BATCH, Views
+from anchorage.learning.weights import layout_of
+
+_KEPT = "batch-norm/"
+
+
+def freeze_statistics(network: nn.Module) -> None:
+    """Have training leave running statistics as they came; it normalises by each batch's own anyway (policy Static)."""
+    for layer in _layers(network):
+        layer.momentum = 0.0
+
+
+def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> None:
+    """Count the encoder's running statistics anew over plain images: averages over batches of nearly equal size.
+
+    Parameters
+    ----------
+    network : Network
+        In eval mode, and again so afterwards; what it has learnt stays.
+    views : Views
+        The images.
+    indices : ndarray of int64, shape [n]
+        Which of them, in an order that does not follow their classes.
+    """
+    layers = list(_layers(network.encoder))
+    momenta = [layer.momentum for layer in layers]
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # PyTorch's word for the average of all batches
+    network.train()
+    try:
+        with torch.no_grad():
+            for batch in np.array_split(indices, -(-len(indices) // EVALUATION_BATCH)):
+                network.encoder(views.plain(views.to_device(batch)))
+    finally:
+        network.eval()
+        for layer, momentum in zip(layers, momenta, strict=True):
+            layer.momentum = momentum
+
+
+def norm_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:
+    """Return copies of every tensor of batch normalisation, to be kept at a silo (policy Local)."""
+    return {_KEPT + name: tensor.detach().cpu().numpy().copy() for name, tensor in _tensors(network).items()}
+
+
+def load_norms(network: nn.Module, kept: Mapping[str, NDArray[Any]]) -> None:
+    """Put back what `norm_arrays` returned, over what was received; nothing was kept before a silo's first round."""
+    for name, tensor in _tensors(network).items():
+        if (array := kept.get(_KEPT + name)) is not None:
+            tensor.copy_(torch.from_numpy(array.copy()))
+
+
+def _layers(network: nn.Module) -> Iterator[_BatchNorm]:
+    return (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
+
+
+def _tensors(network: nn.Module) -> Mapping[str, Tensor]:
+    names = local_names(layout_of(network))
+    return {name: tensor for name, tensor in network.state_dict().items() if name in names}

@@ -1,0 +1,134 @@
+"""Orchestra: two views of an image belong to the same of the federation's clusters (METHODS.md 6.13)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn import functional
+
+from anchorage.aggregation.clusters import TEMPERATURE, local_centroids
+from anchorage.learning.local_training import Batching
+from anchorage.learning.local_work import RoundWork, Work
+from anchorage.learning.models import Network
+from anchorage.learning.projectors import TURNS
+from anchorage.learning.pseudo_labels import unit_rows
+
+KEPT_FEATURES = "clusters/features"
+"""Name of the remembered features in the silo's kept state, float32 [up to 128, d]."""
+KEPT_TARGET = "target/"
+"""Prefix of the target network's parameters there."""
+REMEMBERED = 128
+RETAINED = 0.996
+"""Share of itself that the target keeps at each step."""
+
+
+def by_clusters(work: RoundWork) -> Work:
+    """Return the losses towards the server's centroids; without any, as in the first round, only look at the images."""
+    batching = work.batching(smallest=2)  # one image has no variance
+    clustering = Clustering(work, batching)
+    if "centroids" in work.side:
+        losses, steps = clustering.losses(), batching.steps(len(work.images.train))
+    else:
+        clustering.look()
+        losses, steps = iter(()), 0
+    return Work(losses, steps, {**work.counts(), "steps": steps}, lambda: 0, clustering.side, clustering.kept)
+
+
+class Clustering:
+    """Orchestra's round at a silo: the target network, and the features that it remembers.
+
+    The target sees each batch in train mode, by the batch's own statistics, as in the published code: only its parameters follow the model in
+    training, and none of the model's running statistics sees the target's pass (METHODS.md section 12, number 5).
+
+    Parameters
+    ----------
+    work : RoundWork
+        The round.
+    batching : Batching
+        Passes over all images.
+    """
+
+    def __init__(self, work: RoundWork, batching: Batching) -> None:
+        self._work, self._batching = work, batching
+        self._views = work.images.views
+        self._augmentation = work.draws.torch("augmentation")
+        self._target = work.copy_received().train()
+        self._trained: Mapping[str, Tensor] = dict(_parts(work.network))
+        with torch.no_grad():
+            for name, parameter in _parts(self._target):
+                if (kept := work.kept.get(KEPT_TARGET + name)) is not None:
+                    parameter.copy_(torch.from_numpy(kept.copy()))
+        kept = work.kept.get(KEPT_FEATURES)
+        self._features = None if kept is None else torch.from_numpy(kept.copy()).to(self._views.device)
+
+    def look(self) -> None:
+        """Remember the target's features of as many images as fit."""
+        for indices in self._batches():
+            first, _ = self._views.barlow(indices, self._augmentation)
+            with torch.no_grad():
+                self._remember(self._project(self._target, first))
+            if self._features is not None and len(self._features) >= min(REMEMBERED, len(self._work.images.train)):
+                break
+
+    def losses(self) -> Iterator[Tensor]:
+        """Yield the cross entropy of the target's and the model's clusters, and that of the turn of a turned image."""
+        network, views = self._work.network, self._views
+        centroids = self._work.received_side("centroids")["centroids"]
+        assert network.rotation is not None and network.projector is not None, "built for this method"
+        for indices in self._batches():
+            first, second = views.barlow(indices, self._augmentation)
+            self._follow()
+            with torch.no_grad():
+                features = self._project(self._target, first)
+                target = (features @ centroids.T / TEMPERATURE).softmax(1)
+            self._remember(features)
+            guessed = self._project(network, second) @ centroids.T / TEMPERATURE
+            turned, turns = turned_images(views.weak(indices, self._augmentation), self._augmentation)
+            turn = network.rotation(network.projector(network.encoder(turned)))
+            yield functional.cross_entropy(guessed, target) + functional.cross_entropy(turn, turns)
+
+    def side(self) -> Mapping[str, NDArray[np.float32]]:
+        """Return the local centroids, float32 [up to 16, d], where any image was looked at."""
+        if self._features is None:
+            return {}
+        centroids = local_centroids(self._features.double().cpu(), self._work.draws.numpy("clusters"))
+        return {"local_centroids": centroids.float().numpy()}
+
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Return the target and the features."""
+        arrays = {KEPT_TARGET + name: p.detach().cpu().numpy() for name, p in _parts(self._target)}
+        return arrays if self._features is None else {**arrays, KEPT_FEATURES: self._features.cpu().numpy()}
+
+    def _batches(self) -> Iterator[Tensor]:
+        train = self._work.images.train
+        for positions in self._batching.positions(len(train), self._work.draws.numpy("batches")):
+            yield self._views.to_device(train[positions])
+
+    def _project(self, network: Network, images: Tensor) -> Tensor:
+        assert network.projector is not None, "built for this method"
+        return unit_rows(network.projector(network.encoder(images)))
+
+    def _follow(self) -> None:
+        with torch.no_grad():
+            for name, parameter in _parts(self._target):
+                parameter.mul_(RETAINED).add_(self._trained[name], alpha=1 - RETAINED)
+
+    def _remember(self, features: Tensor) -> None:
+        features = features.detach()
+        known = features if self._features is None else torch.cat([self._features, features])
+        self._features = known[-REMEMBERED:]
+
+
+def turned_images(images: Tensor, draws: torch.Generator) -> tuple[Tensor, Tensor]:
+    """Turn square images [n, c, h, h] by 0 to 3 quarters each; return them, and the quarters int64 [n]."""
+    turns = torch.randint(TURNS, (len(images),), generator=draws).to(images.device)
+    turned = torch.stack([torch.rot90(images, quarter, (2, 3)) for quarter in range(TURNS)])
+    return turned[turns, torch.arange(len(images), device=images.device)], turns
+
+
+def _parts(network: Network) -> Iterator[tuple[str, Tensor]]:
+    """Yield the parameters of encoder and projector by name."""
+    return ((name, p) for name, p in network.named_parameters() if name.startswith(("encoder.", "projector.")))

@@ -1,0 +1,100 @@
+"""What a method is held against: upper and lower bounds, and every party on its own (METHODS.md 6.1, 6.5)."""
+
+from anchorage.methods.preset import Labels, Preset, slots
+from anchorage.spec.method import Local, Regulariser, ServerStep, Weighting
+
+
+def _bound(
+    name: str,
+    summary: str,
+    setting: str,
+    labels: tuple[Labels, ...],
+    advice: str,
+    *,
+    source: str = "federated averaging, McMahan et al. 2017; METHODS.md 6.1",
+    results: str = "METHODS.md 8.4",
+    pull: Regulariser | None = None,
+) -> Preset:
+    return Preset(
+        slots=slots(name, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        summary=summary,
+        setting=setting,
+        labels=labels,
+        protocols=("Synchronous", "Asynchronous"),
+        down=(),
+        up=(),
+        reveals_to_server="the number of training images",
+        reveals_to_silos="nothing beyond the community model",
+        source=source,
+        results=results,
+        advice=advice,
+    )
+
+
+UPPER_BOUND = _bound(
+    "UpperBound",
+    "FedAvg with labels at every silo: what a semi-supervised method is held against from above.",
+    "labels at every silo",
+    ("All",),
+    "What labels everywhere would buy, with the same model, data and schedule as the method under study. For classes of very different "
+    "frequency set `supervised.type: BalancedSoftmax`, as the published bounds do.",
+)
+LOWER_BOUND = _bound(
+    "LowerBound",
+    "FedAvg of the silos with labels alone: what the unlabelled silos must improve on.",
+    "labels at some silos; the others do not take part",
+    ("None", "All", "Partial"),
+    "What the labels alone give, with the same model and schedule as the method under study: silos without labels are inactive, and "
+    "partially labelled ones leave their other images aside. For classes of very different frequency set "
+    "`supervised.type: BalancedSoftmax`, as the published bounds do.",
+)
+
+_SL_SOURCE = "FedMatch slides, upper bound {}; METHODS.md 6.5"
+_SL_SETTING = "labels at every silo, or at the server too (serverTraining.type: Anchors)"
+_SL_ADVICE = (
+    "The upper bound of FedMatch, UDA and FixMatch: every image has its true label. Where the study holds labels at the server, set "
+    "`serverTraining.type: Anchors`, and the server learns its own labelled images too, after each round."
+)
+FEDAVG_SL = _bound(
+    "FedAvgSL",
+    "FedAvg with every label shown: the upper bound of the consistency baselines.",
+    _SL_SETTING,
+    ("All",),
+    _SL_ADVICE,
+    source=_SL_SOURCE.format("FedAvg-SL"),
+    results="METHODS.md 8.7",
+)
+FEDPROX_SL = _bound(
+    "FedProxSL",
+    "FedAvgSL with a pull towards the received model.",
+    _SL_SETTING,
+    ("All",),
+    _SL_ADVICE,
+    source=_SL_SOURCE.format("FedProx-SL"),
+    results="METHODS.md 8.7",
+    pull=Regulariser(type="Proximal", mu="0.01"),
+)
+
+SOLO = Preset(
+    slots=slots(
+        "SOLO",
+        weighting=Weighting(type="SampleCount"),
+        server_step=ServerStep(type="Keep"),
+        local=Local(start="Own"),
+    ),
+    summary="Every silo trains on its own; nothing is averaged.",
+    setting="labels at every silo that trains",
+    labels=("All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the silo's own model, and its number of training images",
+    reveals_to_silos="nothing",
+    source="MOON, baseline SOLO; METHODS.md 6.1",
+    results="METHODS.md 8.5",
+    advice=(
+        "What each silo reaches without the others. A silo goes on from its own last model, which it keeps in its state folder, and sends "
+        "it to be scored on the server's evaluation data: `accuracy` and the other metrics are means over silos, `accuracy_std` and the "
+        "like their standard deviations over silos. The model that the server stores at the end is the one of the beginning."
+    ),
+)

@@ -1,0 +1,38 @@
+"""FedCon (METHODS.md 6.7)."""
+
+from anchorage.methods.preset import Preset, slots
+from anchorage.spec.method import Local, Optimiser, SelfSupervised, ServerTraining, Weighting
+
+_OPTIMISER = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+
+FEDCON = Preset(
+    slots=slots(
+        "FedCon",
+        self_supervised=SelfSupervised(type="Byol"),
+        server_training=ServerTraining(
+            type="Anchors",
+            consistency="Enabled",
+            pretrain_epochs=5,
+            pretrain_learning_rate="0.05",
+            optimiser=_OPTIMISER,
+        ),
+        weighting=Weighting(type="Uniform"),
+        local=Local(epochs=5, batch_size=10, optimiser=_OPTIMISER),
+    ),
+    summary="Silos make two views of an image look alike to the encoder; the server trains encoder and classifier on its labels.",
+    setting="labels at the server only",
+    labels=("None",),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="nothing beyond the encoder's weights, and the number of images",
+    reveals_to_silos="nothing beyond the community model",
+    source="Long et al. 2021 (FedCon), the method that its public code intends; METHODS.md 6.7",
+    results="METHODS.md 8.1 and 8.2",
+    advice=(
+        "For labels at the server alone, as a baseline that never guesses a label: silos teach the encoder what images "
+        "have in common, and only the server trains the classifier, which silos do not send back. Every silo keeps a "
+        "projector and a slowly moving copy of the encoder on its own disk. The server's two views must agree more and "
+        "more over the first 100 rounds. FedAnchor and SemiFL are better wherever both were compared."
+    ),
+)

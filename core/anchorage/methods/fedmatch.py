@@ -1,0 +1,62 @@
+"""FedMatch with labels at the silos, and with labels at the server (METHODS.md 6.6)."""
+
+from dataclasses import replace
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import (
+    Decomposition,
+    Local,
+    Optimiser,
+    PseudoLabels,
+    ServerTraining,
+    UnlabelledWork,
+    Weighting,
+)
+
+_PLAIN = Optimiser(learning_rate="0.001", momentum="0", weight_decay="0")
+_LOCAL = Local(epochs=1, batch_size=10, optimiser=_PLAIN, unlabelled=UnlabelledWork(batch_size=100))
+_LABELS = PseudoLabels(type="Helpers", threshold="0.75")
+
+FEDMATCH = Preset(
+    slots=slots(
+        "FedMatch",
+        pseudo_labels=_LABELS,
+        decomposition=Decomposition(type="SigmaPsi"),
+        weighting=Weighting(type="Uniform"),
+        local=_LOCAL,
+    ),
+    summary="Labels train one part of every weight, agreement with the most similar silos' models on unlabelled images a sparse second part.",
+    setting="some labels at every silo",
+    labels=("All", "Partial", "None"),
+    protocols=("Synchronous",),
+    down=(
+        SideChannel("helpers", "[] int64", "how many helpers' models came with the model"),
+        SideChannel(
+            "helper models", "2 x psi, float32", "the unsupervised parts of other silos' models, behind the model"
+        ),
+    ),
+    up=(SideChannel("embedding", "[C] float64", "the model's answer to one image of noise"),),
+    reveals_to_server="every silo's answer to an image of noise, and which of its weights hardly changed",
+    reveals_to_silos="the unsupervised parts of other silos' models: with the shared part known, single silos' models",
+    source="Jeong et al. 2021 (FedMatch), Algorithm 1; METHODS.md 6.6 (KAT-K1)",
+    results="METHODS.md 8.7",
+    advice="For silos that each have a few labels and may see parts of each other's models. It costs a model and its second part each way, "
+    "and the helpers' parts on the way down; they travel dense, with small values set to zero, so the paper's sparse traffic is not reached.",
+)
+
+FEDMATCH_SERVER = replace(
+    FEDMATCH,
+    slots=slots(
+        "FedMatchServer",
+        pseudo_labels=_LABELS,
+        decomposition=Decomposition(type="SigmaPsi", sparsity="0.00001", smallest="0.00001", smallest_change="0.00001"),
+        server_training=ServerTraining(type="Anchors", pretrain_learning_rate="0.001", optimiser=_PLAIN),
+        weighting=Weighting(type="Uniform"),
+        local=_LOCAL,
+    ),
+    summary="FedMatch where the labels are at the server: it trains the first part of every weight, the silos the second.",
+    setting="labels at the server only",
+    labels=("None",),
+    source="Jeong et al. 2021 (FedMatch), Algorithm 2; METHODS.md 6.6 (KAT-K1)",
+    advice="For silos without labels that may see parts of each other's models. Only the second part travels up.",
+)

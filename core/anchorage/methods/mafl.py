@@ -1,0 +1,134 @@
+"""Mean-augmented federated learning (MAFL): FedMix, NaiveMix, their bounds LocalMix and Global Mixup, and FedProx with each (METHODS.md 6.4)."""
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import InputMixing, Regulariser, Weighting
+
+_PULL = Regulariser(type="Proximal", mu="0.01")
+
+_MEANS_DOWN = (
+    SideChannel("means_wanted", "[1] uint8", "whether the silo's own means shall come with its next update"),
+    SideChannel("means_digest", "[32] uint8", "BLAKE3 of the pool of all silos' means"),
+    SideChannel("mean_images", "[G, channels, H, W] float32", "the pool, where the silo does not have it yet"),
+    SideChannel("mean_labels", "[G, C] float32", "the mean labels of the pool"),
+)
+_MEANS_UP = (
+    SideChannel("mean_images", "[g, channels, H, W] float32", "once: means of groups of the silo's labelled images"),
+    SideChannel("mean_labels", "[g, C] float32", "once: the mean labels of these groups"),
+    SideChannel("means_digest", "[32] uint8", "BLAKE3 of the pool that the silo keeps"),
+)
+_FRAME = (
+    "Every silo shuffles its labelled images once, averages them in groups of `inputMixing.groupSize` (what is left over joins "
+    "the last group, so no mean is of one image), and sends the means with its first update. The server pools them and sends "
+    "the pool to all, again only when it has grown. In the first round there is no pool yet, and silos train plainly. "
+)
+_SIZE = (
+    "Means weigh as much as images: a silo's must stay below 3.5 MiB and the pool below 30 MiB, else the run ends with "
+    "MeansTooLarge, and a larger group size helps. "
+)
+_REVEALED = "the number of training images, and once: mean images and class shares of groups of the silo's images"
+_TO_ALL = "mean images and class shares of groups of every silo's images, without the silos' names"
+
+
+def _mafl(
+    name: str,
+    mixing: InputMixing,
+    summary: str,
+    advice: str,
+    *,
+    pull: Regulariser | None = None,
+    down: tuple[SideChannel, ...] = _MEANS_DOWN,
+    up: tuple[SideChannel, ...] = _MEANS_UP,
+    to_server: str = _REVEALED,
+    to_silos: str = _TO_ALL,
+) -> Preset:
+    return Preset(
+        slots=slots(name, input_mixing=mixing, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        summary=summary,
+        setting="labels at every silo that trains",
+        labels=("All", "Partial"),
+        protocols=("Synchronous",),
+        down=down,
+        up=up,
+        reveals_to_server=to_server,
+        reveals_to_silos=to_silos,
+        source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; METHODS.md 6.4",
+        results="METHODS.md 8.6",
+        advice=advice,
+    )
+
+
+_FEDMIX = InputMixing(type="FedMix", share="0.05", group_size=5)
+_NAIVE = InputMixing(type="Naive", share="0.05", group_size=5)
+_LOCAL = InputMixing(type="Local", share="0.05")
+
+_FEDMIX_ADVICE = (
+    "For labelled silos that see few classes each, and may show averages of their images to each other. "
+    + _FRAME
+    + "FedMix approximates mixup with single foreign images to first order in `inputMixing.share`; a step costs about twice "
+    "FedAvg's. "
+    + _SIZE
+    + "Means of small groups can be recognised: agree on a group size before anything leaves, and see `allowedSideChannels` and "
+    "`minimumSamples` (fewest images per mean) of the hospital's policy."
+)
+_NAIVE_ADVICE = (
+    "FedMix without its derivative: images are simply mixed with mean images and their mean labels, at the price of FedAvg's "
+    "training. " + _FRAME + _SIZE
+)
+_LOCAL_ADVICE = "Mixup within the silo alone: FedMix's lower bound. Nothing leaves a silo beyond its model, and where silos see few classes it helps little."
+
+FEDMIX = _mafl(
+    "FedMix",
+    _FEDMIX,
+    "Mixup with other silos' images to first order, from means of groups of images alone.",
+    _FEDMIX_ADVICE,
+)
+NAIVE_MIX = _mafl("NaiveMix", _NAIVE, "Mixup with means of other silos' images.", _NAIVE_ADVICE)
+LOCAL_MIX = _mafl(
+    "LocalMix",
+    _LOCAL,
+    "Mixup within a silo's own batches.",
+    _LOCAL_ADVICE,
+    down=(),
+    up=(),
+    to_server="the number of training images",
+    to_silos="nothing beyond the community model",
+)
+GLOBAL_MIXUP = _mafl(
+    "GlobalMixup",
+    InputMixing(type="Global", share="0.2"),
+    "Mixup with other silos' raw images: a reference that protects nothing.",
+    "FedMix's upper bound, for simulations with public data: every silo's images go to every other silo, as they are. An agent refuses "
+    "to send them unless the hospital's policy names raw_images and raw_labels in `allowedSideChannels`. In the first round there is no "
+    "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB and the pool below 30 MiB.",
+    down=(
+        *_MEANS_DOWN[:2],
+        SideChannel(
+            "raw_images", "[n, channels, H, W] float32", "every silo's images, where the silo does not have them yet"
+        ),
+        SideChannel("raw_labels", "[n, C] float32", "their labels"),
+    ),
+    up=(
+        SideChannel("raw_images", "[n, channels, H, W] float32", "once: every labelled image"),
+        SideChannel("raw_labels", "[n, C] float32", "once: their labels"),
+        _MEANS_UP[2],
+    ),
+    to_server="every labelled image",
+    to_silos="every labelled image of every silo",
+)
+FEDPROX_FEDMIX = _mafl(
+    "FedProxFedMix", _FEDMIX, "FedMix with a pull towards the received model.", _FEDMIX_ADVICE, pull=_PULL
+)
+FEDPROX_NAIVE_MIX = _mafl(
+    "FedProxNaiveMix", _NAIVE, "NaiveMix with a pull towards the received model.", _NAIVE_ADVICE, pull=_PULL
+)
+FEDPROX_LOCAL_MIX = _mafl(
+    "FedProxLocalMix",
+    _LOCAL,
+    "LocalMix with a pull towards the received model.",
+    _LOCAL_ADVICE,
+    pull=_PULL,
+    down=(),
+    up=(),
+    to_server="the number of training images",
+    to_silos="nothing beyond the community model",
+)

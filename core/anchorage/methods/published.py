@@ -1,0 +1,71 @@
+"""Results that the methods' papers report, bundled as ``published.csv`` (METHODS.md section 8)."""
+
+import csv
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+
+
+@dataclass(frozen=True, slots=True)
+class PublishedResult:
+    """One number of a paper.
+
+    Parameters
+    ----------
+    source : str
+        Paper and table, such as ``FedAnchor review Table 1``.
+    dataset, setting, model, method : str
+        As the paper calls them.
+    metric : str
+        As it is called here, such as ``accuracy``.
+    value, std : str
+        Fractions of 1; no standard deviation where the paper has none.
+    """
+
+    source: str
+    dataset: str
+    setting: str
+    model: str
+    method: str
+    metric: str
+    value: str
+    std: str
+
+    def __str__(self) -> str:
+        return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "")
+
+
+COLUMNS = ("source", "dataset", "setting", "model", "method", "metric")
+"""By which a result is found."""
+
+
+@cache
+def published_results() -> tuple[PublishedResult, ...]:
+    """Return every bundled result, in the order of the papers."""
+    text = files("anchorage.methods").joinpath("published.csv").read_text(encoding="utf-8")
+    lines = [line for line in text.splitlines() if not line.startswith("#")]
+    return tuple(PublishedResult(**row) for row in csv.DictReader(lines))
+
+
+def find_published(wanted: Mapping[str, str]) -> PublishedResult | None:
+    """Return the result with these values of `COLUMNS`; None where the papers have none.
+
+    Raises
+    ------
+    ValueError
+        There is no such column, no result at all has one of the values (of any column but the method), or several results fit.
+    """
+    results = published_results()
+    for column, value in wanted.items():
+        if column not in COLUMNS:
+            raise ValueError(f"found the column {column}, allowed are {', '.join(COLUMNS)}")
+        known = dict.fromkeys(str(getattr(result, column)) for result in results)
+        if value not in known and column != "method":
+            raise ValueError(f'found {column} "{value}", the published results have {"; ".join(known)}')
+    found = [r for r in results if all(getattr(r, column) == value for column, value in wanted.items())]
+    if len(found) > 1:
+        open_columns = [c for c in COLUMNS if len({getattr(r, c) for r in found}) > 1]
+        choices = "; ".join(f"{c}: {', '.join(dict.fromkeys(getattr(r, c) for r in found))}" for c in open_columns[:2])
+        raise ValueError(f"found {len(found)} published results; choose one by {choices}")
+    return found[0] if found else None

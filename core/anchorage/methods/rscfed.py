@@ -1,0 +1,40 @@
+"""RSCFed (METHODS.md 6.10)."""
+
+from anchorage.methods.preset import Preset, slots
+from anchorage.spec.method import Local, Optimiser, PseudoLabels, UnlabelledWork, Weighting
+
+RSCFED = Preset(
+    slots=slots(
+        "RSCFed",
+        pseudo_labels=PseudoLabels(type="MeanTeacher", temperature="0.5", weight="0.02", divisor="BatchSize"),
+        weighting=Weighting(
+            type="SubConsensus", groups=3, group_size=5, labelled_factor="6", scale="10000", labelled_scale="100"
+        ),
+        local=Local(
+            epochs=1,
+            batch_size=64,
+            optimiser=Optimiser(
+                learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"
+            ),
+            unlabelled=UnlabelledWork(learning_rate="0.021"),
+        ),
+    ),
+    summary="Random groups of silos agree on a model each, far updates counting less; the mean of the groups' models is the next.",
+    setting="labels at some silos, or partially at all",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
+    reveals_to_silos="nothing beyond the community model",
+    source="Liang et al. 2022 (RSCFed), as read in its public code; METHODS.md 6.10",
+    results="METHODS.md 8.4",
+    advice=(
+        "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "
+        "random, and in each group an update far from the group's mean counts less. The server must see individual "
+        "updates. Other than in the published code, a silo that several groups draw trains once in a round and its "
+        "update counts in each of them, so a round costs as much as its silos and not as its groups. Distances are of "
+        "parameters alone. `weighting.scale` fits large data sets: for the few images of a small federation lower it, "
+        "or one silo carries a whole group."
+    ),
+)

@@ -1,0 +1,84 @@
+"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (METHODS.md 6.13)."""
+
+from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.spec.method import Local, Optimiser, SelfSupervised, Weighting
+
+_BARLOW = Local(
+    epochs=1, batch_size=64, optimiser=Optimiser(learning_rate="0.008", momentum="0.9", weight_decay="0.0005")
+)
+
+FEDBARLOW = Preset(
+    slots=slots(
+        "FedBarlow",
+        self_supervised=SelfSupervised(type="Barlow", scale="0.01", off_diagonal="0.0051"),
+        weighting=Weighting(type="SampleCount"),
+        local=_BARLOW,
+    ),
+    summary="Silos learn features that two views of an image share, and no two features say the same; no label is looked at.",
+    setting="no labels",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous", "Asynchronous"),
+    down=(),
+    up=(),
+    reveals_to_server="the number of images",
+    reveals_to_silos="nothing beyond the community model",
+    source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; METHODS.md 6.13",
+    results="",
+    advice=(
+        "Where nobody has labels yet, or before a method with labels (`warmUp`). It trains the encoder and a projector, "
+        "which travels with the model (9.4 million numbers with ResNet18), and no classifier: give labelled `anchorData` and "
+        "a linear probe on them is trained for each evaluation; else no accuracy is reported. Take batches as large as "
+        "fit: the statistics of a batch are the loss. Every step costs two passes."
+    ),
+)
+
+FEDCLR = Preset(
+    slots=slots(
+        "FedCLR",
+        self_supervised=SelfSupervised(type="Barlow", scale="0.01", off_diagonal="0.0051", online_classifier="Enabled"),
+        weighting=Weighting(type="SampleCount"),
+        local=_BARLOW,
+    ),
+    summary="FedBarlow with a linear classifier beside it, which the silos with labels train on features that it does not change.",
+    setting="labels at some silos, or partially at all",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(),
+    up=(),
+    reveals_to_server="the number of images, and of labelled ones; the classifier's change carries label information",
+    reveals_to_silos="nothing beyond the community model",
+    source="SemiAnAgg paper, appendix A (FedCLR, online classifier); METHODS.md 6.13",
+    results="",
+    advice=(
+        "Shows during self-supervised training how good the features are, without changing them, and leaves a classifier "
+        "for what follows. The classifier is averaged over the silos with labels alone, by their labelled images; a round "
+        "without any of them leaves it as it is."
+    ),
+)
+
+ORCHESTRA = Preset(
+    slots=slots(
+        "Orchestra",
+        self_supervised=SelfSupervised(type="Clusters"),
+        weighting=Weighting(type="StepCount"),
+        local=Local(
+            epochs=10, batch_size=16, optimiser=Optimiser(learning_rate="0.003", momentum="0.9", weight_decay="0.0001")
+        ),
+    ),
+    summary="Silos learn to put two views of an image into the same of 128 clusters that the server finds among theirs.",
+    setting="no labels",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    down=(SideChannel("centroids", "[128, d] float32", "the federation's clusters; absent in the first round"),),
+    up=(SideChannel("local_centroids", "[up to 16, d] float32", "the silo's clusters, of equal size"),),
+    reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
+    reveals_to_silos="128 cluster means of the federation's features",
+    source="Lubana et al. 2022 (Orchestra), as read in its public code; METHODS.md 6.13",
+    results="",
+    advice=(
+        "The alternative to FedBarlow without labels, for small batches. In the first round silos only cluster. Each silo "
+        "keeps a slowly following copy of the network and 128 features from round to round. A silo with a few dozen images "
+        "should not take part: its clusters are then of two or three images. Evaluated by a linear probe on `anchorData`, "
+        "like FedBarlow."
+    ),
+)

@@ -1,0 +1,160 @@
+"""Buffers of silos that work one after another in one process: one model is held for all of them, and updates change hands without a copy."""
+
+from collections.abc import Callable, Mapping
+from threading import Lock
+from typing import cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.messages import TaskKind
+from anchorage.rounds.buffers import MemoryBuffers, ModelBuffer
+from anchorage.tensors.chunks import ChunkSource, Manifest
+from anchorage.tensors.spool import MemorySpool
+
+
+class SpareUpdates:
+    """Memory of updates that were counted, to be written over: fresh memory would cost as much as the training of a null trainer."""
+
+    def __init__(self) -> None:
+        self._spare: list[NDArray[np.uint8]] = []
+        self._lock = Lock()
+
+    def take(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return a writable buffer, uint8, shape [nbytes], of any content."""
+        with self._lock:
+            if self._spare and self._spare[-1].nbytes != nbytes:
+                self._spare.clear()
+            return self._spare.pop() if self._spare else np.empty(nbytes, np.uint8)
+
+    def give(self, buffer: NDArray[np.uint8] | None) -> None:
+        """Take back a buffer that nobody reads any more."""
+        if buffer is not None:
+            with self._lock:
+                self._spare.append(buffer)
+
+
+class HeldUpdate(MemorySpool):
+    """An update in memory that may be handed over whole.
+
+    Parameters
+    ----------
+    manifest : Manifest
+        What will arrive.
+    """
+
+    def __init__(self, manifest: Manifest) -> None:
+        super().__init__(manifest)
+        self._buffer: NDArray[np.uint8] | None = None
+
+    def adopt(self, buffer: NDArray[np.uint8]) -> None:
+        """Take the announced bytes, uint8, shape [nbytes]; their former owner leaves them alone. Chunks are views, which read like bytes."""
+        self._buffer = buffer
+        spans = map(self.manifest.span, range(len(self.manifest.digests)))
+        self._chunks = {index: cast(bytes, buffer.data[start:stop]) for index, (start, stop) in enumerate(spans)}
+
+    def release(self) -> NDArray[np.uint8] | None:
+        """Return the memory that was handed over, if any; the update is gone."""
+        self._chunks = {}
+        buffer, self._buffer = self._buffer, None
+        return buffer
+
+
+class WorkingModel:
+    """The bytes of the model that one of the silos works on, and the digests of its chunks."""
+
+    def __init__(self) -> None:
+        self.array = np.empty(0, np.uint8)
+        self.held: list[bytes] = []
+
+    def put(self, manifest: Manifest, index: int, data: bytes) -> None:
+        """Keep a chunk, unless it is here already."""
+        if self.array.nbytes != manifest.nbytes:
+            self.array = np.empty(manifest.nbytes, np.uint8)
+            self.held = [b""] * len(manifest.digests)
+        if self.held[index] != manifest.digests[index]:
+            start, stop = manifest.span(index)
+            self.array[start:stop] = np.frombuffer(data, np.uint8)
+            self.held[index] = manifest.digests[index]
+
+
+class SiloModel(ModelBuffer):
+    """A silo's view of the working model: it remembers the digests of what this silo was sent last, not the bytes.
+
+    So a silo is sent the same chunks as over a network, while all silos have one buffer.
+
+    Parameters
+    ----------
+    working : WorkingModel
+        What all silos have in common.
+    source : callable
+        Returns the model that a manifest names, of an open task of this silo.
+    """
+
+    def __init__(self, working: WorkingModel, source: Callable[[Manifest], ChunkSource]) -> None:
+        super().__init__(lambda nbytes: np.empty(nbytes, np.uint8))
+        self._working = working
+        self._source = source
+
+    @property
+    def array(self) -> NDArray[np.uint8]:
+        """The bytes, read-only, shape [nbytes]; until another silo receives a model."""
+        manifest, working = self._manifest, self._working
+        if working.array.nbytes != manifest.nbytes or working.held != list(manifest.digests):
+            source = self._source(manifest)
+            for index in range(len(manifest.digests)):
+                working.put(manifest, index, source.chunk(index))
+        view = working.array.view()
+        view.flags.writeable = False
+        return view
+
+    def receive(self, manifest: Manifest) -> None:
+        """Make the buffer ready for a model."""
+        if manifest.nbytes != self._manifest.nbytes:
+            self._held = [b""] * len(manifest.digests)
+        self._manifest = manifest
+
+    def write(self, index: int, data: bytes) -> None:
+        """Note that a chunk was received; the bytes are fetched from where they lie when they are needed."""
+        self._held[index] = self._manifest.digests[index]
+
+
+class SiloBuffers(MemoryBuffers):
+    """One silo's buffers, with the memory of all.
+
+    Parameters
+    ----------
+    working : mapping of TaskKind to WorkingModel
+        The models that all silos have in common.
+    spare : SpareUpdates
+        Memory of updates.
+    source : callable
+        As in `SiloModel`.
+    """
+
+    def __init__(
+        self,
+        working: Mapping[TaskKind, WorkingModel],
+        spare: SpareUpdates,
+        source: Callable[[Manifest], ChunkSource],
+    ) -> None:
+        super().__init__()
+        self._models = {kind: SiloModel(model, source) for kind, model in working.items()}
+        self._spare = spare
+        self._own: NDArray[np.uint8] | None = None
+
+    def update(self, nbytes: int) -> NDArray[np.uint8]:
+        """Return the writable buffer of the update, uint8, shape [nbytes]."""
+        if self._own is None or self._own.nbytes != nbytes:
+            self._own = self._spare.take(nbytes)
+        return self._own
+
+    def hand_over(self) -> NDArray[np.uint8] | None:
+        """Give the update away, uint8, shape [nbytes]: the next one is written elsewhere. None where there is none."""
+        buffer, self._own, self._kept = self._own, None, None
+        return buffer
+
+    def forget(self, task: str) -> None:
+        """Let go of an update that will not be asked for any more."""
+        if self.kept(task) is not None:
+            self._spare.give(self.hand_over())

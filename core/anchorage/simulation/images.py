@@ -1,0 +1,75 @@
+"""Images of thousands of silos: every pool is listed and divided once, every section decoded once, and the pixels lie in mapped files."""
+
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.data import ImageSet, Pools, read
+from anchorage.spec.data import DataSection
+from anchorage.spec.model import ModelSpec
+
+
+class SharedImages:
+    """The images that sections of documents mean, at the model's size.
+
+    Pixels are written to a file without a name and mapped: the system drops pages that nobody uses, so memory does not grow with the
+    number of silos.
+
+    Parameters
+    ----------
+    data_root : Path
+        Folder that holds the claims.
+    model : ModelSpec
+        Size, channels and classes.
+    seed : int
+        The run's seed.
+    folder : Path
+        Where the files lie; they go with this process.
+    """
+
+    def __init__(self, data_root: Path, model: ModelSpec, seed: int, folder: Path) -> None:
+        self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
+        self._pools = Pools()
+        self._sets: dict[str, ImageSet] = {}
+
+    def count(self, section: DataSection) -> int:
+        """Return how many images a section lists, without opening one.
+
+        Raises
+        ------
+        AnchorageError
+            The section means none (12xx).
+        """
+        return len(self._pools.choose(section, self._root, self._model.num_classes, self._seed).listing)
+
+    def of(self, section: DataSection) -> ImageSet:
+        """Return a section's images; they are decoded when they are asked for first.
+
+        Raises
+        ------
+        AnchorageError
+            They cannot be used (12xx).
+        """
+        key = section.model_dump_json()
+        if key not in self._sets:
+            images, _ = read(
+                section,
+                self._root,
+                image_size=self._model.image_size,
+                channels=self._model.channels,
+                num_classes=self._model.num_classes,
+                seed=self._seed,
+                pools=self._pools,
+            )
+            pixels = self._mapped(images.images)
+            self._sets[key] = ImageSet(pixels, images.labels, images.ids, images.groups, images.classes)
+        return self._sets[key]
+
+    def _mapped(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""
+        with TemporaryFile(dir=self._folder) as file:
+            pixels.tofile(file)
+            file.flush()
+            return np.memmap(file, np.uint8, "c", shape=pixels.shape)

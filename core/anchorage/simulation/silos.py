@@ -1,0 +1,235 @@
+"""Thousands of silos in one process: each is a name until it is given work, and few are in memory at a time."""
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.errors import AnchorageError
+from anchorage.learning import Networks, build_silo_learner
+from anchorage.learning.device import find_device
+from anchorage.messages import Announcement, Dismissed, Evaluation, Order, Profile, Task, TaskKind
+from anchorage.rounds.interfaces import SiloLearner
+from anchorage.rounds.silo import SiloWorker
+from anchorage.rounds.stages import staged
+from anchorage.simulation.buffers import SiloBuffers, SpareUpdates, WorkingModel
+from anchorage.simulation.images import SharedImages
+from anchorage.simulation.link import InProcessLink
+from anchorage.spec.data import DataSection
+from anchorage.spec.federation import Silo
+from anchorage.spec.run import RunDescription
+
+KEPT_BYTES = 1 << 30
+"""Pixels of the silos whose learners stay: on a GPU they lie in its memory."""
+LEARNER_BYTES = 1 << 20
+"""What a learner takes beside its pixels, about."""
+
+Learners = Callable[[str], SiloLearner]
+"""Returns a silo's learner, to be used before another silo's is asked for."""
+
+
+class LocalLearners:
+    """Learners of silos that work one after another on one device, with the memory of one: network, scorer, gradients.
+
+    Where silos heed what the others do meanwhile (validation cycles), trainings take turns, and each learner has its own.
+    A learner is built when it is asked for. The least recently used ones are given up where the pixels of all exceed `KEPT_BYTES`; what a
+    silo keeps between rounds lies on disk.
+
+    Parameters
+    ----------
+    run : RunDescription
+        The run.
+    silos : sequence of Silo
+        All of them managed.
+    images : SharedImages
+        Their images.
+    state : Path
+        Gets a folder per silo that keeps something.
+    device : str
+        Such as ``cpu`` or ``cuda``.
+    """
+
+    def __init__(
+        self, run: RunDescription, silos: Sequence[Silo], images: SharedImages, state: Path, device: str
+    ) -> None:
+        self._run, self._images, self._state, self._device = run, images, state, device
+        self._silos = {silo.metadata.name: silo for silo in silos}
+        self._networks: tuple[str, Networks] = ("", Networks(run, find_device(device)))
+        self._learners: OrderedDict[str, tuple[SiloLearner, int]] = OrderedDict()
+        self._nbytes = 0
+
+    def __call__(self, silo: str) -> SiloLearner:
+        """Return a silo's learner.
+
+        Raises
+        ------
+        AnchorageError
+            Its images cannot be used.
+        """
+        if silo not in self._learners:
+            self._learners[silo] = self._built(self._silos[silo])
+            self._nbytes += self._learners[silo][1]
+            while self._nbytes > KEPT_BYTES and len(self._learners) > 1:
+                self._nbytes -= self._learners.popitem(last=False)[1][1]
+        self._learners.move_to_end(silo)
+        return self._learners[silo][0]
+
+    def _built(self, silo: Silo) -> tuple[SiloLearner, int]:
+        name, labels, images = silo.metadata.name, silo.spec.labels, self._images.of(section_of(silo))
+
+        def build(run: RunDescription) -> SiloLearner:
+            return build_silo_learner(
+                run=run,
+                silo=name,
+                labels=labels,
+                images=images.without_labels() if labels == "None" else images,
+                state=self._state / name,
+                device=self._device,
+                networks=self._networks_of(run) if run.method.local.cycle is None else None,
+            )
+
+        return staged(self._run, build), images.images.nbytes + LEARNER_BYTES
+
+    def _networks_of(self, run: RunDescription) -> Networks:
+        """Return the networks of a stage; those of another one are given up."""
+        stage = f"{run.rounds} {run.method.name}"
+        if self._networks[0] != stage:
+            self._networks = stage, Networks(run, find_device(self._device))
+        return self._networks[1]
+
+
+def section_of(silo: Silo) -> DataSection:
+    """Return a managed silo's images.
+
+    Raises
+    ------
+    ValueError
+        It is not managed.
+    """
+    if silo.spec.managed is None:
+        raise ValueError(f"silo {silo.metadata.name} has no `managed` section, so there are no images to simulate")
+    return silo.spec.managed.data
+
+
+class _Summoned:
+    """A silo's learner (`SiloLearner`) that is asked for when there is work."""
+
+    def __init__(self, silo: str, learners: Learners, broken: Callable[[AnchorageError], None]) -> None:
+        self._silo, self._learners, self._broken = silo, learners, broken
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], int],
+    ) -> Announcement:
+        return self._learner().train(task, model, out, progress)
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        return self._learner().evaluate(task, model)
+
+    def _learner(self) -> SiloLearner:
+        """Return the learner; a silo whose images cannot be used ends the simulation, as its agent would not have started."""
+        try:
+            return self._learners(self._silo)
+        except AnchorageError as error:
+            self._broken(error)
+            raise
+
+
+class SimulatedSilo:
+    """One silo: its end of the link, its worker, and its share of the common buffers.
+
+    Parameters
+    ----------
+    name : str
+        The silo.
+    profile : Profile
+        What it says of itself.
+    link : InProcessLink
+        The server's end.
+    working : mapping of TaskKind to WorkingModel
+        The models that all silos have in common.
+    spare : SpareUpdates
+        Memory of updates.
+    learners : callable
+        Gives it its learner.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        profile: Profile,
+        link: InProcessLink,
+        working: Mapping[TaskKind, WorkingModel],
+        spare: SpareUpdates,
+        learners: Learners,
+    ) -> None:
+        self.link = link.connect(name, profile)
+        self._buffers = SiloBuffers(working, spare, self.link.source)
+        self.link.hand_over = self._buffers.hand_over
+        self.worker = SiloWorker(self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name))
+
+    def handle(self, order: Order) -> None:
+        """Carry out one order."""
+        self.worker.handle(order)
+        if isinstance(order, Dismissed):
+            self._buffers.forget(order.task)
+
+
+def working_models() -> Mapping[TaskKind, WorkingModel]:
+    """Return the models that silos which work one after another have in common."""
+    return {kind: WorkingModel() for kind in TaskKind}
+
+
+class SimulatedSilos:
+    """All silos of a simulation; they work one after another, in the caller's thread.
+
+    Parameters
+    ----------
+    link : InProcessLink
+        The server's end.
+    profiles : mapping of str to Profile
+        The silos, in the order in which they join.
+    spare : SpareUpdates
+        Memory of updates.
+    learners : callable
+        Gives a silo its learner.
+    take_turns : bool
+        Whether a silo may go on before another one's training is over, so that each needs a working model of its own.
+    """
+
+    def __init__(
+        self,
+        link: InProcessLink,
+        profiles: Mapping[str, Profile],
+        spare: SpareUpdates,
+        learners: Learners,
+        *,
+        take_turns: bool = False,
+    ) -> None:
+        self._due, self._take_turns = link.due, take_turns
+        self._common = working_models()
+        self._silos = {
+            name: SimulatedSilo(name, profile, link, self._models_of(name), spare, learners)
+            for name, profile in profiles.items()
+        }
+
+    def _models_of(self, silo: str) -> Mapping[TaskKind, WorkingModel]:
+        """Return the working models of a silo."""
+        return working_models() if self._take_turns else self._common
+
+    def work(self) -> bool:
+        """Carry out one order of the silo whose turn it is; False where none has any."""
+        while self._due:
+            name, _ = self._due.popitem(last=False)
+            silo = self._silos[name]
+            order = silo.link.next_order(0.0)
+            if order is not None:
+                self._due[name] = None  # it may have another order, after those of the other silos
+                silo.handle(order)
+                return True
+        return False

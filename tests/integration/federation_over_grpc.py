@@ -1,0 +1,107 @@
+"""A federation over real sockets with mutual TLS and the server's store on disk, its server and silos as threads of one process."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+
+from anchorage.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.learning import build_silo_learner
+from anchorage.messages import Profile
+from anchorage.methods import resolve
+from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
+from anchorage.rounds import ENGINES
+from anchorage.rounds.buffers import MemoryBuffers
+from anchorage.rounds.observer import Observers
+from anchorage.rounds.interfaces import SiloLearner
+from anchorage.rounds.silo import SiloWorker
+from anchorage.rounds.stages import staged
+from anchorage.rounds.study import describe_run, read_images, round_settings, warm_up_stages
+from anchorage.simulation.run import WallClock
+from anchorage.spec.federation import Silo
+from anchorage.spec.files import Study
+from anchorage.spec.run import RunDescription
+from anchorage.wire import GrpcServerLink, GrpcSiloLink
+from anchorage_server.checkpoints import identity_of
+from anchorage_server.learner import choose_learners
+from anchorage_server.store import DiskRoundStore
+
+WAIT_SECONDS = 60.0
+
+
+def digest_over_grpc(study: Study, folder: Path) -> str:
+    """Play a federation to its end and return the digest of its last model."""
+    spec, name = study.federation.spec, study.federation.metadata.name
+    authority = Authority.create(folder / "authority", name)
+    method = resolve(spec.method)
+    *warm_up, learner = learners = choose_learners(spec, study.file.parent)
+    run, settings = describe_run(study, learner, warm_up), round_settings(study)
+    with ExitStack() as stack:
+        store = stack.enter_context(
+            closing(DiskRoundStore(folder / "server", identity_of(run, learners), best_by="accuracy"))
+        )
+        link = GrpcSiloLink(
+            listen="127.0.0.1:0",
+            credentials=_server_files(authority, folder, name),
+            welcome=run.model_dump_json(by_alias=True),
+            admit=lambda silo, key: True,
+            renew=lambda csr, silo: b"",
+            clock=WallClock(),
+        )
+        port = link.start()
+        stack.callback(link.stop)
+        engine = ENGINES[spec.protocol.mode](
+            link=link,
+            store=store,
+            clock=WallClock(),
+            learner=learner,
+            weigher=build_weigher(method.weighting, spec.model.num_classes),
+            settings=settings,
+            observer=Observers(),
+            server_step=build_server_step(method.server_step),
+            memory=build_memory(method, spec.model.num_classes, spec.seed),
+            warm_up=warm_up_stages(study, warm_up, settings),
+        )
+        for silo in study.silos:
+            stack.enter_context(_agent(silo, run, authority, folder, port))
+        return engine.run().digest
+
+
+@contextmanager
+def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, port: int) -> Iterator[None]:
+    """Connect a silo, and wait for the end of its orders."""
+    name, managed = silo.metadata.name, silo.spec.managed
+    assert managed is not None
+    images = read_images(managed.data, folder, run.model, run.seed)
+    state = folder / name
+    state.mkdir()
+    files = Credentials(state / "silo.key", state / "silo.pem", authority.certificate_path)
+    request = SigningRequest.make(new_key(files.key), silo_uri(run.federation, name))
+    files.save_certificate(authority.issue_silo(request, name))
+
+    def build(stage: RunDescription) -> SiloLearner:
+        labels = silo.spec.labels
+        return build_silo_learner(run=stage, silo=name, labels=labels, images=images, state=state, device="cpu")
+
+    learner = staged(run, build)
+    link = GrpcServerLink(
+        server=f"127.0.0.1:{port}", credentials=files, profile=Profile(silo.spec.labels, len(images.labels), "test")
+    )
+    worker = SiloWorker(link, learner, MemoryBuffers(), threads=True)
+    thread = threading.Thread(target=worker.run, name=name)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join(WAIT_SECONDS)
+        link.close()
+        worker.stop()
+        worker.join()
+        assert not thread.is_alive()
+
+
+def _server_files(authority: Authority, folder: Path, federation: str) -> Credentials:
+    files = Credentials(folder / "server.key", folder / "server.pem", authority.certificate_path)
+    request = SigningRequest.make(new_key(files.key), server_uri(federation))
+    files.save_certificate(authority.issue_server(request, ["127.0.0.1"]))
+    return files

@@ -1,0 +1,60 @@
+"""Who helps whom, and what of it travels."""
+
+import numpy as np
+import pytest
+
+from anchorage.aggregation.helper_models import HelperModels, task_layout
+from anchorage.messages import Announcement
+from anchorage.methods import PRESETS
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes, read_arrays
+
+METHOD = PRESETS["FedMatch"].slots
+DOWN = Layout.of([("w", "F32", (300_000,)), ("psi.w", "F32", (300_000,)), ("steps", "I64", ())])
+
+
+def model_of(value: float) -> ModelBytes:
+    filled = {t.name: np.full(t.shape, value, "<i8" if t.dtype == "I64" else "<f4") for t in DOWN.tensors}
+    return ModelBytes.from_arrays(DOWN, {**filled, "psi.w": filled["psi.w"] + 0.5})
+
+
+def announced(*embedding: float) -> Announcement:
+    return Announcement("task", {}, {"embedding": np.array(embedding)}, {}, None)
+
+
+@pytest.fixture
+def memory() -> HelperModels:
+    memory = HelperModels(METHOD, 2)
+    near = {"a": (0.1, 0.9), "b": (0.2, 0.8), "c": (0.9, 0.1), "d": (0.3, 0.7)}
+    memory.conclude({silo: announced(*e) for silo, e in near.items()})
+    memory.conclude({"odd": announced(0.1), "bad": announced(float("nan"), 0.1)})
+    return memory
+
+
+def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
+    assert memory.helpers_of("a", "abcd") == ["b", "d"]
+    assert memory.helpers_of("c", "abc") == ["b", "a"]
+    assert memory.helpers_of("a", "a") == memory.helpers_of("new", "abcd") == memory.helpers_of("odd", "abcd") == []
+    again = HelperModels(METHOD, 2)
+    again.restore(memory.state())
+    assert again.helpers_of("a", "abcd") == ["b", "d"]
+
+
+def test_helpers_travel_behind_the_model(memory):
+    model, updates = model_of(1), {silo: model_of(value) for silo, value in zip("abcd", (2, 3, 4, 5), strict=True)}
+    source, side = memory.tailored("a", model, DOWN, updates)
+    assert side["helpers"] == 2
+    chunks = b"".join(source.chunk(index) for index in range(len(source.manifest.digests)))
+    layout = task_layout(DOWN, METHOD)
+    assert ModelBytes.of(layout, np.frombuffer(chunks, np.uint8)).manifest == source.manifest
+    arrays = read_arrays(layout, np.frombuffer(chunks, np.uint8))
+    firsts = {name: float(array.flat[0]) for name, array in arrays.items()}
+    assert firsts == {"w": 1, "psi.w": 1.5, "steps": 1, "helper0.w": 3.5, "helper1.w": 5.5}
+    assert all((array == array.flat[0]).all() for array in arrays.values())
+
+
+def test_the_own_part_stands_where_no_helper_is(memory):
+    source, side = memory.tailored("new", model_of(1), DOWN, {})
+    buffer = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
+    assert side["helpers"] == 0
+    assert read_arrays(task_layout(DOWN, METHOD), buffer)["helper1.w"][0] == 1.5

@@ -1,0 +1,145 @@
+"""RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (METHODS.md 6.10)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anchorage.aggregation import NonFiniteUpdate, build_weigher, weighted_mean
+from anchorage.aggregation.sub_consensus import distances, group_shares
+from anchorage.messages import Announcement
+from anchorage.spec.method import Weighting
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+LAYOUT = Layout.of(
+    [
+        ("encoder.weight", "F32", (700, 500)),  # crosses a chunk's edge
+        ("encoder.norm.running_mean", "F32", (3,)),
+        ("encoder.norm.num_batches_tracked", "I64", ()),
+        ("classifier.bias", "F64", (5,)),
+        ("classifier.weight", "BF16", (4,)),
+    ]
+)
+
+
+def model_of(seed: int) -> ModelBytes:
+    rng = np.random.default_rng(seed)
+    return ModelBytes.from_arrays(
+        LAYOUT,
+        {
+            "encoder.weight": rng.standard_normal((700, 500)).astype(np.float32),
+            "encoder.norm.running_mean": rng.standard_normal(3).astype(np.float32) * 1e6,
+            "encoder.norm.num_batches_tracked": np.array(seed * 1000),
+            "classifier.bias": rng.standard_normal(5),
+            "classifier.weight": np.array(
+                [0x3F80, 0x4000, 0x4040, 0x4080][seed % 4 :] + [0x3F80] * (seed % 4), np.uint16
+            ),
+        },
+    )
+
+
+def plain(values: Any) -> np.ndarray:
+    """Bfloat16 as float64."""
+    return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64) if values.dtype == np.uint16 else values
+
+
+def plain_distances(models: list[ModelBytes], weights: np.ndarray) -> np.ndarray:
+    """The sum over parameters of the norm of the difference from the weighted mean, all in memory."""
+    apart = np.zeros(len(models))
+    for name in ("encoder.weight", "classifier.bias", "classifier.weight"):
+        values = np.stack([plain(m.arrays()[name]).astype(np.float64) for m in models]).reshape(len(models), -1)
+        apart += np.linalg.norm(values - (weights[:, None] * values).sum(0) / weights.sum(), axis=1)
+    return apart
+
+
+def announced(train: int, labelled: int = 0) -> Announcement:
+    return Announcement("task", {"train": train, "labelled": labelled}, {}, {}, model_of(0).manifest)
+
+
+@pytest.mark.known_answers
+def test_c1_weights_in_a_group(known):
+    case = known.inputs("C1_rscfed_group_weights")
+    sizes, apart = np.array(case["sizes"]), np.array(case["distances"])
+    slot = Weighting(
+        type="SubConsensus",
+        labelled_factor=str(case["labelled_multiplier"]),
+        scale=str(case["unlabelled_group_scale"]),
+        labelled_scale=str(case["labelled_scale"]),
+    )
+    one = np.arange(len(sizes)) == case["labelled_index"]
+    computed = {
+        "unlabelled_group": group_shares(sizes, apart, np.zeros_like(one), slot),
+        "group_with_labelled": group_shares(sizes, apart, one, slot),
+    }
+    known.check("C1_rscfed_group_weights", computed)
+
+
+def test_streamed_distances_are_the_plain_ones():
+    models, weights = [model_of(i) for i in range(4)], np.array([3.0, 1.0, 0.0, 2.0])
+    np.testing.assert_allclose(distances(models, weights, LAYOUT), plain_distances(models, weights), rtol=1e-12)
+
+
+def test_far_updates_share_what_would_underflow():
+    shares = group_shares(
+        np.array([10.0, 10.0, 0.0]), np.array([90.0, 91.0, 1.0]), np.zeros(3, np.bool_), Weighting(type="SubConsensus")
+    )
+    assert shares.sum() == pytest.approx(1)
+    assert shares[0] == pytest.approx(1) and shares[2] == 0
+
+
+@pytest.mark.parametrize("labelled", [0, 7])
+def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
+    slot = Weighting(type="SubConsensus", groups=3, group_size=2, scale="0.02", labelled_scale="0.02")
+    weigher = build_weigher(slot, 2)
+    silos, models = list("abcde"), {name: model_of(i) for i, name in enumerate("abcde")}
+    chosen = weigher.choose(silos, 1, 4)
+    assert list(chosen) == [silo for silo in silos if silo in chosen]
+    told = {s: announced(10 * i + 5, labelled if s == chosen[0] else 0) for i, s in enumerate(chosen)}
+    updates = {silo: models[silo] for silo in chosen}
+    weigher.measure(updates, told, LAYOUT)
+    weights = weigher.weigh(told, {})
+    assert sum(weights.values()) == pytest.approx(1)
+
+    group_means = []
+    for group in weigher._groups:
+        members = [silo for silo in chosen if silo in group]
+        sizes = np.array([told[s].samples["train"] for s in members], np.float64)
+        known = np.array([told[s].samples["labelled"] > 0 for s in members])
+        counted = np.where(known, 6.0, 1.0) * sizes
+        apart = plain_distances([models[s] for s in members], counted)
+        shares = group_shares(sizes, apart, known, slot)
+        group_means.append(sum(w * models[s].arrays()["encoder.weight"] for w, s in zip(shares, members, strict=True)))
+    mean = weighted_mean(list(updates.values()), [weights[s] for s in updates], LAYOUT)
+    np.testing.assert_allclose(mean.arrays()["encoder.weight"], np.mean(group_means, 0), rtol=1e-5, atol=1e-6)
+
+
+def test_groups_are_drawn_by_seed_and_round_alone():
+    slot = Weighting(type="SubConsensus", groups=2, group_size=2)
+    silos = [f"s{i}" for i in range(20)]
+    draws = [
+        list(build_weigher(slot, 2).choose(silos, seed, number)) for seed, number in [(1, 1), (1, 1), (1, 2), (2, 1)]
+    ]
+    assert draws[0] == draws[1] and draws[0] != draws[2] and draws[0] != draws[3]
+    assert all(2 <= len(chosen) <= 4 for chosen in draws)
+    assert list(build_weigher(slot, 2).choose(["x"], 1, 1)) == ["x"]
+
+
+def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
+    weigher = build_weigher(Weighting(type="SubConsensus", groups=2, group_size=3), 2)
+    weigher.choose(["a", "b", "c"], 1, 1)
+    told = {"a": announced(5), "b": announced(5), "c": Announcement("task", {"train": 0}, {}, {}, None)}
+    weigher.measure({"a": model_of(1), "b": model_of(2)}, told, LAYOUT)
+    weights = weigher.weigh(told, {})
+    assert weights["c"] == 0 and weights["a"] == pytest.approx(0.5)
+
+
+def test_an_update_that_is_not_finite_is_named():
+    weigher = build_weigher(Weighting(type="SubConsensus", groups=1, group_size=2), 2)
+    weigher.choose(["a", "b"], 1, 1)
+    broken = model_of(1).arrays()
+    broken["classifier.bias"][2] = np.nan
+    updates = {"a": model_of(0), "b": ModelBytes.from_arrays(LAYOUT, broken)}
+    with pytest.raises(NonFiniteUpdate, match="classifier.bias") as found:
+        weigher.measure(updates, {"a": announced(1), "b": announced(1)}, LAYOUT)
+    assert found.value.index == 1

@@ -1,0 +1,94 @@
+"""Studies: grids of methods, settings and seeds, in one table."""
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from test_cli_compare import DOCUMENTS, refused, rows, seed
+from typer.testing import CliRunner, Result
+
+from anchorage.errors import commands, documents
+from anchorage.spec.files import Study
+from fedctl.main import app
+from fedctl.simulation import Simulator, write_result
+
+pytest.importorskip("torch")
+
+PART = "{format: Digits, use: Part, partition: {recipe: Iid, parts: 8, part: 0}}"
+STUDY = {
+    "federation": "base.yaml",
+    "seeds": 2,
+    "silos": 4,
+    "set": ["spec.rounds=3"],
+    "published": {"source": "FedAnchor review Table 1", "dataset": "CIFAR-10"},
+    "methods": {
+        "FedAvg": {"set": ["spec.method.name=FedAvg"]},
+        "ours": {"set": ["spec.method.name=FedProx"], "published": {"method": "FedAnchor"}},
+    },
+    "settings": {
+        "250, IID": {"published": {"setting": "IID Dir(1000); 250 anchors; 100 clients"}},
+        "500, uneven": {
+            "set": ["silo.spec.managed.data.partition.recipe=PerClient"],
+            "published": {"setting": "Non-IID Dir(0.1); 500 anchors; 100 clients"},
+        },
+    },
+}
+
+
+@pytest.fixture
+def played(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int]]:
+    """Write the study; let a seed reach its number and its setting at once. Returns what was played."""
+    (tmp_path / "base.yaml").write_text(DOCUMENTS.replace("{format: Digits}", PART))
+    seen: list[tuple[str, int]] = []
+
+    def play(simulator: Simulator, study: Study, title: str) -> None:
+        number, method = study.federation.spec.seed, study.federation.spec.method.name
+        partition = study.silos[3].spec.managed and study.silos[3].spec.managed.data.partition
+        assert partition and (partition.part, partition.parts, len(study.silos)) == (3, 4, 4)
+        assert study.federation.spec.rounds == 3
+        seen.append((f"{method} {partition.recipe}", number))
+        values = (0.1, 0.2 + (method == "FedProx") / 2 + number / 100)
+        write_result(simulator.folder.result(number), seed(number, "accuracy", values), study)
+
+    monkeypatch.setattr(Simulator, "play", play)
+    return seen
+
+
+def study(folder: Path, *arguments: object, **changes: object) -> Result:
+    (folder / "grid.yaml").write_text(yaml.safe_dump({**STUDY, **changes}))
+    options = ["study", "-f", folder / "grid.yaml", "--workdir", folder / "work", "--device", "cpu", *arguments]
+    return CliRunner().invoke(app, [str(option) for option in options])
+
+
+def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    result = study(tmp_path)
+    assert played == [
+        (f"{method} {recipe}", n) for recipe in ("Iid", "PerClient") for method in ("FedAvg", "FedProx") for n in (1, 2)
+    ]
+    head = "SETTING METHOD FEDERATION SEEDS ROUNDS LAST ACCURACY BEST ACCURACY PUBLISHED MOVED"
+    table = rows(result)[rows(result).index(head) :]
+    assert table[1] == "250, IID FedAvg tiny 2 1/3 0.2150 ± 0.0071 0.2150 ± 0.0071 2.0 kB"
+    assert table[2].startswith("250, IID ours tiny 2 1/3 0.7150 ± 0.0071 0.7150 ± 0.0071 0.8036 ± 0.0018")
+    assert len(table) == 5 and table[4].startswith("500, uneven ours")
+    found = json.loads(study(tmp_path, "-o", "json").stdout)
+    assert [row["setting"] for row in found] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
+    assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]
+
+
+def test_a_picture_per_setting(tmp_path: Path, played: list[tuple[str, int]]) -> None:
+    pytest.importorskip("matplotlib")
+    assert study(tmp_path, "--plot", tmp_path / "curves.svg").exit_code == 0
+    assert sorted(path.name for path in tmp_path.glob("*.svg")) == ["curves-250-IID.svg", "curves-500-uneven.svg"]
+
+
+def test_a_study_that_cannot_be_is_refused_before_anything_is_played(
+    tmp_path: Path, played: list[tuple[str, int]]
+) -> None:
+    assert refused(study(tmp_path, methods={})) is documents.OUT_OF_RANGE
+    assert refused(study(tmp_path, sets=[])) is documents.UNKNOWN_FIELD
+    assert refused(study(tmp_path, set=["spec.rounds=0"])) is documents.OUT_OF_RANGE
+    assert study(tmp_path, settings={"a b": {}, "a-b": {}}).exit_code == 2
+    assert study(tmp_path, metric="accuracy", published={"dataset": "CIFAR-11"}).exit_code == 2
+    assert played == []
+    assert refused(study(tmp_path, metric="macro_auc", published={})) is commands.NO_COMMON_METRIC

@@ -1,0 +1,177 @@
+"""What becomes of batch normalisation: averaged, pooled, counted again, kept at the silo (METHODS.md section 1, rules 4 and 5; pitfall 5)."""
+
+import numpy as np
+import pytest
+import torch
+from learning_party import MODEL, Party, images_of, method_of
+
+from anchorage.aggregation import pool_variances, weighted_mean
+from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.learning.batch_norm import freeze_statistics, recalibrate
+from anchorage.learning.models import build_model
+from anchorage.learning.stepping import build_optimiser
+from anchorage.learning.views import Views
+from anchorage.spec.method import Optimiser
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes, read_arrays
+
+COUNTED = ("running_mean", "running_var", "num_batches_tracked")
+POLICIES = ("Average", "Pooled", "Recalibrate", "Local", "Static")
+
+
+def party(tmp_path, policy, name="FedAvg", **slots):
+    method = method_of(name, batchNorm={"policy": policy}, **slots)
+    return Party(method, images_of(26), tmp_path, labels="All")
+
+
+def names_of(party):
+    return {t.name for t in party.server.up.tensors}
+
+
+def of_layers(names):
+    return {name for name in names if ".norms." in name}
+
+
+def counted(arrays):
+    return {name: array for name, array in arrays.items() if name.endswith(COUNTED)}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_what_travels(tmp_path, policy):
+    silo = party(tmp_path, policy)
+    down, up = {t.name for t in silo.server.down.tensors}, names_of(silo)
+    missing = {"Local": of_layers(down), "Static": {n for n in down if n.endswith(COUNTED)}}.get(policy, set())
+    assert len(of_layers(down)) == 20, "four layers: weight, bias, mean, variance, counter"
+    assert down - up == missing
+    assert silo.train().update is not None
+
+
+def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
+    silo = party(tmp_path / "a", "Local")
+    first = silo.digest(1)
+    elsewhere = party(tmp_path / "b", "Local")
+    assert elsewhere.digest(2) != (second := silo.digest(2)), (
+        "round 2 goes on from round 1's layers, with the same weights received"
+    )
+    silo.restart()
+    assert silo.digest(2) == second, "also after the trainer was killed"
+    other = Party(silo.method, images_of(26, seed=5), tmp_path / "c", labels="All")
+    assert other.digest(1) != first
+
+
+def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path):
+    silo = party(tmp_path, "Static", "SemiFL", pseudoLabels={"threshold": "0"})
+    before = counted(silo.model.arrays())
+    assert any(np.ptp(a) > 0 for n, a in before.items() if n.endswith("running_mean")), "counted before round 1, too"
+    silo.train()
+    network = silo.learner._network
+    for name, tensor in network.state_dict().items():
+        if name.endswith(("running_mean", "running_var")):
+            assert np.array_equal(tensor.numpy(), before[name]), name
+    after = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained, _ = silo.server.train(after, 1)
+    assert any(not np.array_equal(a, before[n]) for n, a in counted(trained.arrays()).items())
+
+
+def test_recalibration_without_training_changes_nothing_that_is_learnt(tmp_path):
+    silo = party(tmp_path, "Recalibrate")
+    silo.train()
+    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    model, metrics = silo.server.train(received, 1)
+    again, _ = silo.server.train(received, 1)
+    assert metrics == {} and model.digest == again.digest
+    for name, array in model.arrays().items():
+        assert np.array_equal(array, received.arrays()[name]) != name.endswith(COUNTED), name
+
+
+def test_recounted_statistics_are_those_of_the_images():
+    network = build_model(MODEL, method_of("FedAvg"), seed=1).eval()
+    views = Views(images_of(40).images, AUGMENTATIONS["Digits"], torch.device("cpu"))
+    recalibrate(network, views, np.arange(40))
+    norm = network.encoder.norms[0]
+    with torch.no_grad():
+        seen = network.encoder.convolutions[0](views.plain(torch.arange(40))).transpose(0, 1).flatten(1)
+    assert torch.allclose(norm.running_mean, seen.mean(1), atol=1e-6)
+    assert torch.allclose(norm.running_var, seen.var(1), rtol=1e-5)
+    assert norm.momentum == 0.1 and not network.training
+    assert norm.num_batches_tracked == 1
+
+
+def test_frozen_statistics_survive_a_training_pass():
+    network = build_model(MODEL, method_of("FedAvg"), seed=1)
+    freeze_statistics(network)
+    before = network.encoder.norms[0].running_mean.clone()
+    network.train()(torch.rand(4, 1, 8, 8))
+    assert torch.equal(network.encoder.norms[0].running_mean, before)
+
+
+def models(count, seed=0, wide=70_000):
+    """Models with running values behind a tensor that puts them across a chunk's edge (1 MiB), and a counter."""
+    layout = Layout.of(
+        [("w", "F32", (4 * wide - 6,)), ("bn.running_mean", "F32", (9,)), ("bn.running_var", "F32", (9,)),
+         ("bn.weight", "F32", (9,)), ("bn.num_batches_tracked", "I64", ())]
+    )  # fmt: skip
+    rng = np.random.default_rng(seed)
+    made = []
+    for index in range(count):
+        arrays = {t.name: rng.normal(size=t.shape).astype(np.float32) for t in layout.tensors if t.dtype == "F32"}
+        arrays["bn.running_var"] = np.abs(arrays["bn.running_var"])
+        made.append(ModelBytes.from_arrays(layout, {**arrays, "bn.num_batches_tracked": np.array(3 + index)}))
+    return layout, made
+
+
+def test_pooled_variance_is_that_of_all_data():
+    layout, sources = models(4)
+    weights = [10.0, 0.0, 30.0, 60.0]
+    mean = weighted_mean(sources, weights, layout)
+    pooled = pool_variances(mean, sources, weights)
+    share = np.array(weights) / sum(weights)
+    means, variances = (
+        np.stack([s.arrays()[f"bn.running_{n}"] for s in sources]).astype(float) for n in ("mean", "var")
+    )
+    between = share @ (means - share @ means) ** 2
+    found = pooled.arrays()
+    assert np.allclose(found["bn.running_var"], share @ variances + between, rtol=1e-6)
+    assert found["bn.num_batches_tracked"] == 3, "counters are copied, never averaged"
+    for name, array in mean.arrays().items():
+        assert name == "bn.running_var" or np.array_equal(array, found[name]), name
+    assert pooled.digest == ModelBytes.from_arrays(layout, found).digest
+    other = pool_variances(mean, sources[::-1], weights[::-1]).arrays()["bn.running_var"]
+    assert np.allclose(other, found["bn.running_var"], rtol=1e-6), "the order of silos does not matter"
+
+
+def test_models_without_batch_normalisation_are_taken_as_they_are():
+    layout = Layout.of([("w", "F32", (3,))])
+    model = ModelBytes.from_arrays(layout, {"w": np.ones(3, np.float32)})
+    assert pool_variances(model, [model], [1.0]).digest == model.digest
+
+
+def test_cosine_falls_over_the_rounds_and_nesterov_looks_ahead():
+    network = build_model(MODEL, method_of("FedAvg"), seed=1)
+    optimiser = Optimiser(learning_rate="0.4", momentum="0.9", nesterov="Enabled", schedule="Cosine")
+    rates = [build_optimiser(network, optimiser, done=done).param_groups[0]["lr"] for done in (0, 0.25, 0.5, 1)]
+    assert rates == pytest.approx([0.4, 0.4 * (1 + 0.5**0.5) / 2, 0.2, 0])
+    assert build_optimiser(network, optimiser).defaults["nesterov"]
+    plain = Optimiser(learning_rate="0.4", momentum="0", nesterov="Enabled")
+    sgd = build_optimiser(network, plain, done=0.5)
+    assert sgd.param_groups[0]["lr"] == 0.4 and not sgd.defaults["nesterov"]
+
+
+def test_silos_follow_the_schedule(tmp_path):
+    constant, cosine = (
+        Party(
+            method_of("FedAvg", local={"optimiser": {"schedule": kind}}), images_of(26), tmp_path / kind, labels="All"
+        )
+        for kind in ("Constant", "Cosine")
+    )
+    assert constant.train(1).update == cosine.train(1).update
+    assert constant.train(2).update != cosine.train(2).update
+    moved = [
+        sum(
+            np.abs(read_arrays(p.server.up, p.update)[n] - a).sum()
+            for n, a in p.model.arrays().items()
+            if "weight" in n
+        )
+        for p in (constant, cosine)
+    ]
+    assert moved[1] < moved[0]

@@ -1,0 +1,78 @@
+"""FedMatch's two parts against the known answer K1, and what they leave alone."""
+
+import numpy as np
+import pytest
+import torch
+from learning_party import MATCHED, Party, given
+from torch.nn.functional import nll_loss
+
+from anchorage.aggregation.helper_models import PSI
+from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
+from anchorage.learning.models import build_model
+from anchorage.spec.method import Decomposition
+
+
+def _rows(values):
+    return torch.tensor([values], dtype=torch.float64)
+
+
+@pytest.mark.known_answers
+def test_k1_votes_and_objective(known):
+    case = known.inputs("K1_fedmatch")
+    own, helpers = _rows(case["p_local"]), [_rows(p) for p in case["p_helpers"]]
+    labels, votes = vote(own, helpers)
+    taught = nll_loss(_rows(case["p_local_strong"]).log(), labels)
+    weights = case["lambdas"]
+    split = Decomposition(type="SigmaPsi", closeness=str(weights["l2"]), sparsity=f"{weights['l1']:f}")
+    apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, split)
+    divergence = agreement(own, helpers)
+    tie = [torch.eye(3, dtype=torch.float64)[row][None] for row in range(3)]
+    tie_label, tie_votes = vote(tie[0], tie[1:])
+    known.check(
+        "K1_fedmatch",
+        {
+            "kl_helper_to_local": [agreement(own, [p]) for p in helpers],
+            "kl_mean": divergence,
+            "votes": votes[0],
+            "pseudo_label": labels[0],
+            "ce_strong": taught,
+            "unlabelled_objective": weights["iccs_ce"] * taught + weights["iccs_kl"] * divergence + apart,
+            "three_way_tie_votes": tie_votes[0],
+            "three_way_tie_label": tie_label[0],
+        },
+    )
+
+
+def test_a_tie_goes_to_the_own_class():
+    first, second, third = (torch.eye(3)[[row]] for row in range(3))
+    assert vote(third, [first, second])[0].item() == 2
+    assert vote(third, [first, first])[0].item() == 0
+    assert agreement(first, []).item() == 0
+
+
+def test_sparsify_drops_small_changes_and_small_values():
+    psi = {"w": torch.nn.Parameter(torch.tensor([1e-6, 1.0, 1.0 + 1e-5, 2.0]))}
+    sparsify(psi, {"w": torch.tensor([0.5, 1.0, 1.0, 1.0])}, smallest=1e-5, smallest_change=1e-4)
+    assert psi["w"].tolist() == [0.0, 1.0, 1.0, 2.0]
+
+
+@pytest.mark.parametrize(("method", "labels"), MATCHED)
+def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
+    party = Party(method, given(labels), tmp_path, labels=labels)
+    told = party.train()
+    before, after = party.model.arrays(), party.arrays()
+    moved = {name for name, array in after.items() if not np.array_equal(array, before[name])}
+    assert any(name.startswith(PSI) for name in moved)
+    assert any(name.startswith("encoder.conv") or name == "classifier.weight" for name in moved) == (labels != "None")
+    assert (any(name == "classifier.weight" for name in after)) == (labels != "None")
+    assert told.side["embedding"].shape == (3,) and told.side["embedding"].sum() == pytest.approx(1)
+
+
+def test_folding_keeps_the_outputs(tmp_path):
+    party = Party(MATCHED[0][0], given("Partial"), tmp_path, labels="Partial")
+    network = build_model(party.run.model, party.method, 1).eval()
+    plain = {name: p.detach().clone() for name, p in network.named_parameters() if not name.startswith(PSI)}
+    fold(network)
+    for name, parameter in network.named_parameters():
+        expected = torch.zeros_like(parameter) if name.startswith(PSI) else 1.2 * plain[name]
+        assert torch.allclose(parameter, expected)

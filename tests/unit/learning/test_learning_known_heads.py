@@ -1,0 +1,109 @@
+"""Two heads, mean teacher and two views against the known answers N2, N3, C2 and T2."""
+
+import pytest
+import torch
+
+from anchorage.learning.heads import personal_cross_entropy
+from anchorage.learning.losses import balanced_softmax, log_prior
+from anchorage.learning.mean_teacher import sharpened, squared_error, teacher_decay
+from anchorage.learning.objectives.byol import byol_loss
+from anchorage.learning.two_heads import STRONGEST, adaptive_strength, moved_estimate, symmetric_divergences
+from anchorage.learning.two_views import divergence, ramp
+
+pytestmark = pytest.mark.known_answers
+
+
+def _double(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def test_n2_adaptive_adjustment(known):
+    case = known.inputs("N2_acr")
+    prior, estimate, logits = (_double(case[k]) for k in ("labelled_prior", "unlabelled_estimate", "logits"))
+    assert case["tau_max"] == STRONGEST
+    tau = adaptive_strength(prior, estimate)
+    known.check(
+        "N2_acr",
+        {
+            "symmetric_kl_con_uni_rev": symmetric_divergences(prior, estimate),
+            "tau": tau,
+            "adjusted_probabilities": (logits - tau * prior.log()).softmax(0),
+            "unadjusted": logits.softmax(0),
+        },
+    )
+
+
+def test_n2_the_reversed_prior_is_of_classes_by_frequency(known):
+    case = known.inputs("N2_acr")
+    prior, estimate = _double(case["labelled_prior"]), _double(case["unlabelled_estimate"])
+    order = torch.tensor([1, 2, 0])  # other class ids, the same federation
+    again = symmetric_divergences(prior[order], estimate[order])
+    torch.testing.assert_close(again, symmetric_divergences(prior, estimate))
+
+
+def test_n3_personal_head(known):
+    case = known.inputs("N3_fedrod")
+    generic, personal = (_double([case[k]]).requires_grad_() for k in ("logits_generic", "logits_personal"))
+    label = torch.tensor([case["y"]])
+    balanced = balanced_softmax(generic, label, log_prior(_double(case["counts"])))
+    both = personal_cross_entropy(generic, personal, label)[0]
+    losses = {"balanced_generic": balanced, "empirical_personal": both, "local_objective": balanced + both}
+    known.check(
+        "N3_fedrod",
+        {k: v.detach() for k, v in losses.items()},
+    )
+    both.backward()
+    assert generic.grad is None and personal.grad.abs().sum() > 0, "only the personal head learns from both"
+
+
+def test_c2_teacher_and_sharpening(known):
+    case = known.inputs("C2_rscfed_ema_and_sharpen")
+    known.check(
+        "C2_rscfed_ema_and_sharpen",
+        {
+            "decay_steps_0_1_9_999_5000": [teacher_decay(step) for step in (0, 1, 9, 999, 5000)],
+            "sharpened": sharpened(_double([case["p"]]), case["T"])[0],
+        },
+    )
+
+
+def test_t2_ramp_and_views(known):
+    assert known.inputs("T2_fedcon_rampup")["T"] == 100
+    one, other = _double([[1, 0], [0, 2]]), _double([[0, 3], [4, 0]])
+    known.check(
+        "T2_fedcon_rampup",
+        {
+            **{f"t{t}": ramp(t) for t in (0, 50, 100)},
+            "byol_loss_orthogonal": byol_loss(one, other),
+            "byol_loss_identical": byol_loss(one, 3 * one),
+        },
+    )
+    assert ramp(1000) == 1
+
+
+def test_means_and_divisors():
+    """METHODS.md section 12, number 10: what is summed, what is averaged, and over what."""
+    logits, targets = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
+    p = logits.softmax(1)
+    expected = ((p[0, 0] - 1) ** 2 + p[0, 1] ** 2 + (p[1, 0] - 1) ** 2 + p[1, 1] ** 2) / 8
+    torch.testing.assert_close(squared_error(logits, targets, 8), expected)
+    twice = torch.cat([logits, logits])
+    flipped = logits.flip(1)
+    torch.testing.assert_close(divergence(twice, torch.cat([flipped, flipped])), divergence(logits, flipped))
+    q = flipped.softmax(1)
+    plain = ((p - q) * (p.log() - q.log())).sum(1).mean() / 2
+    torch.testing.assert_close(divergence(logits, flipped), plain)
+    one, other = logits.clone().requires_grad_(), flipped.clone().requires_grad_()
+    divergence(one, other).backward()
+    torch.testing.assert_close(
+        one.grad, (p - q) / 4
+    )  # each view learns the other's probabilities, and those stand still
+
+
+def test_the_estimate_moves_by_confident_labels_only():
+    start = _double([0.5, 0.5, 0.0])
+    labels = torch.tensor([2, 2, 1, 0])
+    moved = moved_estimate(start, labels, torch.tensor([True, True, False, True]))
+    torch.testing.assert_close(moved, _double([0.45 + 0.1 / 3, 0.45, 0.2 / 3]))
+    unmoved = moved_estimate(start, labels, torch.zeros(4, dtype=torch.bool))
+    torch.testing.assert_close(unmoved, start)

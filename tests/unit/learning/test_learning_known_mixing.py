@@ -1,0 +1,123 @@
+"""Mixed images against the known answers J1, J2 and J3, and FedMix's third term against its plain form."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+from learning_party import CLASSES, MODEL, method_of
+from torch import nn
+from torch.nn import functional
+
+from anchorage.learning.input_mixing import derivative_along, fedmix_terms, mixed_loss
+from anchorage.learning.models import build_model
+from anchorage.learning.objectives.input_mixing import groups_of, means_of
+
+LOSS = functional.cross_entropy
+
+
+def classifier(case):
+    network = nn.Linear(2, 3, dtype=torch.float64)
+    with torch.no_grad():
+        network.weight.copy_(torch.tensor(case["W"], dtype=torch.float64))
+        network.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
+    return network, torch.tensor(case["X"], dtype=torch.float64), torch.tensor(case["Y"])
+
+
+def double_backward(network, loss, images, labels, mean, share):
+    """The third term in its plain form: a gradient of the input, kept in the graph."""
+    scaled = ((1 - share) * images).requires_grad_()
+    total = (1 - share) * len(images) * loss(network(scaled), labels)  # the sum over the samples, not their mean
+    (gradient,) = torch.autograd.grad(total, scaled, create_graph=True)
+    return share * (gradient * mean).flatten(1).sum(1).mean()
+
+
+@pytest.mark.known_answers
+def test_j1_fedmix_terms(known):
+    case = known.inputs("J1_fedmix_terms")
+    network, images, labels = classifier(case)
+    mean, label = (torch.tensor([case[name]], dtype=torch.float64) for name in ("x_g", "y_g"))
+
+    def terms(share):
+        l1, l2, l3 = (t.item() for t in fedmix_terms(network, LOSS, images, labels, mean, label, share))
+        exact = mixed_loss(network, LOSS, images, labels, mean, label, share).item()
+        plain = double_backward(network, LOSS, images, labels, mean, share).item()
+        assert plain == pytest.approx(l3, abs=1e-15)
+        eq4 = l1 + l2 + l3 / (1 - share)
+        wrong = l3 / len(images)  # METHODS.md section 12, number 10
+        return {
+            "l1": l1,
+            "l2": l2,
+            "l3": l3,
+            "fedmix": l1 + l2 + l3,
+            "exact_mixup_with_mean": exact,
+            "error": l1 + l2 + l3 - exact,
+            "eq4_form": eq4,
+            "l3_if_gradient_of_mean_is_averaged_again": wrong,
+            "l3_public_code": wrong,
+        }
+
+    by_lambda = {share: terms(float(share)) for share in ("0.2", "0.1", "0.05", "0.025")}
+    errors = [by_lambda[share]["error"] for share in ("0.2", "0.1", "0.05")]
+    slope = derivative_along(network, LOSS, 0.95 * images, labels, mean.expand_as(images)).item()
+    known.check(
+        "J1_fedmix_terms",
+        {
+            "by_lambda": {**by_lambda, "jvp_identity_0.05": 0.05 * 0.95 * slope},
+            "error_ratio_halving_lambda": [
+                errors[1] / errors[2],
+                by_lambda["0.05"]["error"] / by_lambda["0.025"]["error"],
+            ],
+        },
+    )
+
+
+@pytest.mark.known_answers
+def test_j2_means(known):
+    case = known.inputs("J2_mafl_means")
+    images, labels = torch.tensor(case["X"]), torch.eye(3)[case["labels"]]
+    short = np.split(np.arange(5), [2, 4])  # the plain definition; our groups are merged, see below
+    computed = {"x_bar": means_of(lambda g: images[g], short), "y_bar": means_of(lambda g: labels[g], short)}
+    known.check("J2_mafl_means", computed)
+
+
+@pytest.mark.parametrize(
+    ("count", "size", "expected"),
+    [(5, 2, [2, 3]), (4, 2, [2, 2]), (3, 5, [3]), (9, 5, [9]), (11, 5, [5, 6]), (2, 2, [2])],
+)
+def test_no_mean_is_of_one_image(count, size, expected):
+    images = SimpleNamespace(labelled=np.arange(count))
+    work = SimpleNamespace(images=images, run=SimpleNamespace(seed=1), draws=SimpleNamespace(silo="a"))
+    groups = groups_of(work, size)
+    assert list(map(len, groups)) == expected
+    assert sorted(np.concatenate(groups)) == list(range(count))
+
+
+@pytest.mark.known_answers
+def test_j3_mixup_variants(known):
+    case = known.inputs("J3_mixup_variants")
+    share = case["lam"]
+    network, images, labels = classifier(case)
+    mean, label = (torch.tensor([case[name]], dtype=torch.float64) for name in ("x_g", "y_g"))
+    local = mixed_loss(network, LOSS, images[:1], labels[:1], images[1:], labels[1:], share)  # "x_i = X[0], x_j = X[1]"
+    naive = mixed_loss(network, LOSS, images, labels, mean, label, share)
+    known.check("J3_mixup_variants", {"localmix": local.item(), "naivemix": naive.item()})
+
+
+def test_the_derivative_in_forward_mode_and_its_gradients_are_those_of_the_double_backward():
+    """The third term uses running statistics, which do not let images influence each other, and leaves them alone."""
+    draws = torch.Generator().manual_seed(0)
+    network = build_model(MODEL, method_of("FedMix"), seed=1).double().train()
+    images, mean = (torch.rand(n, 1, 8, 8, dtype=torch.float64, generator=draws) for n in (4, 1))
+    labels, label = torch.arange(4) % CLASSES, torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)
+    *_, third = fedmix_terms(network, LOSS, images, labels, mean, label, 0.2)
+    assert network.training
+    assert all(norm.num_batches_tracked == 1 for norm in network.modules() if isinstance(norm, nn.BatchNorm2d))
+    plain = double_backward(network.eval(), LOSS, images, labels, mean, 0.2)
+    assert third.item() == pytest.approx(plain.item(), rel=1e-9)
+    weights = list(network.parameters())
+    wanted, found = (
+        torch.autograd.grad(loss, weights, materialize_grads=True, allow_unused=True) for loss in (plain, third)
+    )
+    for one, other in zip(wanted, found, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10)

@@ -1,0 +1,150 @@
+"""FedBarlow, FedCLR and Orchestra: the known answer R1, what travels, what is kept, and the linear probe."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
+from torch import nn
+
+from anchorage.aggregation.clusters import GlobalCentroids
+from anchorage.learning import build_server_learner
+from anchorage.learning.draws import Draws
+from anchorage.learning.models import build_model
+from anchorage.learning.objectives.clusters import KEPT_FEATURES, RETAINED, turned_images
+from anchorage.learning.probe import linear_probe
+from anchorage.learning.redundancy import cross_correlation, redundancy_loss
+from anchorage.learning.round_state import RoundState
+from anchorage.spec.model import ModelSpec
+
+BARLOW, CLR, ORCHESTRA = (method_of(name) for name in ("FedBarlow", "FedCLR", "Orchestra"))
+
+
+@pytest.mark.known_answers
+def test_r1_barlow(known):
+    case = known.inputs("R1_barlow")
+    views = [torch.tensor(case[name], dtype=torch.float64) for name in ("z1", "z2")]
+    standardise = nn.BatchNorm1d(2, eps=case["eps"], affine=False).double()
+    first, second = map(standardise, views)
+    correlation = cross_correlation(first, second)
+    on = (1 - correlation.diagonal()).square().sum()
+    alone = redundancy_loss(first, first, 0.0)
+    nominal = correlation * len(first) / 64
+    known.check(
+        "R1_barlow",
+        {
+            "C": correlation,
+            "on_diagonal": on,
+            "off_diagonal": redundancy_loss(first, second, 1.0) - on,
+            "loss": redundancy_loss(first, second, case["lam"]),
+            "loss_if_divided_by_nominal_batch_64": (1 - nominal.diagonal()).square().sum()
+            + case["lam"] * (nominal.square().sum() - nominal.diagonal().square().sum()),
+            "identical_views_on_diagonal": alone,
+            "identical_views_loss": redundancy_loss(first, first, case["lam"]),
+        },
+        absolute=1e-6,
+    )
+
+
+def test_the_projector_has_the_published_size() -> None:
+    projector = build_model(ModelSpec(name="ResNet18", num_classes=10, image_size=32), BARLOW, 1).projector
+    assert projector is not None
+    assert sum(p.numel() for p in projector.parameters()) == 9_445_376  # KAT-M1
+    running = [b for name, b in projector.named_buffers() if "running" in name]
+    assert sum(b.numel() for b in running) == 12_288
+
+
+def test_a_short_last_batch_counts_by_its_own_size(tmp_path: Path) -> None:
+    """METHODS.md section 12, number 10: the diagonal of identical views reaches 1 whatever the batch."""
+    for count in (2, 5, 64):
+        z = nn.BatchNorm1d(3, affine=False)(torch.randn(count, 3, generator=torch.Generator().manual_seed(count)))
+        assert float(redundancy_loss(z, z, 0.0)) < 1e-3
+    alone = Party(BARLOW, images_of(1), tmp_path / "one").train()
+    assert alone.update is None, "one image has no variance"
+
+
+@pytest.mark.parametrize("labels", ["None", "All"])
+def test_fedbarlow_trains_encoder_and_projector_alone(tmp_path: Path, labels: str) -> None:
+    party = Party(BARLOW, given(labels), tmp_path, labels)
+    announcement = party.train()
+    assert announcement.samples["train"] == 26
+    sent = {name.split(".")[0] for name in party.arrays()}
+    assert sent == {"encoder", "projector"}
+    assert {t.name.split(".")[0] for t in party.server.down.tensors} == {*sent, "classifier"}
+
+
+def test_labels_change_nothing_in_fedbarlow(tmp_path: Path) -> None:
+    digests = {Party(BARLOW, images_of(26, labelled=known), tmp_path / str(known)).digest() for known in (True, False)}
+    assert len(digests) == 1
+
+
+def test_fedclr_trains_the_classifier_on_features_that_it_does_not_change(tmp_path: Path) -> None:
+    labelled, unlabelled = (Party(CLR, given(s), tmp_path / s, s) for s in ("All", "None"))
+    for party in (labelled, unlabelled):
+        party.train()
+    plain = Party(BARLOW, given("All"), tmp_path / "plain", "All")
+    plain.train()
+    with_head, without = labelled.arrays(), unlabelled.arrays()
+    received = labelled.model.arrays()["classifier.weight"]
+    assert not np.array_equal(with_head["classifier.weight"], received)
+    np.testing.assert_array_equal(without["classifier.weight"], received, "a silo without labels leaves it")
+    for name, array in plain.arrays().items():
+        np.testing.assert_array_equal(with_head[name], array, f"{name}: the classifier's loss stops at the features")
+
+
+def test_probes_and_reports(tmp_path: Path) -> None:
+    anchors, test = images_of(30, 3), images_of(30, 8)
+    for method, images, scored in ((BARLOW, anchors, True), (BARLOW, None, False), (CLR, None, True)):
+        server = build_server_learner(model=MODEL, method=method, seed=1, anchors=images, test=test)
+        report = server.evaluate(server.initialise(), 1)
+        assert ("accuracy" in report.metrics) == scored
+        if images is not None:
+            assert report.metrics["accuracy"] > 0.6, "corners are told apart by random features"
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        one = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), CLASSES, Draws(1))
+        torch.manual_seed(1)
+        other = linear_probe(torch.eye(CLASSES), torch.arange(CLASSES), CLASSES, Draws(1))
+    assert torch.equal(one.weight, other.weight) and one.weight.argmax(1).tolist() == list(range(CLASSES))
+
+
+def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
+    party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
+    first = party.train(1, {})
+    assert first.update is None and first.samples["steps"] == 0
+    assert first.side["local_centroids"].shape == (16, 128)
+    memory.conclude({"north": first})
+    side = memory.side_channel()
+    second = party.train(2, side)
+    assert second.update is not None and second.samples["steps"] == 4
+    assert {name.split(".")[0] for name in party.arrays()} == {"encoder", "projector", "rotation"}
+    received = party.model.arrays()
+    assert all(not np.array_equal(a, received[n]) for n, a in party.arrays().items())
+    party.restart()
+    again = party.train(2, side)
+    assert again.update is not None and again.update.digest == second.update.digest
+    np.testing.assert_array_equal(again.side["local_centroids"], second.side["local_centroids"])
+
+
+def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_path: Path) -> None:
+    """METHODS.md section 12, number 5: what is sent was counted by the model's own two passes per step."""
+    party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
+    memory.conclude({"north": party.train(1, {})})
+    begun = party.model.arrays()
+    announcement = party.train(2, memory.side_channel())
+    counted = party.arrays()["encoder.norms.0.num_batches_tracked"] - begun["encoder.norms.0.num_batches_tracked"]
+    assert counted == 2 * announcement.samples["steps"]
+    kept = RoundState(next(tmp_path.glob("learner-*"))).of(2)
+    assert kept[KEPT_FEATURES].shape == (52, 128), "26 looked at, 26 trained on"
+    moved = np.abs(kept["target/encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
+    trained = np.abs(party.arrays()["encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
+    assert 0 < moved < 10 * (1 - RETAINED) * trained, "it follows slowly"
+    assert not any("running" in name for name in kept)
+
+
+def test_turns() -> None:
+    images = torch.arange(8.0).reshape(2, 1, 2, 2)
+    turned, turns = turned_images(images, torch.Generator().manual_seed(0))
+    for image, result, quarter in zip(images, turned, turns, strict=True):
+        assert torch.equal(result, torch.rot90(image, int(quarter), (1, 2)))

@@ -1,0 +1,111 @@
+"""How old updates are: FedAsync counts models, adaptive Metis counts steps (KAT-H1)."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+from scripted_silos import LAYOUT, ScriptedSilo, set_scene, value_of
+
+from anchorage.aggregation import Mixing
+from anchorage.errors import AnchorageError
+from anchorage.messages import Announcement, StopRequested, Task, TaskKind
+from anchorage.rounds.step_counter import StepCounter
+from anchorage.spec.method import ServerStep
+from anchorage.tensors.chunks import Manifest
+
+MODEL = Manifest(LAYOUT.digest, LAYOUT.nbytes, ())
+
+
+def announced(steps: Any) -> Announcement:
+    return Announcement("t", {}, {"steps": np.asarray(steps)}, {}, MODEL)
+
+
+@pytest.mark.known_answers
+def test_h1_effective_staleness(known) -> None:
+    counter = StepCounter()
+    commits = known.inputs("H1_effective_staleness")["commits"]
+    tasks = {
+        silo: Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel(str(silo)))
+        for silo in {silo for silo, _ in commits}
+    }
+    rows = []
+    for silo, steps in commits:
+        staleness = counter.commit(str(silo), tasks[silo], announced(steps))
+        row = {"learner": silo, "own_steps": steps, "effective_staleness": staleness}
+        rows.append({**row, "committed_steps_after": counter.committed})
+        tasks[silo] = Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel(str(silo)))
+        assert int(tasks[silo].side["staleness"]) == staleness
+        assert "staleness" not in counter.side_channel(str(silo)), "a commit is told of once"
+    known.check("H1_effective_staleness", {"rows": rows})
+
+
+@pytest.mark.parametrize("steps", [-1, 10**9 + 1, [1, 2], 2.5, True])
+def test_steps_that_cannot_be_are_not_counted(steps: Any) -> None:
+    counter = StepCounter()
+    task = Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel("a"))
+    assert counter.commit("a", task, announced(steps)) == 0 == counter.committed
+
+
+def counting() -> tuple[ScriptedSilo, ScriptedSilo]:
+    return (
+        ScriptedSilo("fast", side={"steps": np.array(10)}, train_seconds=1.0, upload_seconds=0.0),
+        ScriptedSilo("slow", side={"steps": np.array(100)}, train_seconds=2.5, upload_seconds=0.0),
+    )
+
+
+def test_silos_hear_of_committed_steps_also_after_a_restart() -> None:
+    s = set_scene(*counting(), mode="Asynchronous", rounds=9, counts_steps=True)
+    s.link.at(4.5, StopRequested("test"))
+    with pytest.raises(AnchorageError):
+        s.engine.run()
+    assert s.link.steps == [0, 10, 20, 120, 130, 140]
+    told = {
+        silo: [{name: int(value) for name, value in side.items()} for side in sides]
+        for silo, sides in s.link.sides.items()
+    }
+    assert told["slow"] == [{"committed_steps": 0}, {"committed_steps": 120, "staleness": 120}]
+    assert told["fast"][2:4] == [
+        {"committed_steps": 20, "staleness": 10},
+        {"committed_steps": 130, "staleness": 110},
+    ]
+    assert [record.silos[0].metrics["staleness"] for record in s.store.history()[1:]] == [10, 10, 120, 110, 10]
+    again = set_scene(*counting(), mode="Asynchronous", rounds=6, counts_steps=True, store=s.store)
+    again.engine.run()
+    assert again.link.steps == [140, 150]
+    assert int(again.link.sides["slow"][0]["committed_steps"]) == 140
+
+
+def test_a_method_without_steps_says_nothing_of_them() -> None:
+    s = set_scene(*counting(), mode="Asynchronous", rounds=3)
+    s.engine.run()
+    assert s.link.steps == [] and s.link.sides["fast"][0] == {}
+
+
+def test_every_update_is_mixed_in_by_its_age() -> None:
+    mixing = Mixing(ServerStep(type="Mix", alpha="0.5", staleness="Polynomial", falloff="1"))
+    s = set_scene(
+        ScriptedSilo("a", adds=1.0, samples=1, train_seconds=1.0, upload_seconds=0.0),
+        ScriptedSilo("b", adds=4.0, samples=1000, train_seconds=2.5, upload_seconds=0.0),
+        mode="Asynchronous",
+        rounds=4,
+        mixing=mixing,
+    )
+    s.engine.run()
+    # a: 1 at 0.5, 1.5 at 0.5; b trained on 0 two models ago: 4 at 0.5 / 3; a trained on 1 and one model came between
+    expected = [0.0, 0.5, 1.0, 1.0 * 5 / 6 + 4 / 6]
+    expected.append(expected[3] * 0.75 + 2 * 0.25)
+    assert [value_of(model) for model in s.seen.models] == pytest.approx(expected)
+    parts = [record.silos[0] for record in s.store.history()[1:]]
+    assert [part.metrics["staleness"] for part in parts] == [0, 0, 2, 1]
+    assert [part.weight for part in parts] == pytest.approx([0.5, 0.5, 0.5 / 3, 0.25])
+    assert s.store.contributions() == {}, "nothing but the model is kept"
+
+
+def test_a_mixture_goes_on_from_the_last_model() -> None:
+    silo = lambda: ScriptedSilo("a", adds=1.0, upload_seconds=0.0)
+    mixing = Mixing(ServerStep(type="Mix", alpha="0.5"))
+    s = set_scene(silo(), mode="Asynchronous", rounds=2, mixing=mixing)
+    s.engine.run()
+    again = set_scene(silo(), mode="Asynchronous", rounds=4, mixing=mixing, store=s.store)
+    again.engine.run()
+    assert [value_of(model) for model in again.seen.models] == pytest.approx([1.5, 2.0])

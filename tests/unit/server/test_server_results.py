@@ -1,0 +1,46 @@
+"""The final and the best model as files: the network alone, whatever travels with it."""
+
+import json
+from contextlib import closing
+
+import numpy as np
+from server_stores import record
+
+from anchorage.methods import PRESETS
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage.tensors.safetensors_file import read_description, read_safetensors
+from anchorage_server.checkpoints import Identity
+from anchorage_server.results import write_results
+from anchorage_server.store import DiskRoundStore
+
+LAYOUT = Layout.of([("w", "F32", (3,)), ("control.w", "F32", (3,))])
+
+
+def test_control_variates_stay_in_the_checkpoint(tmp_path):
+    spec = ModelSpec(name="SmallCnn", num_classes=3, image_size=8)
+    method = PRESETS["SCAFFOLD"].slots
+    json_layout = LAYOUT.to_json()
+    run = RunDescription(
+        federation="f",
+        seed=1,
+        model=spec,
+        method=method,
+        down=json_layout,
+        up=json_layout,
+        rounds=1,
+        mode="Synchronous",
+    )
+    arrays = {"w": np.ones(3, np.float32), "control.w": np.full(3, 2, np.float32)}
+    made = ModelBytes.from_arrays(LAYOUT, arrays)
+    with closing(DiskRoundStore(tmp_path, Identity("f", "SCAFFOLD", LAYOUT), best_by=("accuracy",))) as store:
+        store.commit(record(1, made, accuracy=0.5), made, {})
+        final, best = write_results(tmp_path / "model", run, store)
+        assert store.latest().model.digest == made.digest
+    assert final.digest == best.digest == made.of_network().digest != made.digest
+    layout, metadata = read_description(tmp_path / "model" / "final.safetensors")
+    assert list(layout.by_name) == ["w"] and metadata["digest"] == final.digest
+    assert read_safetensors(tmp_path / "model" / "final.safetensors").model.digest == final.digest
+    assert json.loads((tmp_path / "model" / "model.json").read_text())["final"]["digest"] == final.digest
