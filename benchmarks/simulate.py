@@ -79,7 +79,7 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
     learners: Learners = lambda name: silo  # noqa: E731
     profiles = {s.metadata.name: Profile("All", 100, "benchmark") for s in study.silos}
     spare = SpareUpdates()
-    store = FolderStore(folder / "rounds", "benchmark", model.down, spare)
+    store = FolderStore(folder / "rounds", "benchmark", lambda number: model.down, spare)
     play(study, model, profiles, learners, store, spare, watch)
 
 

@@ -1,4 +1,4 @@
-"""One silo's FedAnchor round on CIFAR-like random images, and where its time goes: ``make bench-train ARGS="--device cuda"``.
+"""One silo's FedAnchor round on CIFAR-like random images: ``make bench-train ARGS="--device cuda"``.
 
 Every image is accepted (threshold 0), so a round has epochs x images / batch steps, each with a strong, a weak and a mixed view. On the
 CPU the time is that of one thread, as in a silo's trainer; the processor's own clock is read beside the wall's, since other work may run.
@@ -47,7 +47,7 @@ def timed(work: Callable[[], object], device: str, repeats: int) -> tuple[float,
 
 
 def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
-    """Play rounds of one silo, and its views and transfers alone."""
+    """Play rounds of one silo."""
     model = ModelSpec(name=given.model, num_classes=CLASSES, image_size=given.side)
     local = {"epochs": given.epochs, "batchSize": given.batch}
     spec = {"name": "FedAnchor", "pseudoLabels": {"threshold": "0"}, "local": local}
@@ -65,9 +65,10 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
     task = Task("1", TaskKind.TRAIN, 1, initial.manifest, side)
     steps = 0
 
-    def progress(done: int, total: int) -> None:
+    def progress(done: int, total: int) -> int:
         nonlocal steps
         steps = total
+        return 0
 
     with tempfile.TemporaryDirectory() as state:
         silo = build_silo_learner(
@@ -107,11 +108,12 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=1, help="5 as published")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--json", type=Path)
-    row = measure(parser.parse_args())
+    given = parser.parse_args()
+    row = measure(given)
     for name, value in row.items():
         print(f"{name:>18} {value:.3f}" if isinstance(value, float) else f"{name:>18} {value}")
-    if (path := parser.parse_args().json) is not None:
-        path.write_text(json.dumps({"benchmark": "train", "rows": [row]}, indent=2) + "\n")
+    if given.json:
+        given.json.write_text(json.dumps({"benchmark": "train", "rows": [row]}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

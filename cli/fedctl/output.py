@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.errors import AnchorageError, Failure, cluster
 
 
 class Format(StrEnum):
@@ -85,7 +85,7 @@ def show(
 def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
     """Yield what is observed: once, or again and again."""
     yield observe()
-    trouble = ""
+    trouble: Failure | None = None
     while watch:
         sleep(WATCH_SECONDS)
         try:
@@ -93,11 +93,11 @@ def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
         except AnchorageError as error:
             if error.failure not in PASSING:
                 raise
-            if str(error) != trouble:
+            if error.failure is not trouble:
                 typer.echo(f"{error}; asking again", err=True)
-            trouble = str(error)
+            trouble = error.failure
         else:
-            trouble = ""
+            trouble = None
             yield seen
 
 

@@ -51,6 +51,8 @@ class Wanted:
         ``PATTERN=STEP+TRANSFER`` of silos in virtual time.
     tracking : bool or None
         Whether runs go to MLflow; None: where the federation names a tracking URI.
+    ray : str or None
+        Address of a Ray cluster that trains the silos, or ``local``.
     """
 
     file: Path
@@ -61,6 +63,7 @@ class Wanted:
     data_root: Path | None = None
     speeds: Sequence[str] = ()
     tracking: bool | None = None
+    ray: str | None = None
 
     @property
     def root(self) -> Path:
@@ -104,6 +107,8 @@ class Simulator:
         As in `Wanted`.
     tracking : SeedTracking or None
         Sends runs to MLflow.
+    ray : str or None
+        As in `Wanted`.
     """
 
     folder: SimulationFolder
@@ -113,6 +118,7 @@ class Simulator:
     shown_silos: int
     speeds: Sequence[str] = ()
     tracking: SeedTracking | None = None
+    ray: str | None = None
 
     def play(self, study: Study, title: str) -> None:
         """Play one seed to its end, from its beginning or from where an earlier start left it, and keep the result.
@@ -130,7 +136,8 @@ class Simulator:
         self.view.say(title)
         watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
         speeds = parse_speeds(self.speeds) if self.speeds else None
-        simulation = Simulation(study, self.data_root, state, device=self.device, resume=True, speeds=speeds)
+        options: dict[str, Any] = {"device": self.device, "resume": True, "speeds": speeds, "ray": self.ray}
+        simulation = Simulation(study, self.data_root, state, **options)
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
             watcher.committed(before.record, before.model, None)
@@ -193,7 +200,7 @@ def simulate_seeds(
     with workdir.lock():
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
-        simulator = Simulator(folder, wanted.root, device, view, shown_silos, wanted.speeds, tracking)
+        simulator = Simulator(folder, wanted.root, device, view, shown_silos, wanted.speeds, tracking, wanted.ray)
         return play_missing(studies, simulator)
 
 

@@ -26,6 +26,10 @@ def simulate(
             help="Seconds that silos of such a name take for a step and a transfer, in virtual time; may be repeated.",
         ),
     ] = None,
+    ray: Annotated[
+        str | None,
+        typer.Option(metavar="ADDRESS", help="Train the silos on a Ray cluster; `local` starts one on this machine."),
+    ] = None,
     tracking: Annotated[
         bool | None,
         typer.Option(help="Send runs to MLflow; default: where spec.tracking.uri is set. Without one: mlflow.db."),
@@ -43,7 +47,7 @@ def simulate(
     """Run a federation in one process without network, once per seed, or go on with that."""
     from fedctl.simulation import Wanted, simulate_federation
 
-    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking)
+    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray)
     if leave_one_out:
         from fedctl.leave_one_out import simulate_leaving_out
 

@@ -95,7 +95,9 @@ class Checkpoints:
             self._spare.replace(partial_path(path))
         arrays = {_STATE + name: array for name, array in state.items()}
         own = {"round": str(record.round), "digest": record.digest, "state": _digest(arrays)}
-        write_safetensors(path, model, arrays=arrays, metadata={**self._identity.at(record.round).metadata(), **own}, sync=True)
+        write_safetensors(
+            path, model, arrays=arrays, metadata={**self._identity.at(record.round).metadata(), **own}, sync=True
+        )
         sync(self._folder)
 
     def retain(self, rounds: Collection[int]) -> None:

@@ -213,6 +213,12 @@ METHODS = (
         "this method has rounds only",
     ),
     _spec(
+        "an asynchronous warm-up",
+        {"warmUp": [{"method": "FedProx", "rounds": 1}], "protocol.mode": "Asynchronous"},
+        "spec.warmUp",
+        "an asynchronous protocol has no rounds to divide",
+    ),
+    _spec(
         "anchors that are not there",
         {"method.name": "FedAnchor"},
         "spec.anchorData",
@@ -363,13 +369,14 @@ CLUSTER = (
             f"another {noun} while training",
             changed(FEDERATION, {f"spec.{path}": value}),
             f"the {noun} cannot change once training has begun",
-            f"spec.{path.rsplit('.', 1)[0] if path != 'protocol.mode' else path}",
+            f"spec.{path if path in ('protocol.mode', 'warmUp') else path.rsplit('.', 1)[0]}",
             FEDERATION,
             BEGUN,
             everywhere=False,
         )
         for noun, path, value in (
             ("method", "method.name", "FedProx"),
+            ("warm-up", "warmUp", [{"method": "FedProx", "rounds": 1}]),
             ("model", "model.numClasses", 11),
             ("seed", "seed", 2),
             ("protocol's mode", "protocol.mode", "Asynchronous"),

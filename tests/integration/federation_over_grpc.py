@@ -12,8 +12,8 @@ from anchorage.methods import resolve
 from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage.rounds import ENGINES
 from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.observer import Observers
 from anchorage.rounds.interfaces import SiloLearner
+from anchorage.rounds.observer import Observers
 from anchorage.rounds.silo import SiloWorker
 from anchorage.rounds.stages import staged
 from anchorage.rounds.study import describe_run, read_images, round_settings, warm_up_stages

@@ -30,9 +30,8 @@ def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
     assert model["encoder.steps"].tolist() == [3, 4]
 
 
-def test_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
-    protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 120}
-    with Site(digits_study(tmp_path, "DVW", silos=2, rounds=4, protocol=protocol)) as site:
+def test_adaptive_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
+    with Site(digits_study(tmp_path, "AsyncDVWAdaptive", silos=2, rounds=4)) as site:
         site.run()
     records = site.records()
     assert [record["round"] for record in records] == list(range(5))
@@ -41,5 +40,6 @@ def test_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
     assert all(math.isfinite(value) for record in records for value in record["metrics"].values())
     assert records[-1]["metrics"]["loss"] < records[0]["metrics"]["loss"]
     assert {part["name"] for part in parts} <= {"a", "b"}
+    assert all(1 <= part["metrics"]["epochs"] <= 3 < part["metrics"]["staleness"] for part in parts)
     up, down = (sum(record[name] for record in records) for name in ("bytesUp", "bytesDown"))
     assert down > 1.6 * up  # for every update a model to train on and one to score

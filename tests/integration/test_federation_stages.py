@@ -3,9 +3,11 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from federation_documents import digits_study
 from federation_over_grpc import digest_over_grpc
+from federation_processes import SIGKILLED, Site
 
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.rounds.observer import Observers
@@ -18,8 +20,8 @@ WARM_UP = [{"method": "FedBarlow", "rounds": 1}, {"method": "FedCLR", "rounds": 
 """Projector and no classifier, both, and then neither projector nor a model that all silos trained."""
 
 
-def staged_study(folder: Path) -> Study:
-    return digits_study(folder, "SemiAnAgg", rounds=3, warmUp=WARM_UP)
+def staged_study(folder: Path, silos: int = 3) -> Study:
+    return digits_study(folder, "SemiAnAgg", rounds=3, silos=silos, warmUp=WARM_UP)
 
 
 def test_the_link_changes_nothing(tmp_path: Path) -> None:
@@ -29,6 +31,19 @@ def test_the_link_changes_nothing(tmp_path: Path) -> None:
     assert digest_over_grpc(study, tmp_path) == record.digest
     scored = ["accuracy" in committed.metrics for committed in store.history()]
     assert scored == [False, False, True, True], "nobody trains a classifier in FedBarlow's stage"
+
+
+def test_silos_without_labels_do_not_dilute_the_online_classifier(tmp_path: Path) -> None:
+    models = []
+    for silos in (1, 3):
+        study = digits_study(tmp_path / str(silos), "FedCLR", rounds=1, silos=silos)
+        _, store = simulate(study, tmp_path, tmp_path / str(silos) / "simulation")
+        checkpoint = store.latest()
+        assert checkpoint is not None
+        models.append(checkpoint.model.arrays())
+    alone, together = models
+    np.testing.assert_array_equal(together["classifier.weight"], alone["classifier.weight"])
+    assert not np.array_equal(together["projector.layers.0.weight"], alone["projector.layers.0.weight"])
 
 
 class KilledError(Exception):
@@ -54,3 +69,17 @@ def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path) -> 
     again = Simulation(study, tmp_path, tmp_path / "cut", resume=True)
     assert again.play().digest == record.digest
     assert [r.digest for r in again.store.history()] == [r.digest for r in store.history()]
+
+
+def test_processes_killed_between_two_stages_reach_the_model_of_one_process(tmp_path: Path) -> None:
+    """The server dies after the last round of a stage, a silo's trainer in the next one, which it began itself."""
+    with Site(staged_study(tmp_path, silos=2)) as site:
+        server = site.server("committed", 1, "SIGKILL")
+        first = site.agent("a", "trained", 2, "SIGKILL")
+        second = site.agent("b")
+        assert server.end() == SIGKILLED
+        server = site.server()
+        site.finish(server, first, second)
+        assert any("process was lost" in line for line in first.lines)
+        record, _ = simulate(site.study, tmp_path, tmp_path / "simulation")
+        assert site.digest() == record.digest

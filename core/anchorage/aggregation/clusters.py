@@ -113,11 +113,13 @@ def assignment_gradient(centroids: "Tensor", pooled: "Tensor") -> "Tensor":
     cosine = (target * soft).sum(1, keepdim=True) / lengths
     by_soft = cosine * soft / soft.square().sum(1, keepdim=True) - target / lengths
     by_similarity = soft * (by_soft - (by_soft * soft).sum(1, keepdim=True)) / TEMPERATURE
-    return by_similarity.T @ pooled / len(pooled)
+    gradient: Tensor = by_similarity.T @ pooled / len(pooled)
+    return gradient
 
 
 def _unit_rows(rows: "Tensor") -> "Tensor":
-    return rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    unit: Tensor = rows / rows.norm(dim=1, keepdim=True).clamp(min=1e-12)
+    return unit
 
 
 class GlobalCentroids:
@@ -152,7 +154,9 @@ class GlobalCentroids:
         start = self._centroids
         if start is None:
             shape = (GLOBAL_CENTROIDS, pooled.shape[1])
-            start = _unit_rows(torch.from_numpy(generator(self._seed, "global-centroids").standard_normal(shape))).numpy()
+            start = _unit_rows(
+                torch.from_numpy(generator(self._seed, "global-centroids").standard_normal(shape))
+            ).numpy()
         self._centroids = global_centroids(torch.from_numpy(start), pooled).numpy()
 
     def side_channel(self, silo: str = "") -> SideChannel:

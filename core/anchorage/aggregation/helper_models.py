@@ -10,11 +10,8 @@ from anchorage.messages import Announcement, SideChannel
 from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.chunks import ChunkSource
 from anchorage.tensors.joined import JoinedSource, Stretch
-from anchorage.tensors.layout import Layout
+from anchorage.tensors.layout import PSI, Layout
 from anchorage.tensors.model import ModelBytes
-
-PSI = "psi."
-"""Begins the name of every tensor of the unsupervised part; `psi.NAME` has ``/`` where the model's tensor has a dot."""
 
 
 def helper_name(index: int, tensor: str) -> str:

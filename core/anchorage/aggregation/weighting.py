@@ -88,12 +88,21 @@ class ValidationScore(BaseWeigher):
     """Weight is the model's score on the validation images of all silos together: DVW (METHODS.md 6.14, KAT-E1 to E5).
 
     Pools every `Evaluation.confusion` of an update with the silo's own ``side["validation"]``; a score below 0 counts as 0.
+
+    Parameters
+    ----------
+    metric : str
+        Name of one of `SCORES`.
+    num_classes : int
+        Classes C.
+    sharpening : float
+        Power of the score, above 0: scores alone hardly set models apart (KAT-E3).
     """
 
     evaluated = True
 
-    def __init__(self, metric: str, num_classes: int) -> None:
-        self._score = SCORES[metric]
+    def __init__(self, metric: str, num_classes: int, sharpening: float = 1.0) -> None:
+        self._score, self._sharpening = SCORES[metric], sharpening
         self._shape = (2,) if metric == "MicroF1" else (num_classes, num_classes)
 
     def _sound(self, announcement: Announcement) -> bool:
@@ -110,7 +119,7 @@ class ValidationScore(BaseWeigher):
             for evaluation in evaluations.get(silo, ()):
                 if self._counts(evaluation.confusion):
                     pooled += evaluation.confusion
-            weights[silo] = max(0.0, self._score(pooled))
+            weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
         return weights
 
 
@@ -133,7 +142,7 @@ def build_weigher(weighting: Weighting, num_classes: int) -> BaseWeigher:
         case "SemiAnAgg":
             return SemiAnAgg(weighting.order, share, num_classes)
         case "DVW":
-            return ValidationScore(weighting.metric, num_classes)
+            return ValidationScore(weighting.metric, num_classes, float(weighting.sharpening))
         case "SubConsensus":
             return SubConsensus(weighting)
 

@@ -160,6 +160,11 @@ STUDY_RULES = (
         ".protocol.mode",
     ),
     Rule(
+        "self.protocol.mode != 'Asynchronous' || !has(self.warmUp) || size(self.warmUp) == 0",
+        "an asynchronous protocol has no rounds to divide into stages; set Synchronous, or no warmUp",
+        ".warmUp",
+    ),
+    Rule(
         f"has(self.anchorData) || !{_NEEDS_ANCHORS}",
         "this method needs labelled anchors at the server; add anchorData",
         ".anchorData",

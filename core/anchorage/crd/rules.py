@@ -29,7 +29,7 @@ def _fixed(field: str, noun: str) -> Rule:
     return Rule(
         f"!{_BEGUN} || self.spec.{field} == oldSelf.spec.{field}",
         f"the {noun} cannot change once training has begun; make another Federation",
-        f".spec.{field}",
+        f".spec.{field.replace('?', '')}",
         "FieldValueForbidden",
     )
 
@@ -53,6 +53,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "Federation": (
         _NAME,
         _fixed("method", "method"),
+        _fixed("?warmUp", "warm-up"),
         _fixed("model", "model"),
         _fixed("seed", "seed"),
         _fixed("protocol.mode", "protocol's mode"),

@@ -88,7 +88,7 @@ SPEED_INVALID = failure(
     2,
 )
 RAY_FAILED = failure(
-    "ANC-5014",
+    "ANC-5013",
     "RayFailed",
     "The Ray cluster cannot be reached, or lost a part of the simulation.",
     "Check the address and `ray status`; machines of the cluster need the same Python, anchorage, data root and working folder. "

@@ -11,7 +11,6 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from torch import Tensor, nn
 
-from anchorage.aggregation.helper_models import PSI
 from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
@@ -36,7 +35,7 @@ from anchorage.learning.weights import layout_of, load, load_arrays, upward, wri
 from anchorage.messages import Report, SideChannel
 from anchorage.spec.method import ResolvedMethod
 from anchorage.spec.model import ModelSpec
-from anchorage.tensors.layout import Layout
+from anchorage.tensors.layout import PSI, Layout
 from anchorage.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
@@ -173,15 +172,15 @@ class TorchServerLearner:
             return self._pretrained()
 
     def _pretrained(self) -> ModelBytes:
-            server = self._method.server_training
-            if server.type == "Anchors" and server.pretrain_epochs:
-                draws = Draws(self._seed)
-                rate = float(server.pretrain_learning_rate)
-                sgd = build_optimiser(self._network, server.optimiser, learning_rate=rate)
-                losses = self._cross_entropy(self._batching(server.pretrain_epochs), draws)
-                take_steps(self._network, sgd, losses, clip_norm=float(server.optimiser.clip_norm))
-            self._recalibrate()
-            return self._bytes()
+        server = self._method.server_training
+        if server.type == "Anchors" and server.pretrain_epochs:
+            draws = Draws(self._seed)
+            rate = float(server.pretrain_learning_rate)
+            sgd = build_optimiser(self._network, server.optimiser, learning_rate=rate)
+            losses = self._cross_entropy(self._batching(server.pretrain_epochs), draws)
+            take_steps(self._network, sgd, losses, clip_norm=float(server.optimiser.clip_norm))
+        self._recalibrate()
+        return self._bytes()
 
     @property
     def _recalibrates(self) -> bool:

@@ -160,7 +160,8 @@ class TorchSiloLearner:
             received = self._round_work(task, kept, arrived)
             work = prepare(received)
             if self._local.cycle is not None:
-                adaptive = AdaptiveRound(self._local.cycle, task.side, kept, lambda: self._validated_on(task.round))
+                rules = self._local.cycle.of(self._silo)
+                adaptive = AdaptiveRound(rules, task.side, kept, lambda: self._validated_on(task.round))
                 work, progress = adaptive.shortened(work), adaptive.hearing(progress)
             guessed = self._label_validation(task.round, received)
             sgd = self._optimiser(kept, self._run.done(task.round))

@@ -59,9 +59,7 @@ def build_optimiser(
     momentum = float(optimiser.momentum)
     ahead = momentum > 0 and optimiser.nesterov == "Enabled"  # without momentum both are plain SGD
     sgd = torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=ahead, fused=classifier[0].is_cuda)
-    if (
-        momentum > 0
-    ):  # zeros step as no momentum does, and a parameter may get its first gradient when others had theirs
+    if momentum > 0:  # zeros step as none do, and a fused step wants a buffer even of what gets its first gradient late
         for parameter in network.parameters():
             sgd.state[parameter][_BUFFER] = torch.zeros_like(parameter)
     return sgd

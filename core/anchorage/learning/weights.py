@@ -9,7 +9,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anchorage.aggregation.batch_norm import travelling
-from anchorage.aggregation.helper_models import PSI
 from anchorage.aggregation.server_step import BUFFERS
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import MODEL_MISMATCH
@@ -17,7 +16,7 @@ from anchorage.learning.heads import LOCAL_PART
 from anchorage.learning.models import ANCHOR_HEAD, CLASSIFIER
 from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.chunks import Manifest, chunk_digests
-from anchorage.tensors.layout import CONTROL, Layout
+from anchorage.tensors.layout import CONTROL, PSI, Layout
 from anchorage.tensors.model import read_arrays, write_arrays
 
 BESIDE = ("helper", CONTROL)

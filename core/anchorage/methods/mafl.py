@@ -22,8 +22,8 @@ _FRAME = (
     "the pool to all, again only when it has grown. In the first round there is no pool yet, and silos train plainly. "
 )
 _SIZE = (
-    "Means weigh as much as images: a silo's must stay below 3.5 MiB and the pool below 30 MiB, else the run ends with "
-    "MeansTooLarge, and a larger group size helps. "
+    "Means weigh as much as images: beyond 3.5 MiB a silo's first round fails with MeansTooLarge, beyond 30 MiB of pool the run ends "
+    "with it, and a larger group size helps. "
 )
 _REVEALED = "the number of training images, and once: mean images and class shares of groups of the silo's images"
 _TO_ALL = "mean images and class shares of groups of every silo's images, without the silos' names"
@@ -74,7 +74,10 @@ _NAIVE_ADVICE = (
     "FedMix without its derivative: images are simply mixed with mean images and their mean labels, at the price of FedAvg's "
     "training. " + _FRAME + _SIZE
 )
-_LOCAL_ADVICE = "Mixup within the silo alone: FedMix's lower bound. Nothing leaves a silo beyond its model, and where silos see few classes it helps little."
+_LOCAL_ADVICE = (
+    "Mixup within the silo alone: FedMix's lower bound. Nothing leaves a silo beyond its model, and where silos see few "
+    "classes it helps little."
+)
 
 FEDMIX = _mafl(
     "FedMix",
@@ -99,7 +102,7 @@ GLOBAL_MIXUP = _mafl(
     "Mixup with other silos' raw images: a reference that protects nothing.",
     "FedMix's upper bound, for simulations with public data: every silo's images go to every other silo, as they are. An agent refuses "
     "to send them unless the hospital's policy names raw_images and raw_labels in `allowedSideChannels`. In the first round there is no "
-    "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB and the pool below 30 MiB.",
+    "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB, all silos' together below 30 MiB.",
     down=(
         *_MEANS_DOWN[:2],
         SideChannel(

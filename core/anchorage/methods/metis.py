@@ -76,8 +76,8 @@ ASYNC_DVW_ADAPTIVE = replace(
     advice=(
         "AsyncDVW that finds each hospital's number of epochs by itself: a cycle ends when the loss on its own "
         "validation images failed to fall more often than `local.cycle.tombstones` allows, or when more steps were "
-        "committed meanwhile than in half of its first 20 cycles. It asks for an answer from the server per epoch. The "
-        "paper allows 4 failed epochs to fast hospitals, and 1 with a plateau of 1 % to slow ones. Set "
+        "committed meanwhile than in half of its first 20 cycles. The paper allows 4 failed epochs to fast hospitals, "
+        "and 1 to slow ones, whose loss must fall by more than 1 %: name those with `local.cycle.slowSilos`. Set "
         "`protocol.mode: Asynchronous`."
     ),
 )

@@ -18,6 +18,9 @@ _METHOD = ("spec", "method")
 BARRIERS = ("FedAvgSemi", "SemiAnAgg", "SubConsensus")
 """Weightings that normalise over all silos of a round."""
 
+BY_ANNOUNCEMENTS = ("ClassAdaptive", "Helpers")
+"""Pseudo-labels by what the silos of the round before announced."""
+
 BY_THEMSELVES = ("Replace", "Mix")
 """Server steps that take one update as it comes."""
 
@@ -53,6 +56,11 @@ def _needing_rounds(plan: Plan) -> Iterator[Mistake]:
             "found Asynchronous, but the server trains on its anchors after each round's aggregation; set Synchronous, "
             "or serverTraining.type: None",
         )
+    pseudo = plan.method.pseudo_labels
+    if pseudo.type in BY_ANNOUNCEMENTS or pseudo.adjustment == "Labelled":
+        what = f"type {pseudo.type}" if pseudo.type in BY_ANNOUNCEMENTS else "adjustment Labelled"
+        found = f"found Asynchronous, but pseudoLabels.{what} needs what all silos of the round before announced"
+        yield Mistake(PROTOCOL_REFUSED, _MODE, f"{found}; set Synchronous, or other pseudo-labels")
     slot = plan.method.self_supervised
     if slot.type == "Clusters":
         found = "found Asynchronous, but selfSupervised.type Clusters is of the clusters of a whole round"

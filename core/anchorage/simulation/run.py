@@ -2,10 +2,11 @@
 
 import time
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from anchorage.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.errors import AnchorageError, commands
 from anchorage.learning import build_server_learner
 from anchorage.messages import Profile
 from anchorage.methods import resolve
@@ -16,12 +17,14 @@ from anchorage.rounds.study import describe_run, parts_of, round_settings, warm_
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
+from anchorage.simulation.ray_silos import RayLearners, RaySilos
 from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, section_of
 from anchorage.simulation.speeds import Speeds
 from anchorage.simulation.store import FolderStore, MemoryStore
 from anchorage.simulation.timed_link import TimedLink
 from anchorage.simulation.virtual_time import VirtualTime
 from anchorage.spec.files import Study
+from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.layout import Layout
 
 
@@ -121,18 +124,22 @@ class Simulation:
         AnchorageError
             The run failed.
         """
-        return play(
-            self._study,
-            self._learner,
-            self._profiles,
-            self._learners,
-            self.store,
-            self._spare,
-            observer or Observers(),
-            self.run.model_dump_json(by_alias=True),
-            self._speeds,
-            self._warm_up,
-        )
+        try:
+            return play(
+                self._study,
+                self._learner,
+                self._profiles,
+                self._learners,
+                self.store,
+                self._spare,
+                observer or Observers(),
+                self.run.model_dump_json(by_alias=True),
+                self._speeds,
+                self._warm_up,
+            )
+        finally:
+            if isinstance(self._learners, RayLearners):
+                self._learners.close()
 
 
 def simulate(
@@ -205,21 +212,12 @@ def play(
     """
     spec, method = study.federation.spec, resolve(study.federation.spec.method)
     take_turns = method.local.cycle is not None
-    if speeds is None and spec.protocol.mode == "Synchronous":
-        clock: Clock = WallClock()
-        link = InProcessLink(clock, welcome, lambda: silos.work())
-    else:
-        latest = store.latest()
-        clock = time = VirtualTime(latest.record.time if latest else 0.0)
-        link = TimedLink(
-            time,
-            welcome,
-            lambda: silos.work(),
-            speeds or Speeds(),
-            batch_size=method.local.batch_size,
-            heard=take_turns,
-        )
-    silos = SimulatedSilos(link, profiles, spare, learners, take_turns=take_turns)
+    link, clock = _link_of(study, method, store, speeds, welcome, lambda: silos.work())
+    silos = (
+        RaySilos(link, profiles, spare, learners)
+        if isinstance(learners, RayLearners)
+        else SimulatedSilos(link, profiles, spare, learners, take_turns=take_turns)
+    )
     settings = round_settings(study)
     engine = ENGINES[spec.protocol.mode](
         link=link,
@@ -236,5 +234,23 @@ def play(
     try:
         return engine.run()
     finally:
+        silos.close()
         if isinstance(clock, VirtualTime):
             clock.close()
+
+
+def _link_of(
+    study: Study,
+    method: ResolvedMethod,
+    store: MemoryStore,
+    speeds: Speeds | None,
+    welcome: str,
+    work: Callable[[], bool],
+) -> tuple[InProcessLink, Clock]:
+    """Return the server's end, and the clock: virtual time where speeds are given, or silos do not wait for each other."""
+    if speeds is None and study.federation.spec.protocol.mode == "Synchronous":
+        return InProcessLink(WallClock(), welcome, work), WallClock()
+    latest = store.latest()
+    time, heard = VirtualTime(latest.record.time if latest else 0.0), method.local.cycle is not None
+    link = TimedLink(time, welcome, work, speeds or Speeds(), batch_size=method.local.batch_size, heard=heard)
+    return link, time

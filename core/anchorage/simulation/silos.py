@@ -171,7 +171,9 @@ class SimulatedSilo:
         self.link = link.connect(name, profile)
         self._buffers = SiloBuffers(working, spare, self.link.source)
         self.link.hand_over = self._buffers.hand_over
-        self.worker = SiloWorker(self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name))
+        self.worker = SiloWorker(
+            self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name)
+        )
 
     def handle(self, order: Order) -> None:
         """Carry out one order."""
@@ -233,3 +235,6 @@ class SimulatedSilos:
                 silo.handle(order)
                 return True
         return False
+
+    def close(self) -> None:
+        """Nothing is to be ended."""

@@ -127,7 +127,9 @@ class FolderStore(MemoryStore):
         The folder cannot be made.
     """
 
-    def __init__(self, folder: Path, run: str, layouts: Callable[[int], Layout], spare: SpareUpdates | None = None) -> None:
+    def __init__(
+        self, folder: Path, run: str, layouts: Callable[[int], Layout], spare: SpareUpdates | None = None
+    ) -> None:
         super().__init__(spare)
         self._folder, self._run = folder, run
         try:

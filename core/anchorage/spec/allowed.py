@@ -20,6 +20,7 @@ from anchorage.spec.base import (
     LABEL_VALUE_PATTERN,
     MOUNT_PATH_PATTERN,
     NAME_PATTERN,
+    NAMES_PATTERN,
     PATH_PATTERN,
     POSITIVE_DECIMAL_PATTERN,
     QUANTITY_PATTERN,
@@ -44,6 +45,7 @@ _DECIMALS = {
 FORMS: Mapping[str, str] = {
     **_DECIMALS,
     NAME_PATTERN: "a name of lower-case letters, digits and dashes, at most 63 long",
+    NAMES_PATTERN: "names of silos such as cpu-*, with * for any characters and ? for one",
     CLASS_COUNTS_PATTERN: 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts',
     QUANTITY_PATTERN: "an amount such as 500m or 20Gi",
     TRACKING_URI_PATTERN: "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",

@@ -4,16 +4,20 @@ Every slot's fields have the plain defaults; a preset (`anchorage.methods`) repl
 user sets in the document wins over both, field by field (`model_fields_set` tells what was set).
 """
 
+from fnmatch import fnmatchcase
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.spec.base import WORD_PATTERN, AboveZero, Document, Fraction, PositiveDecimal
+from anchorage.spec.base import NAMES_PATTERN, WORD_PATTERN, AboveZero, Document, Fraction, PositiveDecimal
 
 MethodName = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
 """A preset's name. `anchorage.methods.PRESETS` knows which ones exist; a package may add its own."""
 
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+NamePattern = Annotated[str, StringConstraints(strict=True, pattern=NAMES_PATTERN, max_length=63)]
+"""Names of silos, with * for any characters and ? for one."""
 
 
 class Optimiser(Document):
@@ -47,6 +51,17 @@ class ValidationCycle(Document):
     plateau_percent: PositiveDecimal = Field("0", description="Improvement of the loss, in %, that still is a failure.")
     tombstones: Annotated[int, Field(ge=0, le=100)] = Field(4, description="Epochs that may fail per cycle.")
     max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Longest cycle, in epochs.")
+    slow_silos: NamePattern | None = Field(None, description="Pattern of the slow silos' names, such as cpu-*.")
+    slow_plateau_percent: PositiveDecimal = Field("1", description="plateauPercent of slow silos.")
+    slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="Tombstones of slow silos.")
+
+    def of(self, silo: str) -> "ValidationCycle":
+        """Return a silo's cycle: its plateau and tombstones are those of its group."""
+        if self.slow_silos is None or not fnmatchcase(silo, self.slow_silos):
+            return self
+        return self.model_copy(
+            update={"plateau_percent": self.slow_plateau_percent, "tombstones": self.slow_tombstones}
+        )
 
 
 class Local(Document):
@@ -241,6 +256,7 @@ class Weighting(Document):
     validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
         5, description="DVW: share of each silo's images kept for validation."
     )
+    sharpening: AboveZero = Field("1", description="DVW: power of the score (kappa); larger sets good models apart.")
     groups: Annotated[int, Field(ge=1, le=100)] = Field(3, description="SubConsensus: groups drawn per round.")
     group_size: Count = Field(5, description="SubConsensus: silos per group.")
     labelled_factor: AboveZero = Field("6", description="SubConsensus: factor of a silo with labels.")

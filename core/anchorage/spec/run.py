@@ -32,7 +32,9 @@ class RunDescription(Document):
     up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Rounds of the whole run.")
     mode: Literal["Synchronous", "Asynchronous"] = Field(description="Whether rounds wait for each other.")
-    warm_up: tuple[StageDescription, ...] = Field((), description="The stages before the method, in their order.")
+    warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(
+        (), description="The stages before the method, in their order."
+    )
 
     def stage(self, round_number: int) -> "RunDescription":
         """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""

@@ -80,6 +80,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "labelled_share": ("type", ("FedAvgSemi", "SemiAnAgg")),
         "metric": ("type", ("DVW",)),
         "validation_percent": ("type", ("DVW",)),
+        "sharpening": ("type", ("DVW",)),
     },
 }
 """Slot, field: the field of the same slot that decides, and its values that read it."""

@@ -16,6 +16,9 @@ ITEM_BYTES: Mapping[str, int] = {
 CONTROL = "control."
 """Begins the names of SCAFFOLD's control variates, one per trained tensor: they travel with a model and are no part of the network."""
 
+PSI = "psi."
+"""Begins the names of FedMatch's second parts; `psi.NAME`, with ``/`` for every dot of the tensor's name, is added to the tensor."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
@@ -72,7 +75,7 @@ class Layout:
 
     def of_network(self) -> "Layout":
         """Lay out the network alone, without what a method has travel with it."""
-        return self.select(t.name for t in self.tensors if not t.name.startswith(CONTROL))
+        return self.select(t.name for t in self.tensors if not t.name.startswith((CONTROL, PSI)))
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digest
-from anchorage.tensors.layout import Layout
+from anchorage.tensors.layout import PSI, Layout
 
 _NUMPY = {
     "F64": "<f8", "I64": "<i8", "U64": "<u8", "F32": "<f4", "I32": "<i4", "U32": "<u4", "F16": "<f2", "BF16": "<u2", "I16": "<i2",
@@ -98,9 +98,14 @@ class ModelBytes:
         return ModelBytes.from_arrays(self.layout, {**self.arrays(), **part.arrays()})
 
     def of_network(self) -> "ModelBytes":
-        """Return the network's tensors alone; this model itself where there are no others."""
+        """Return the network's tensors alone, FedMatch's two parts added up; this model itself where there are no others."""
         layout = self.layout.of_network()
-        return self if layout == self.layout else ModelBytes.from_arrays(layout, self.arrays())
+        if layout == self.layout:
+            return self
+        arrays = self.arrays()
+        for name in [name for name in arrays if name.startswith(PSI)]:
+            arrays[name.removeprefix(PSI).replace("/", ".")] += arrays[name]
+        return ModelBytes.from_arrays(layout, arrays)
 
     def buffer(self) -> NDArray[np.uint8]:
         """Return the flat buffer as one new array, shape [nbytes]."""

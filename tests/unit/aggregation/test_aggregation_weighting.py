@@ -99,6 +99,15 @@ def test_dvw_counts_a_negative_score_as_nothing():
     assert weigh(Weighting(type="DVW", metric="MCC"), {"a": announce({"validation": worst})}) == {"a": 0.0}
 
 
+def test_dvw_can_set_good_models_further_apart():
+    announcements = {
+        "good": announce({"validation": np.array([8, 10])}),
+        "poor": announce({"validation": np.array([4, 10])}),
+    }
+    weights = weigh(Weighting(type="DVW", sharpening="3"), announcements)
+    assert weights["good"] / weights["poor"] == pytest.approx(8)
+
+
 def test_barriers_and_evaluations():
     flags = {
         kind: (build_weigher(Weighting(type=kind), 2).barrier, build_weigher(Weighting(type=kind), 2).evaluated)

@@ -4,8 +4,10 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -26,7 +28,7 @@ from anchorage.spec.status import (
 )
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_safetensors, write_safetensors
+from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from anchorage_server.journal import Entry, Journal
 from fedctl.cluster_api import ClusterApi
 from fedctl.cluster_connection import ClusterConnection
@@ -34,7 +36,7 @@ from fedctl.cluster_source import ClusterSource
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import pull_model
 from fedctl.output import Format
-from fedctl.source import Source
+from fedctl.source import ModelFile, Source
 from fedctl.workdir import Workdir
 
 FEDERATION = {
@@ -288,6 +290,21 @@ def test_pulling_gives_the_same_files(world: World, tmp_path: Path) -> None:
     pulled = read_safetensors(tmp_path / "out" / "model.safetensors").model
     described = json.loads((tmp_path / "out" / "model.json").read_text())
     assert pulled.digest == described["digest"] == model_of(4).digest and described["seed"] == 1
+
+
+def test_of_a_run_that_goes_on_the_network_alone_is_pulled(tmp_path: Path) -> None:
+    layout = Layout.of([("w", "F32", (2,)), ("control.w", "F32", (2,))])
+    arrays = {"w": np.ones(2, np.float32), "control.w": np.zeros(2, np.float32)}
+    made = ModelBytes.from_arrays(layout, arrays)
+    write_safetensors(
+        tmp_path / "round", made, arrays={"method_state/m": np.zeros(1)}, metadata={"digest": made.digest}
+    )
+    source = SimpleNamespace(model=lambda best: nullcontext(ModelFile(tmp_path / "round", made.digest, 3, {})))
+    pull_model(source, tmp_path / "out", False, Format.JSON)  # type: ignore[arg-type]
+    layout, metadata = read_description(tmp_path / "out" / "model.safetensors")
+    assert list(layout.by_name) == ["w"] and metadata["digest"] == made.of_network().digest
+    described = json.loads((tmp_path / "out" / "model.json").read_text())
+    assert (described["digest"], described["round"]) == (metadata["digest"], 3)
 
 
 def test_a_damaged_model_is_not_pulled(world: World, tmp_path: Path) -> None:

@@ -119,3 +119,11 @@ def test_batches_may_be_of_any_size_down_to_none():
         assert torch.isfinite(AUGMENTATIONS["Natural"].strong(batch(1), generator(seed))).all()
     assert AUGMENTATIONS["Natural"].strong(batch(0), generator()).shape == (0, 3, 32, 32)
     assert AUGMENTATIONS["Digits"].strong(batch(0, 1, 8), generator()).shape == (0, 1, 8, 8)
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_views_never_wait_for_the_device_of_the_images(name):
+    augmentation, images = AUGMENTATIONS[name], batch().to("meta")  # whose values nobody can read
+    first, second = augmentation.barlow(images, generator())
+    for view in (augmentation.weak(images, generator()), augmentation.strong(images, generator()), first, second):
+        assert view.shape == (12, 3, *2 * [augmentation.side(32)]) and view.device.type == "meta"

@@ -168,20 +168,22 @@ ADAPTIVE = [method_of("CBAFed", pseudoLabels={"threshold": "0.2"})]
 SEMI = [method_of("FedAvgSemi"), method_of("SemiAnAgg"), *CONSISTENT, *ADAPTIVE]
 SERVED = [method_of(name, pseudoLabels={"threshold": "0"}) for name in ("SemiFL", "FedAvgFixMatchAlternate")]
 ANCHOR = [
-    method_of("FedAnchor", pseudoLabels=pseudo, mixup=mixup, **other)
-    for pseudo, mixup, other in [
-        ({"threshold": "0"}, {}, {}),
-        ({"threshold": "0"}, {"at": "None"}, {}),
-        ({"threshold": "0"}, {"at": "Both", "redraw": "Epoch"}, {}),
-        ({"threshold": "0", "views": 3}, {"at": "Server"}, {}),
-        ({"threshold": "0", "anchors": "Raw"}, {}, {"serverTraining": {"contrastive": "Disabled"}}),
-        ({"threshold": "0"}, {}, {"weighting": {"type": "SemiAnAgg"}}),
-        ({"threshold": "0"}, {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
+    method_of(f"FedAnchor{variant}", pseudoLabels={"threshold": "0", **pseudo}, **slots)
+    for variant, pseudo, slots in [
+        ("", {}, {}),
+        ("NoMixup", {}, {}),
+        ("Mix", {}, {"mixup": {"redraw": "Epoch"}}),
+        ("ServerMixup", {}, {}),
+        ("Ensemble", {"views": 3}, {}),
+        ("NoContrastive", {"anchors": "Raw"}, {}),
+        ("", {}, {"weighting": {"type": "SemiAnAgg"}}),
+        ("", {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
     ]
 ]
-MATCHED = [(method_of("FedMatch", pseudoLabels={"threshold": "0"}), "Partial")]
-MATCHED += [(method_of("FedMatchServer", pseudoLabels={"threshold": "0"}), "None")]
-TWO_HEADED = [
+DENSE = {"smallest": "0", "smallestChange": "0"}
+MATCHED = [(method_of("FedMatch", pseudoLabels={"threshold": "0"}, decomposition=DENSE), "Partial")]
+MATCHED += [(method_of("FedMatchServer", pseudoLabels={"threshold": "0"}, decomposition=DENSE), "None")]
+VARIANTS = [
     (method_of(name, **slots), labels)
     for name, labels, slots in [
         ("FedRoD", "All", {}),
@@ -191,6 +193,10 @@ TWO_HEADED = [
         ("SSILCDMFedAvgSemi", "Partial", {}),
         ("OrigACR", "All", {}),
         ("OrigACR", "Partial", {}),
+        ("BalancedSoftmax", "All", {}),
+        ("SemiAnAggCode", "None", {}),
+        ("SemiAnAggSecondSeed", "None", {}),
+        ("SemiFLNoMixup", "None", {"pseudoLabels": {"threshold": "0"}}),
         ("RSCFed", "None", {}),
         ("RSCFed", "Partial", {"pseudoLabels": {"divisor": "Actual"}}),
         ("FedCon", "None", {}),
@@ -201,7 +207,7 @@ ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]
 EVERY = (
     ALONE
     + MATCHED
-    + TWO_HEADED
+    + VARIANTS
     + [(m, "All") for m in SUPERVISED + SEMI]
     + [(m, "None") for m in SEMI + SERVED + ANCHOR]
     + [(m, "Partial") for m in SEMI]

@@ -111,6 +111,13 @@ def test_a_cycle_ends(losses: list[float], plateau: float, tombstones: int, long
     assert [cycle.ends(loss, 0) for loss in losses[1 : epochs + 1]] == [False] * (epochs - 1) + [True]
 
 
+def test_slow_silos_have_rules_of_their_own() -> None:
+    both = ValidationCycle(slow_silos="cpu-*")
+    assert both.of("gpu-1") == both
+    slow = both.of("cpu-1")
+    assert (slow.plateau_percent, slow.tombstones, slow.max_epochs) == ("1", 1, 32)
+
+
 class Adaptive(Party):
     """A silo whose server counts steps; `committed` is what it hears in the answers to its progress."""
 

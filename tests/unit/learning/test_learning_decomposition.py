@@ -6,10 +6,10 @@ import torch
 from learning_party import MATCHED, Party, given
 from torch.nn.functional import nll_loss
 
-from anchorage.aggregation.helper_models import PSI
 from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
 from anchorage.learning.models import build_model
 from anchorage.spec.method import Decomposition
+from anchorage.tensors.layout import PSI
 
 
 def _rows(values):
@@ -72,7 +72,11 @@ def test_folding_keeps_the_outputs(tmp_path):
     party = Party(MATCHED[0][0], given("Partial"), tmp_path, labels="Partial")
     network = build_model(party.run.model, party.method, 1).eval()
     plain = {name: p.detach().clone() for name, p in network.named_parameters() if not name.startswith(PSI)}
+    published = party.model.of_network().arrays()
     fold(network)
     for name, parameter in network.named_parameters():
         expected = torch.zeros_like(parameter) if name.startswith(PSI) else 1.2 * plain[name]
         assert torch.allclose(parameter, expected)
+    assert set(published) == {name for name in network.state_dict() if not name.startswith(PSI)}
+    for name in plain:
+        np.testing.assert_allclose(published[name], 1.2 * plain[name].numpy(), rtol=1e-6)

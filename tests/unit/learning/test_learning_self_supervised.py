@@ -9,7 +9,7 @@ from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
 from torch import nn
 
 from anchorage.aggregation.clusters import GlobalCentroids
-from anchorage.learning import build_server_learner
+from anchorage.learning import TorchServerLearner, build_server_learner
 from anchorage.learning.draws import Draws
 from anchorage.learning.models import build_model
 from anchorage.learning.objectives.clusters import KEPT_FEATURES, RETAINED, turned_images
@@ -17,6 +17,7 @@ from anchorage.learning.probe import linear_probe
 from anchorage.learning.redundancy import cross_correlation, redundancy_loss
 from anchorage.learning.round_state import RoundState
 from anchorage.spec.model import ModelSpec
+from anchorage.tensors.model import ModelBytes
 
 BARLOW, CLR, ORCHESTRA = (method_of(name) for name in ("FedBarlow", "FedCLR", "Orchestra"))
 
@@ -141,6 +142,31 @@ def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_p
     trained = np.abs(party.arrays()["encoder.convolutions.0.weight"] - begun["encoder.convolutions.0.weight"]).max()
     assert 0 < moved < 10 * (1 - RETAINED) * trained, "it follows slowly"
     assert not any("running" in name for name in kept)
+
+
+def test_a_stage_takes_over_what_it_knows_by_name() -> None:
+    def server(name: str, **slots: dict[str, object]) -> TorchServerLearner:
+        method = method_of(name, **slots)
+        return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(12, 9), test=None)
+
+    barlow = server("FedBarlow")
+    trained = {
+        name: array + 1 if array.dtype == np.float32 else array for name, array in barlow.initialise().arrays().items()
+    }
+    model = ModelBytes.from_arrays(barlow.down, trained)
+    for name in ("FedCLR", "FedAvg", "MOON", "SCAFFOLD", "Orchestra"):
+        learner = server(name)
+        adopted, seeded = learner.adopt(model).arrays(), learner.initialise().arrays()
+        assert adopted.keys() == seeded.keys()
+        for tensor, array in adopted.items():
+            known = tensor in trained and trained[tensor].shape == array.shape
+            np.testing.assert_array_equal(array, trained[tensor] if known else seeded[tensor], f"{name} {tensor}")
+    anchored = server("FedAnchor", serverTraining={"pretrainEpochs": 1})
+    first, second = (anchored.adopt(model) for _ in range(2))
+    assert first.digest == second.digest, "a server that comes back begins the stage with the same bytes"
+    before = trained["encoder.convolutions.0.weight"]
+    after = first.arrays()["encoder.convolutions.0.weight"]
+    assert 0 < np.abs(after - before).max() < 0.5, "it is pre-trained from there"
 
 
 def test_turns() -> None:

@@ -7,7 +7,6 @@ import pytest
 from learning_party import (
     ANCHOR,
     CLASSES,
-    EVERY,
     MODEL,
     Party,
     given,
@@ -18,7 +17,6 @@ from learning_party import (
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner, train_on_anchors_alone
 from anchorage.messages import Task, TaskKind
-from anchorage.methods import PRESETS
 from anchorage.tensors.layout import Layout
 
 
@@ -126,10 +124,6 @@ def test_evaluation_beside_training_changes_neither(tmp_path):
     thread.join()
     assert announcement.update.digest == alone
     assert scores == [expected] * 5
-
-
-def test_presets_are_all_covered():
-    assert set(PRESETS) == {m.name for m, _ in EVERY}
 
 
 def test_layouts_travel_as_json(tmp_path):

@@ -220,6 +220,7 @@ def test_what_has_none_is_refused_with_its_reason(file: Path, override: str, lin
         (["spec.method.name=AsyncDVWAdaptive"], "ANC-1120", "with local.cycle every silo trains as long as it likes"),
         (["spec.method.serverStep.type=Adam", ASYNCHRONOUS], "ANC-1120", "Adam takes the mean of a whole round"),
         (["spec.method.serverStep.type=Mix", ASYNCHRONOUS], "ANC-1116", "Mix weighs updates by their age alone"),
+        (["spec.method.pseudoLabels.type=ClassAdaptive", ASYNCHRONOUS], "ANC-1120", "the round before announced"),
         (["spec.method={name: FedAsync, serverStep: {alpha: '0'}}", ASYNCHRONOUS], "ANC-1116", "no update would count"),
         (["spec.method={name: FedAsync, serverStep: {grace: 2}}", ASYNCHRONOUS], "ANC-1116", "staleness is Constant"),
         (

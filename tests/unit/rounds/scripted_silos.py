@@ -71,6 +71,7 @@ class ScriptedSilo:
     layout: Layout = LAYOUT
     side: SideChannel = field(default_factory=dict)
     scores: tuple[int, int] = (1, 2)
+    score_seconds: float = 1.0
     repeats: int = 1
     uploads: int = 0
     trained: list[str] = field(default_factory=list)
@@ -120,7 +121,7 @@ class ScriptedLink:
         start = max(now, script.joins_at)
         if task.kind is TaskKind.EVALUATE:
             self.evaluated.append((silo, task.id))
-            self.at(start + 1.0, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
+            self.at(start + script.score_seconds, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
             return
         script.trained.append(task.id)
         self.sides[silo].append(task.side)

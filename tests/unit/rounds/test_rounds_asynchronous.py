@@ -85,6 +85,33 @@ def test_a_silent_evaluator_costs_one_deadline():
     assert 100.0 < s.clock.now() < 200.0
 
 
+def test_an_update_that_is_being_scored_holds_up_no_other():
+    s = set_scene(
+        ScriptedSilo("a", train_seconds=1.0),
+        ScriptedSilo("b", train_seconds=3.0),
+        ScriptedSilo("slow", train_seconds=90.0, score_seconds=50.0),
+        mode="Asynchronous",
+        rounds=2,
+        weigher=CountWeigher(evaluated=True),
+    )
+    s.engine.run()
+    commits = [(record.time, record.silos[0].name) for record in s.store.history()[1:]]
+    assert commits == [(52.0, "a"), (54.0, "b")], "both are scored at the same time, and training goes on meanwhile"
+
+
+def test_an_update_without_weight_leaves_the_model_as_it_is():
+    s = set_scene(
+        ScriptedSilo("a", adds=5.0),
+        ScriptedSilo("b", adds=2.0, train_seconds=1.5),
+        mode="Asynchronous",
+        rounds=3,
+        weigher=CountWeigher(overrides={"a": 0.0}),
+    )
+    s.engine.run()
+    assert [value_of(model) for model in s.seen.models] == [0.0, 0.0, 2.0, 2.0]
+    assert [record.silos[0].weight for record in s.store.history()[1:]] == [0.0, 100.0, 0.0]
+
+
 def test_no_more_is_committed_than_asked_for():
     s = set_scene(
         ScriptedSilo("a"),

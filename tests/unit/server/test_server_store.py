@@ -53,6 +53,20 @@ def test_a_commit_comes_back_after_reopening(open_store: Open) -> None:
     assert [r.round for r in open_store().history()] == [0, 1]
 
 
+def test_checkpoints_of_stages_have_their_own_methods_and_tensors(open_store: Open) -> None:
+    before = Layout.of([("encoder.weight", "F32", (5,)), ("projector.weight", "F32", (7,))])
+    identity = Identity("derm", "FedAvg", LAYOUT, ((1, "FedBarlow", before),))
+    store = open_store(identity)
+    for number, layout, accuracy in ((0, before, 0.1), (1, before, 0.9), (2, LAYOUT, 0.2), (3, LAYOUT, 0.1)):
+        made = model(float(number), layout)
+        store.commit(record(number, made, accuracy=accuracy), made, {})
+        store = open_store(identity)
+        latest, best = store.latest(), store.best()
+        assert latest is not None and best is not None
+        assert latest.model.layout == layout and latest.model.digest == made.digest
+        assert best.record.round == min(number, 2), "a warm-up's rounds are not the best ones"
+
+
 def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
     open_store: Open, tmp_path: Path
 ) -> None:

@@ -131,7 +131,8 @@ class TestGate:
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, ["FedAvg"], Standing(CERTIFICATE))
+        methods = ["FedAvg", "FedAnchor"]  # a warm-up, and what follows
+        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, Standing(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))

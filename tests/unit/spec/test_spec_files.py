@@ -192,7 +192,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "SmallCNN",
             (
                 'ANC-1012 UnknownChoice: derm.yaml:5: spec.model.name: found "SmallCNN", allowed is one of '
-                "SmallCnn, ResNet18, ResNet18ImageNet, WideResNet28x2"
+                "SmallCnn, ResNet18, ResNet18ImageNet, WideResNet28x2, MoonCnn, TutorialCnn, LeafCnn, ResNet9"
             ),
         ),
         (

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.aggregation.clusters import TEMPERATURE, local_centroids
+from anchorage.aggregation.clusters import LOCAL_CENTROIDS, TEMPERATURE, local_centroids
 from anchorage.learning.local_training import Batching
 from anchorage.learning.local_work import RoundWork, Work
 from anchorage.learning.models import Network
@@ -34,7 +34,12 @@ def by_clusters(work: RoundWork) -> Work:
     else:
         clustering.look()
         losses, steps = iter(()), 0
-    return Work(losses, steps, {**work.counts(), "steps": steps}, lambda: 0, clustering.side, clustering.kept)
+    images = max(1, min(REMEMBERED, len(work.images.train)))
+    smallest = images // min(
+        LOCAL_CENTROIDS, images
+    )  # of the clusters, which are of equal size: a policy may refuse small ones
+    samples = {**work.counts(), "steps": steps, "smallest_group": smallest}
+    return Work(losses, steps, samples, lambda: 0, clustering.side, clustering.kept)
 
 
 class Clustering:

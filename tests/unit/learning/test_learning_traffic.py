@@ -1,0 +1,64 @@
+"""What travels in a round of ten participants with ResNet-18, against the known answer Y1 (in 32-bit numbers)."""
+
+import numpy as np
+import pytest
+import torch
+from learning_party import Party, given, method_of
+
+from anchorage.learning import build_server_learner
+from anchorage.learning.pseudo_labels import class_prototypes
+from anchorage.spec.model import ModelSpec
+from anchorage.tensors.layout import Layout
+
+MODEL = ModelSpec(name="ResNet18", num_classes=10, image_size=32)
+SILOS, FLOAT = 10, 4
+
+
+def floats(layout: Layout) -> int:
+    """Bytes of the parameters and running statistics; the integer counters of batch normalisation are not in the count."""
+    return sum(t.nbytes for t in layout.tensors if t.dtype == "F32")
+
+
+def round_bytes(name: str) -> int:
+    learner = build_server_learner(model=MODEL, method=method_of(name), seed=1, anchors=None, test=None)
+    return SILOS * (floats(learner.down) + floats(learner.up))
+
+
+@pytest.mark.known_answers
+def test_y1_bytes_of_a_round(known, tmp_path):
+    fedavg = round_bytes("FedAvg")
+    anchors = torch.from_numpy(np.random.default_rng(1).standard_normal((5000, 128)))
+    prototypes, _ = class_prototypes(anchors, torch.arange(5000) % 10, 10)
+    sent = {}
+    for name in ("SemiAnAgg", "CBAFed"):
+        party = Party(method_of(name), given("Partial"), tmp_path / name, "Partial")
+        sent[name] = sum(array.size for array in party.train().side.values()) / 3 * 10  # the party has three classes
+    scores = {}
+    for metric in ("MicroF1", "MacroF1"):
+        weighting = {"type": "DVW", "metric": metric, "validationPercent": 20}
+        party = Party(method_of("DVW", weighting=weighting), given("All"), tmp_path / metric, "All")
+        scores[metric] = party.train().side["validation"]
+    assert scores["MacroF1"].shape == (3, 3)
+    known.check(
+        "Y1_round_bytes",
+        {
+            "fedavg_up_plus_down": fedavg,
+            "moon_same": fedavg + SILOS * FLOAT * beside("MOON", tmp_path),
+            "scaffold_double": round_bytes("SCAFFOLD"),
+            "fedanchor_extra_down_S5000": SILOS * FLOAT * anchors.numel(),
+            "fedanchor_extra_down_prototypes": SILOS * FLOAT * prototypes.numel(),
+            "dvw_sync_extra_down": SILOS * (SILOS - 1) * fedavg // (2 * SILOS),
+            "semianagg_extra_up": SILOS * FLOAT * sent["SemiAnAgg"],
+            "cbafed_extra_up": SILOS * FLOAT * sent["CBAFed"],
+            "dvw_confusion_up": SILOS * (SILOS - 1) * scores["MacroF1"].itemsize * 10 * 10,
+            "dvw_two_ints_up": SILOS * (SILOS - 1) * scores["MicroF1"].nbytes,
+        },
+    )
+
+
+def beside(name: str, folder) -> int:
+    """Numbers that travel beside the network in either direction."""
+    party = Party(method_of(name), given("All"), folder / name, "All")
+    down, up = party.task().side, party.train().side
+    extra = set(party.server.down.by_name) ^ set(party.server.up.by_name)
+    return sum(array.size for array in (*down.values(), *up.values())) + len(extra)

@@ -1,0 +1,220 @@
+"""Many silos in one process: what is shared between them, what travels, what is found again, and silos beside each other."""
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from anchorage.errors import AnchorageError, commands, data
+from anchorage.messages import Announcement, Profile, Report, SideChannel
+from anchorage.methods import validate_study
+from anchorage.rounds.interfaces import RoundRecord
+from anchorage.rounds.observer import Observers
+from anchorage.spec.files import Study
+from anchorage.tensors.chunks import CHUNK_BYTES
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+from anchorage_silo.null import NullLearner
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from anchorage.simulation.buffers import SpareUpdates
+from anchorage.simulation.run import Simulation, play, simulate
+from anchorage.simulation.store import FolderStore, MemoryStore
+
+LAYOUT = Layout.of([("w", "F32", (CHUNK_BYTES // 2,)), ("steps", "I64", ())])  # three chunks
+DOCUMENTS = """
+kind: Federation
+metadata: {name: tiny}
+spec:
+  rounds: 2
+  model: {name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1, augmentation: Digits}
+  method: {name: FedAvg, local: {epochs: 1, batchSize: 16}}
+  protocol: {silosPerRound: 3}
+---
+kind: Silo
+metadata: {name: a}
+spec: {federation: tiny, labels: All, managed: {data: {format: Digits, use: Part, partition: {recipe: Iid, parts: 2}}}}
+"""
+
+
+class Null:
+    """A server that keeps the mean (`ServerLearner`)."""
+
+    down = up = LAYOUT
+
+    def initialise(self) -> ModelBytes:
+        return ModelBytes.from_arrays(LAYOUT, {"w": np.arange(CHUNK_BYTES // 2, dtype="f4"), "steps": np.array(1)})
+
+    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+        return {}
+
+    def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
+        return model, {}
+
+    def evaluate(self, model: ModelBytes, round_number: int) -> Report:
+        return Report({})
+
+
+@pytest.fixture
+def study(tmp_path: Path) -> Callable[..., Study]:
+    (tmp_path / "tiny.yaml").write_text(DOCUMENTS)
+    return lambda silos=6, *overrides: validate_study(tmp_path / "tiny.yaml", overrides, silos)
+
+
+def play_null(study: Study, store: MemoryStore, spare: SpareUpdates, step: float = 0.5) -> RoundRecord:
+    profiles = {silo.metadata.name: Profile("All", 5, "test") for silo in study.silos}
+    learner = NullLearner(LAYOUT, LAYOUT, step, 5)
+    return play(study, Null(), profiles, lambda silo: learner, store, spare, Observers())
+
+
+def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(study: Callable[..., Study]) -> None:
+    spare = SpareUpdates()
+    store = MemoryStore(spare)
+    play_null(study(6, "spec.rounds=8"), store, spare)
+    moved = [(record.bytes_down, record.bytes_up) for record in store.history()[1:]]
+    assert moved[0] == (3 * LAYOUT.nbytes, 3 * LAYOUT.nbytes) and {up for _, up in moved} == {3 * LAYOUT.nbytes}
+    assert len(spare._spare) == 3
+    quiet = MemoryStore(spare)
+    play_null(study(6, "spec.rounds=8"), quiet, spare, step=0.0)
+    assert sum(record.bytes_down for record in quiet.history()) == 6 * LAYOUT.nbytes  # every silo once
+    assert float(store.latest().model.arrays()["w"][1]) == 1 + 8 * 0.5  # type: ignore[union-attr]
+
+
+def test_a_round_is_found_again_or_the_run_begins_anew(study: Callable[..., Study], tmp_path: Path) -> None:
+    def opened(run: str = "run") -> FolderStore:
+        return FolderStore(tmp_path / "rounds", run, lambda number: LAYOUT)
+
+    whole = MemoryStore()
+    play_null(study(6, "spec.rounds=4"), whole, SpareUpdates())
+    play_null(study(), opened(), SpareUpdates())
+    with (tmp_path / "rounds" / "rounds.jsonl").open("a") as torn:
+        torn.write('{"round": 3, "di')
+    found = opened()
+    latest = found.latest()
+    assert latest is not None and latest.record.round == 2
+    assert latest.model.digest == latest.record.digest == whole.history()[2].digest
+    record = play_null(study(6, "spec.rounds=4"), found, SpareUpdates())
+    assert record.digest == whole.history()[4].digest
+    assert [entry.round for entry in opened().history()] == [0, 1, 2, 3, 4]
+    assert opened("another").latest() is None and opened().latest() is not None
+    model = tmp_path / "rounds" / "model.safetensors"
+    content = bytearray(model.read_bytes())
+    content[-1] ^= 1
+    model.write_bytes(content)
+    assert opened().latest() is None and opened().history() == ()
+
+
+def test_images_are_opened_when_their_silo_is_drawn_first(
+    study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from anchorage.simulation import images
+
+    read, opened = images.read, []
+    monkeypatch.setattr(images, "read", lambda *a, **k: opened.append(1) or read(*a, **k))
+    many = Simulation(study(60), tmp_path, tmp_path / "state")
+    assert opened == []
+    many.play()
+    assert 3 <= len(opened) <= 6
+
+
+def test_images_that_cannot_be_used_end_the_simulation(study: Callable[..., Study], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "images" / name).mkdir(parents=True)
+        for number in range(4):
+            (tmp_path / "images" / name / f"{name}{number}.png").write_bytes(b"no image")
+    place = "silo.spec.managed.data."
+    broken = study(2, f"{place}format=ImageFolder", f"{place}claimName=images", "spec.model.numClasses=2", *ALL)
+    with pytest.raises(AnchorageError) as caught:
+        simulate(broken, tmp_path, tmp_path / "state")
+    assert caught.value.failure is data.BAD_IMAGES
+
+
+ALL = ("spec.protocol.silosPerRound=2",)
+
+
+class FakeRay(SimpleNamespace):
+    """Ray without a cluster: actors are objects of this process."""
+
+    class RayError(Exception):
+        pass
+
+    def __init__(self) -> None:
+        super().__init__(exceptions=SimpleNamespace(RayError=self.RayError), actors=[], lost=False, down=0)
+
+    def init(self, **options: Any) -> None:
+        if options.get("address") == "nowhere:1":
+            raise ConnectionError("Could not find any running Ray instance.\nmore")
+
+    def cluster_resources(self) -> dict[str, float]:
+        return {"CPU": 2.0}
+
+    def remote(self, **options: Any) -> Callable[[type], Any]:
+        def actor_class(kind: type) -> Any:
+            def make(*arguments: Any) -> Any:
+                self.actors.append(kind(*arguments))
+                held = self.actors[-1]
+                calls = {name: SimpleNamespace(remote=getattr(held, name)) for name in ("prepare", "train", "evaluate")}
+                return SimpleNamespace(**calls)
+
+            return SimpleNamespace(remote=make)
+
+        return actor_class
+
+    def get(self, answer: Any) -> Any:
+        if self.lost and isinstance(answer[0], tuple) and isinstance(answer[0][0], Announcement):
+            raise self.RayError("The actor died.\nIt was killed.")
+        return answer
+
+    def put(self, array: Any) -> Any:
+        return array
+
+    def shutdown(self) -> None:
+        self.down += 1
+
+
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
+    fake = FakeRay()
+    monkeypatch.setitem(sys.modules, "ray", fake)
+    return fake
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "DVW"])
+def test_actors_reach_the_model_of_one_process(
+    method: str, study: Callable[..., Study], ray: FakeRay, tmp_path: Path
+) -> None:
+    documents = study(6, f"spec.method.name={method}", "spec.protocol.silosPerRound=3")
+    alone, _ = simulate(documents, tmp_path, tmp_path / "alone")
+    spread = Simulation(documents, tmp_path, tmp_path / "spread", ray="local").play()
+    assert spread.digest == alone.digest and len(ray.actors) == 2 and ray.down == 1
+
+
+def test_a_cluster_that_fails_is_named(study: Callable[..., Study], ray: FakeRay, tmp_path: Path) -> None:
+    with pytest.raises(AnchorageError, match=r"nowhere:1: Could not find any running Ray instance\.$") as caught:
+        Simulation(study(), tmp_path, tmp_path / "state", ray="nowhere:1")
+    assert caught.value.failure is commands.RAY_FAILED
+    with pytest.raises(AnchorageError, match="leave --ray out"):
+        Simulation(
+            study(6, "spec.protocol={mode: Asynchronous}", "spec.method.name=AsyncFedAvg"),
+            tmp_path,
+            tmp_path,
+            ray="local",
+        )
+    ray.lost = True
+    with pytest.raises(AnchorageError, match="actor of silo .* It was killed"):
+        Simulation(study(), tmp_path, tmp_path / "state", ray="local").play()
+
+
+def test_without_ray_the_extra_is_named(
+    study: Callable[..., Study], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(AnchorageError, match=r"anchorage\[ray\]") as caught:
+        Simulation(study(), tmp_path, tmp_path / "state", ray="local")
+    assert caught.value.failure is commands.PACKAGE_MISSING
