@@ -72,7 +72,7 @@ images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PI
 image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
 	$(BIN)/python images/lock.py
 
-bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-resume, bench-reconcile, bench-train; ARGS='--json FILE'
+bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 clean: ## Remove what the tools left

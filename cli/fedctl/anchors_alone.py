@@ -63,7 +63,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
         seed=spec.seed,
         anchors=read(spec.anchor_data),
         test=read(spec.evaluation.data),
-        rounds=spec.rounds,
+        rounds=spec.rounds - sum(stage.rounds for stage in spec.warm_up),
         device="auto",
         initial=data_root / spec.model.initial if spec.model.initial else None,
     )

@@ -9,7 +9,11 @@ import typer
 File = Annotated[Path, typer.Option("--file", "-f", help="File of YAML documents: one Federation and its Silos.")]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", metavar="PATH=VALUE", help="Override a field of the Federation, such as spec.rounds=5."),
+    typer.Option(
+        "--set",
+        metavar="PATH=VALUE",
+        help="Override a field of the Federation, such as spec.rounds=5; silo.PATH: of every Silo.",
+    ),
 ]
 DataRoot = Annotated[
     Path | None, typer.Option(help="Folder in which claimName names folders; default: the file's folder.")

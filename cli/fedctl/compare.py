@@ -196,6 +196,7 @@ def _nbytes(result: Results) -> float:
 def _document(row: Row, metric: str) -> dict[str, Any]:
     result, spec, published = row.results, row.results.federation.spec, row.published
     paper = {name: float(value) for name in ("value", "std") if published and (value := getattr(published, name))}
+    when = {"reachedAt": published.reached_at} if published and published.reached_at else {}
     return {
         **({"setting": row.setting} if row.setting else {}),
         "folder": str(result.folder),
@@ -207,7 +208,7 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
         "metric": metric,
         "last": result.last(metric).as_document(),
         "best": result.best(metric).as_document(),
-        **({"published": {**paper, "source": published.source}} if published else {}),
+        **({"published": {**paper, **when, "source": published.source}} if published else {}),
         "bytes": _nbytes(result),
         "curve": [point.as_document() for point in curve(result, metric)],
     }

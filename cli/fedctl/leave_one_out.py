@@ -121,8 +121,9 @@ def _value(wanted: Wanted, studies: Sequence[Study], index: int, whole: Results,
 
 
 def _table(whole: Results, values: Sequence[SiloValue]) -> RenderableType:
-    spec, count = whole.federation.spec, len(whole.seeds)
-    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {count} seeds, {spec.rounds} rounds"
+    spec, seeds = whole.federation.spec, len(whole.seeds)
+    count = f"{seeds} {'seed' if seeds == 1 else 'seeds'}"
+    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {count}, {spec.rounds} rounds"
     table = plain_table("left out", "labels", "accuracy", "error grows by", right=("accuracy", "error grows by"))
     table.add_row("nobody", "", str(whole.last(METRIC)), "")
     for value in values:

@@ -111,7 +111,7 @@ def run_study(
     allowed_picture(picture)
     study = read_document(file, StudyFile)
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
-    cells = [(cell, cell.wanted.studies()) for cell in _cells(study, file, root, data_root, device)]
+    cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
     if study.metric is not None:
         for cell, _ in cells:
             cell.paper(study.metric)
@@ -133,7 +133,7 @@ def _play(cell: Cell, studies: list[Study], title: str, view: View) -> None:
     simulate_seeds(cell.wanted, studies, cell.folder, view, 0)
 
 
-def _cells(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:
+def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:
     """Yield every method of every setting.
 
     Raises

@@ -32,16 +32,25 @@ class Gate:
         Names of the methods of the run's stages.
     standing : Standing
         Is told what became of tasks.
+    beside : sequence of str
+        What an update carries beside the network, by the names that a policy knows.
     """
 
     def __init__(
-        self, link: ServerLink, policy: Policy, audit: AuditLog, methods: Sequence[str], standing: Standing
+        self,
+        link: ServerLink,
+        policy: Policy,
+        audit: AuditLog,
+        methods: Sequence[str],
+        standing: Standing,
+        beside: Sequence[str] = (),
     ) -> None:
         self._link = link
         self._policy = policy
         self._audit = audit
         self._methods = methods
         self._standing = standing
+        self._beside = beside
 
     def admit(self, task: Task) -> None:
         """Refuse a task before anything is done for it.
@@ -49,10 +58,11 @@ class Gate:
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, or no further round.
+            The policy does not allow a method of the run, what travels in its updates, or no further round.
         """
         for method in self._methods:
             self._policy.check_method(method)
+        self._policy.check_side_channels(self._beside)
         if task.kind is TaskKind.TRAIN:
             self._policy.check_rounds(task.id, self._audit.announced)
 

@@ -22,8 +22,8 @@ class Policy(Document):
     allowed_methods: tuple[MethodName, ...] | None = Field(None, description="Methods in which the silo takes part.")
     allowed_side_channels: Annotated[tuple[SideChannelName, ...], Field(max_length=64)] | None = Field(
         None,
-        description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task. "
-        "Left out: all but raw_images and raw_labels.",
+        description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task, "
+        "`control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
         None, description="Fewest images that an announcement, a mean of images or an evaluation may report on."
@@ -85,7 +85,7 @@ class Policy(Document):
         AnchorageError
             It says more than is allowed.
         """
-        self._check_side_channels(announcement.side)
+        self.check_side_channels(announcement.side)
         samples = announcement.samples
         self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
 
@@ -97,11 +97,18 @@ class Policy(Document):
         AnchorageError
             It says more than is allowed.
         """
-        self._check_side_channels(("confusion",))
+        self.check_side_channels(("confusion",))
         counts = evaluation.confusion
         self.check_samples(int(counts[1] if counts.ndim == 1 else counts.sum()))
 
-    def _check_side_channels(self, names: Collection[str]) -> None:
+    def check_side_channels(self, names: Collection[str]) -> None:
+        """Refuse what would leave beside the network.
+
+        Raises
+        ------
+        AnchorageError
+            One of the names is not allowed.
+        """
         allowed = self.allowed_side_channels
         refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
         if refused:

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 import os
 import queue
 import subprocess
@@ -153,7 +154,9 @@ class TrainerProcess:
 
     def __init__(self, setup: Setup, command: Sequence[str] = COMMAND) -> None:
         self._setup = json.dumps(vars(setup)).encode()
-        self._update_bytes = Layout.from_json(setup.up).nbytes
+        stages = json.loads(setup.run).get("warmUp", ()) if setup.run else ()
+        sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in stages]
+        self._update_bytes = [*sizes, (math.inf, Layout.from_json(setup.up).nbytes)]
         self._command = command
         self._starting = threading.Lock()
         self._closing = threading.Event()
@@ -195,7 +198,7 @@ class TrainerProcess:
         AnchorageError
             The task failed, or the process was lost in every attempt.
         """
-        out(self._update_bytes)
+        out(next(nbytes for last, nbytes in self._update_bytes if task.round <= last))
         return self._tried(task.id, lambda child: self._train(child, task, progress))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:

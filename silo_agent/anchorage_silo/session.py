@@ -18,6 +18,7 @@ from anchorage.pki import Credentials, silo_uri
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.run import RunDescription
 from anchorage.spec.single import read_document
+from anchorage.tensors.layout import Layout
 from anchorage.wire import GrpcServerLink
 from anchorage.wire.describe import describe
 from anchorage.wire.renewal import renew
@@ -148,7 +149,9 @@ def _play(
         )
         standing.joined(samples)
         methods = [*(stage.method.name for stage in run.warm_up), run.method.name]
-        gate = Gate(link, policy, audit, methods, standing)
+        layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
+        beside = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
+        gate = Gate(link, policy, audit, methods, standing, beside)
         _log.info("joining federation %s with %d images", config.federation, samples)
         return work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 

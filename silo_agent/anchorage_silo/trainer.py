@@ -18,7 +18,7 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError, silo
+from anchorage.errors import AnchorageError
 from anchorage.messages import Task, TaskKind
 from anchorage.tensors.layout import Layout
 from anchorage.wire.convert import decode_task, encode_announcement, encode_evaluation
@@ -180,13 +180,7 @@ def read_images(setup: Setup) -> "ImageSet":
 
     run = RunDescription.model_validate_json(setup.run)
     images = read_section(DataSection.model_validate_json(setup.data), Path(setup.data_root), run.model, run.seed)
-    if setup.labels == "None":
-        return images.without_labels()
-    unlabelled = int((images.labels < 0).sum())
-    if unlabelled and (setup.labels == "All" or unlabelled == len(images.ids)):
-        found = f"silo {setup.silo} has labels: {setup.labels}, but {unlabelled} of {len(images.ids)} images have none"
-        raise AnchorageError(silo.IMAGES_UNLABELLED, found)
-    return images
+    return images.as_said(setup.labels, setup.silo)
 
 
 def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":

@@ -25,11 +25,17 @@ _NAME = Rule(
 _BEGUN = "(oldSelf.?status.?startTime.hasValue() || oldSelf.?status.?round.orValue(0) > 0)"
 
 
-def _fixed(field: str, noun: str) -> Rule:
+def _equal(one: str, other: str) -> str:
+    """Write that two fields have the same value or none; the cost of an optional value has no bound."""
+    return f"(has({one}) ? has({other}) && {one} == {other} : !has({other}))"
+
+
+def _fixed(field: str, noun: str, *, optional: bool = False) -> Rule:
+    own, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
     return Rule(
-        f"!{_BEGUN} || self.spec.{field} == oldSelf.spec.{field}",
+        f"!{_BEGUN} || {_equal(own, before) if optional else f'{own} == {before}'}",
         f"the {noun} cannot change once training has begun; make another Federation",
-        f".spec.{field.replace('?', '')}",
+        f".spec.{field}",
         "FieldValueForbidden",
     )
 
@@ -38,9 +44,8 @@ _FILE = "self.?partition.?recipe.orValue('') == 'File'"
 
 
 def _alike(field: str) -> str:
-    """Write that both sections of a federation have the same value or none; the cost of an optional value has no bound."""
-    one, other = f"self.anchorData.{field}", f"self.evaluation.data.{field}"
-    return f"(has({one}) ? has({other}) && {one} == {other} : !has({other}))"
+    """Write that both sections of a federation have the same value or none."""
+    return _equal(f"self.anchorData.{field}", f"self.evaluation.data.{field}")
 
 
 _POOL = " && ".join(map(_alike, ("format", "claimName", "path", "manifest")))
@@ -53,7 +58,7 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
     "Federation": (
         _NAME,
         _fixed("method", "method"),
-        _fixed("?warmUp", "warm-up"),
+        _fixed("warmUp", "warm-up", optional=True),
         _fixed("model", "model"),
         _fixed("seed", "seed"),
         _fixed("protocol.mode", "protocol's mode"),
@@ -72,6 +77,13 @@ RULES: Mapping[str, tuple[Rule, ...]] = {
         ),
     ),
     "MethodSpec": METHOD_RULES,
+    "ModelSpec": (
+        Rule(
+            'self.name != "MoonCnn" || self.imageSize >= (self.augmentation == "CroppedNatural" ? 22 : 16)',
+            "MoonCnn takes images of at least 16 pixels, 22 with CroppedNatural; set imageSize, or another network",
+            ".imageSize",
+        ),
+    ),
     "Protocol": (
         Rule(
             "!has(self.silosPerRound) || self.minSilos <= self.silosPerRound",

@@ -7,6 +7,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.errors import AnchorageError
+from anchorage.errors.silo import IMAGES_UNLABELLED
+
 UNLABELLED = -1
 """The label of an image without one."""
 
@@ -52,3 +55,19 @@ class ImageSet:
     def without_labels(self) -> Self:
         """Return the same images, every one unlabelled; the pixels are shared."""
         return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
+
+    def as_said(self, labels: str, silo: str) -> Self:
+        """Return what a silo with these `labels` (None, All or Partial) may use.
+
+        Raises
+        ------
+        AnchorageError
+            IMAGES_UNLABELLED: all should have a label and one has none, or some should and none has.
+        """
+        if labels == "None":
+            return self.without_labels()
+        unlabelled = int((self.labels < 0).sum())
+        if unlabelled and (labels == "All" or unlabelled == len(self)):
+            found = f"silo {silo} has labels: {labels}, but {unlabelled} of {len(self)} images have none"
+            raise AnchorageError(IMAGES_UNLABELLED, found)
+        return self

@@ -37,7 +37,7 @@ def consistency_targets(weak: Tensor, threshold: float, temperature: float | Non
     largest, labels = weak.softmax(1).max(1)
     hard = functional.one_hot(labels, weak.shape[1]).to(weak.dtype)
     targets = hard if temperature is None else (weak / temperature).softmax(1)
-    return targets, largest.double() >= threshold
+    return targets, largest >= threshold
 
 
 def consistency_loss(strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:

@@ -70,7 +70,7 @@ class Curriculum:
             Confidence >= tau: counts for the curriculum and as selected.
         """
         thresholds = class_thresholds(self.counts, len(self.latest), self.threshold)
-        return confidence.double() >= thresholds[labels], confidence.double() >= self.threshold
+        return confidence >= thresholds[labels].to(confidence.dtype), confidence >= self.threshold
 
     def update(self, indices: Tensor, labels: Tensor, confident: Tensor) -> None:
         """Take the confident predictions of a batch of different images over."""

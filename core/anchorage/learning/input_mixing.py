@@ -83,9 +83,7 @@ def derivative_along(network: nn.Module, loss: Loss, images: Tensor, labels: Ten
     The network passes the direction on to its logits in forward mode; from there on the loss's own gradient does.
     """
     with _ONE_LEVEL, forward_ad.dual_level():
-        with (
-            warnings.catch_warnings()
-        ):  # torch compiles its own derivatives at the first call, in a way that it calls deprecated
+        with warnings.catch_warnings():  # of torch's own first call
             warnings.filterwarnings("ignore", r"`torch\.jit\.script`", FutureWarning)
             moved = forward_ad.make_dual(images, direction)  # type: ignore[no-untyped-call]
         logits, slope = forward_ad.unpack_dual(network(moved))  # type: ignore[no-untyped-call]

@@ -147,7 +147,7 @@ class RoundWork:
         else:
             probabilities = views.mapped(indices, lambda i: self.network(views.plain(i)).softmax(1))
         confidence, labels = probabilities.max(1)
-        return labels, confidence.double() >= threshold
+        return labels, confidence >= threshold  # in the confidence's dtype (METHODS.md section 12, number 2)
 
     def _anchor_scores(self, indices: NDArray[np.int64]) -> Tensor:
         views, count = self.images.views, self.run.method.pseudo_labels.views

@@ -319,6 +319,8 @@ class TorchServerLearner:
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
         features = test.views.mapped(test.indices, lambda i: network.represent(test.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
+        if self._probed and not bool(classifier.weight.isfinite().all()):
+            return Report({})  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
             probabilities = classifier(features).double().softmax(1).cpu().numpy()
         if not np.isfinite(probabilities).all():

@@ -195,4 +195,4 @@ class AdjustedLosses:
 
     def _confident(self, logits: Tensor) -> tuple[Tensor, Tensor]:
         confidence, labels = logits.softmax(1).max(1)
-        return labels, confidence.double() >= self._threshold
+        return labels, confidence >= self._threshold

@@ -8,7 +8,8 @@ from anchorage.spec.mistakes import Mistake
 
 _METHOD = ("spec", "method")
 _VARIATES = "ControlVariates"
-_POOLED = ("Naive", "FedMix", "Global")
+POOLED = ("Naive", "FedMix", "Global")
+"""Foreign images from a pool that grows from round to round."""
 _UPPER_BOUNDS = ("UpperBound", "FedAvgSL", "FedProxSL")
 
 
@@ -72,12 +73,12 @@ def mixed_images_have_labels(plan: Plan) -> Iterator[Mistake]:
                 f"{' or '.join(allowed)}, or inputMixing.type: None"
             )
             yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "inputMixing", "type"), message)
-    if plan.asynchronous and kind in _POOLED:
+    if plan.asynchronous and kind in POOLED:
         message = (
             f"found Asynchronous, but the pool of images that {kind} mixes with is of whole rounds; set Synchronous"
         )
         yield Mistake(PROTOCOL_REFUSED, ("spec", "protocol", "mode"), message)
-    if method.regulariser.type == _VARIATES and kind in _POOLED:
+    if method.regulariser.type == _VARIATES and kind in POOLED:
         message = f"found {kind} with {_VARIATES}, but a run remembers one of the two; set another regulariser"
         yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "inputMixing", "type"), message)
 

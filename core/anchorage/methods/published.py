@@ -1,6 +1,7 @@
 """Results that the methods' papers report, bundled as ``published.csv`` (METHODS.md section 8)."""
 
 import csv
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -32,8 +33,15 @@ class PublishedResult:
     value: str
     std: str
 
+    @property
+    def reached_at(self) -> str:
+        """When the paper's own machines had it, such as ``10,000 s``; empty where rounds tell (METHODS.md 8.9: such times compare with nothing)."""
+        time = re.search(r"\bat ([\d,]+ s)$", self.setting)
+        return time[1] if time else ""
+
     def __str__(self) -> str:
-        return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "")
+        when = f" (at {self.reached_at} of its machines)" if self.reached_at else ""
+        return f"{float(self.value):.4f}" + (f" ± {float(self.std):.4f}" if self.std else "") + when
 
 
 COLUMNS = ("source", "dataset", "setting", "model", "method", "metric")

@@ -4,6 +4,7 @@ import time
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from shutil import rmtree
 
 from anchorage.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.errors import AnchorageError, commands
@@ -112,6 +113,9 @@ class Simulation:
             self.store: MemoryStore = FolderStore(state / "rounds", identity, self._layout, self._spare)
         else:
             self.store = MemoryStore(self._spare)
+        if self.store.latest() is None:  # what silos kept in an attempt that is not gone on from must not be found
+            for silo in study.silos:
+                rmtree(state / silo.metadata.name, ignore_errors=True)
 
     def _layout(self, round_number: int) -> Layout:
         return [*self._warm_up, self._learner][bisect_left(self.run.ends, round_number)].down

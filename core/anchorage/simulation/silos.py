@@ -84,7 +84,7 @@ class LocalLearners:
                 run=run,
                 silo=name,
                 labels=labels,
-                images=images.without_labels() if labels == "None" else images,
+                images=images.as_said(labels, name),
                 state=self._state / name,
                 device=self._device,
                 networks=self._networks_of(run) if run.method.local.cycle is None else None,

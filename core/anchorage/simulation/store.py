@@ -2,9 +2,12 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.errors import AnchorageError
@@ -15,7 +18,7 @@ from anchorage.rounds.records import record_from_json, record_to_json
 from anchorage.simulation.buffers import HeldUpdate, SpareUpdates
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
+from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
 
 _STATE = "method_state/"
 """Prefix of the method's arrays, which no tensor of a model carries."""
@@ -108,7 +111,7 @@ class FolderStore(MemoryStore):
     """A `MemoryStore` whose last committed round is found again by the next process: the model in ``model.safetensors``, which names its round,
     and a line in ``rounds.jsonl`` for every round before it.
 
-    Files are not flushed to the device: a killed process loses nothing, a power cut may cost the seed, which then begins anew.
+    Files are not flushed to the device: a killed process loses at most the round that it was writing, a power cut may cost the seed.
 
     Parameters
     ----------
@@ -136,10 +139,10 @@ class FolderStore(MemoryStore):
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise _unwritable(folder, error) from error
-        try:
-            self._read(layouts)
-        except (AnchorageError, OSError, ValueError, KeyError, TypeError):  # nothing, or nothing of use
-            self._latest, self._history = None, []
+        for path in (self._model, self._spare_model):
+            with suppress(AnchorageError, OSError, ValueError, KeyError, TypeError):  # nothing, or nothing of use
+                self._read(path, layouts)
+                break
 
     def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
         """Keep a round, and let the next process find it.
@@ -154,7 +157,12 @@ class FolderStore(MemoryStore):
         try:
             with self._rounds.open("a" if self._history else "w") as rounds:
                 rounds.write(line + "\n")
-            write_safetensors(self._model, model, arrays=arrays, metadata={"run": self._run, "record": line})
+            if self._spare_model.exists():  # written over: half the time of a new file
+                self._spare_model.replace(partial_path(self._model))
+            if self._model.exists():
+                self._model.replace(self._spare_model)
+            metadata = {"run": self._run, "record": line, "state": _digest(arrays)}
+            write_safetensors(self._model, model, arrays=arrays, metadata=metadata)
         except OSError as error:
             raise _unwritable(self._folder, error) from error
         super().commit(record, model, state)
@@ -167,12 +175,19 @@ class FolderStore(MemoryStore):
     def _model(self) -> Path:
         return self._folder / "model.safetensors"
 
-    def _read(self, layouts: Callable[[int], Layout]) -> None:
-        _, metadata = read_description(self._model)
+    @property
+    def _spare_model(self) -> Path:
+        """The round before's, and all that there is while the next one is written."""
+        return self._folder / "before.safetensors"
+
+    def _read(self, path: Path, layouts: Callable[[int], Layout]) -> None:
+        _, metadata = read_description(path)
         record = record_from_json(json.loads(metadata["record"]))
-        stored = read_safetensors(self._model, layouts(record.round))
-        if stored.metadata["run"] != self._run or stored.model.digest != record.digest:
+        stored = read_safetensors(path, layouts(record.round))
+        if metadata["run"] != self._run or stored.model.digest != record.digest:
             raise ValueError("another run's, or damaged")
+        if metadata["state"] != _digest(stored.arrays):
+            raise ValueError("damaged")
         lines = self._rounds.read_bytes().splitlines(keepends=True)[: record.round]
         before = [record_from_json(json.loads(line)) for line in lines]
         if [entry.round for entry in before] != list(range(record.round)):
@@ -180,6 +195,13 @@ class FolderStore(MemoryStore):
         self._rounds.write_bytes(b"".join(lines) + json.dumps(record_to_json(record)).encode() + b"\n")
         state = {name.removeprefix(_STATE): array for name, array in stored.arrays.items()}
         self._latest, self._history = Checkpoint(record, stored.model, state), [*before, record]
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = blake3()
+    for name in sorted(arrays):
+        digest.update(name.encode()).update(np.ascontiguousarray(arrays[name]).tobytes())
+    return digest.hexdigest()
 
 
 def _unwritable(folder: Path, error: OSError) -> AnchorageError:

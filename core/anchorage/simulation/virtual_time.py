@@ -40,11 +40,15 @@ class _Process:
         """Called by the job: let others work until this process is let work again."""
         self._back.release()
         self._go.acquire()
+        self.check()
+
+    def check(self) -> None:
+        """Called by the job: end it where its time is over."""
         if self._closed:
             raise ClosedError
 
     def close(self) -> None:
-        """End a suspended job."""
+        """End a job that is suspended, or one at work at its next call."""
         self._closed = True
         if self._thread is not None:
             self._go.release()
@@ -94,6 +98,7 @@ class VirtualTime:
     def spend(self, seconds: float) -> None:
         """Called by a job: what it does took so long. Others notice at the next `settle`."""
         assert self._working is not None
+        self._working.check()
         self._working.time += seconds
 
     def settle(self) -> None:
@@ -119,13 +124,15 @@ class VirtualTime:
         return True
 
     def close(self) -> None:
-        """End every suspended process."""
+        """End every suspended process, and the one at work where an interrupt came between."""
         self._waiting.clear()
+        if self._working is not None:
+            self._working.close()
         while self._due:
             heappop(self._due)[3].close()
 
     def _begin_next(self, lane: Lane) -> None:
-        waiting = self._waiting.pop(lane)
+        waiting = self._waiting.pop(lane, None)
         if waiting:
             job = waiting.popleft()
             self._waiting[lane] = waiting

@@ -5,7 +5,7 @@
 | Describe | nothing | Welcome without a session: what the run is, before joining it |
 | Renew | Renewal | Certificate |
 | Orders | Hello | stream of Order: a Welcome, then orders as they come |
-| Announce, Report, Fail, Progress | Announcement, Evaluation, Failure, Progress | Ack |
+| Announce, Report, Fail, Progress | Announcement, Evaluation, Failure, Progress | Ack, to Progress with the committed steps |
 | Fetch | Wanted | stream of raw chunks in the order asked for |
 | Lacking | Offer | Lacking |
 | Push | stream: one Wanted that names the update and the chunks to come, then these as raw messages | Ack |

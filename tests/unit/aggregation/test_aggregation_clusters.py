@@ -25,7 +25,10 @@ def drawn(count: int, width: int, seed: int = 0) -> torch.Tensor:
 def test_s1_balanced_assignment(known):
     case = known.inputs("S1_sinkhorn")
     assignment = balanced_assignment(
-        torch.tensor(case["similarities"], dtype=torch.float64), sharpness=case["lam"], tolerance=1e-14, iterations=10_000
+        torch.tensor(case["similarities"], dtype=torch.float64),
+        sharpness=case["lam"],
+        tolerance=1e-14,
+        iterations=10_000,
     )
     known.check(
         "S1_sinkhorn",

@@ -288,7 +288,9 @@ def test_q1_fedavg_and_batch_norm(known):
         "theta_global": mean_of(inputs["theta"], inputs["n"])[0],
         "bn_mean_avg": mean_of(means, equal)[0],
         "bn_var_avg": mean_of(variances, equal)[0],
-        "bn_var_pooled": pool_variances(weighted_mean(models, equal, counted), models, equal).arrays()["running_var"][0],
+        "bn_var_pooled": pool_variances(weighted_mean(models, equal, counted), models, equal).arrays()["running_var"][
+            0
+        ],
         "num_batches_mean_3_4_cast_to_int64": int(np.mean(inputs["num_batches"])),
     }
     known.check("Q1_fedavg_and_bn", computed)

@@ -36,7 +36,11 @@ def write(folder: Path, labels: str = "All All All", **spec: object) -> Path:
         {
             "kind": "Silo",
             "metadata": {"name": name},
-            "spec": {"federation": "tiny", "labels": given, "managed": {"data": {**PART, "partition": {**PART["partition"], "part": part}}}},
+            "spec": {
+                "federation": "tiny",
+                "labels": given,
+                "managed": {"data": {**PART, "partition": {**PART["partition"], "part": part}}},
+            },
         }
         for part, (name, given) in enumerate(zip("abc", labels.split(), strict=False))
     ]

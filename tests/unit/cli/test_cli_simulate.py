@@ -169,6 +169,11 @@ def test_a_silo_without_a_part_is_not_multiplied(file: Path) -> None:
     assert refused(simulate(file, "--silos", 3)) is documents.NOT_DIVISIBLE
 
 
+def test_an_override_of_every_silo(file: Path) -> None:
+    assert refused(simulate(file, "--set", "silo.spec.labels=Some")) is documents.UNKNOWN_CHOICE
+    assert refused(simulate(file, "--set", "silo.spec")) is documents.OVERRIDE_REFUSED
+
+
 class ScriptedSender:
     """Stands in for the process that sends to MLflow: takes everything, or nothing."""
 

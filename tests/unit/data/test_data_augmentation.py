@@ -65,6 +65,27 @@ def test_digits_are_not_mirrored_and_their_background_stays_black():
     assert (moved[:, 0, 0, :].amax(dim=1) == -1).any()
 
 
+MIRRORED = {"Natural", "Cifar100", "Dermoscopy", "CroppedNatural"} | {
+    f"Resized{kind}" for kind in ("Natural", "Cifar100", "Svhn", "Dermoscopy")
+}
+"""A mirrored 2 is no digit: of the house numbers only the reference code's preset has them (METHODS.md section 12, number 18)."""
+
+
+@pytest.mark.parametrize("name", AUGMENTATIONS)
+def test_only_named_presets_mirror_and_enlarge(name):
+    """METHODS.md section 12, number 18: flips on digits and crops of enlarged images stay where the reference code has them."""
+    side = 40
+    ramp = torch.arange(50, 50 + 2 * side, 2, dtype=torch.uint8).repeat(32, 3, side, 1)
+    views = AUGMENTATIONS[name].weak(ramp, generator())
+    steps = views[:, 0, 16, 8:24].diff(dim=1)
+    assert bool((steps.mean(1) < 0).any()) == (name in MIRRORED)
+    assert AUGMENTATIONS[name].flip == (name in MIRRORED)
+    if not name.startswith("Cropped"):  # those change the contrast
+        slope = AUGMENTATIONS[name].normalise(ramp)[0, 0, 16, 8:24].diff().mean()
+        scale = (steps.mean(1).abs() / slope.abs()).mean().item()
+        assert scale == pytest.approx(0.8 if name.startswith("Resized") else 1, abs=0.02)
+
+
 def planes(count=6):
     return batch(count, side=24, seed=3)
 

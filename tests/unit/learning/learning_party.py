@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.aggregation import HelperModels, build_memory
+from anchorage.aggregation.clusters import GlobalCentroids
 from anchorage.aggregation.helper_models import task_layout
 from anchorage.data import ImageSet
 from anchorage.learning import build_server_learner, build_silo_learner
@@ -84,6 +85,8 @@ class Party:
         remembered = memory.side_channel() if memory is not None else {}
         if isinstance(memory, HelperModels):
             remembered = {"helpers": np.array(0)}
+        if isinstance(memory, GlobalCentroids):
+            remembered = {"centroids": np.eye(128, dtype=np.float32)}
         sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
 
@@ -202,7 +205,9 @@ VARIANTS = [
         ("FedCon", "None", {}),
     ]
 ]
-ALONE = [(method_of("FedBarlow"), labels) for labels in ("None", "All")]
+ALONE = [
+    (method_of(name), labels) for name, labels in (("FedBarlow", "None"), ("FedBarlow", "All"), ("Orchestra", "None"))
+]
 ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]
 EVERY = (
     ALONE

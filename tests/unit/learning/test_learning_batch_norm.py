@@ -175,3 +175,14 @@ def test_silos_follow_the_schedule(tmp_path):
         for p in (constant, cosine)
     ]
     assert moved[1] < moved[0]
+
+
+@pytest.mark.parametrize("name", ["FedAnchor", "SemiFL", "FedAvgSemi", "CBAFed", "FedAvgFixMatch"])
+def test_labels_are_made_in_eval_mode_and_losses_in_train_mode(tmp_path, name):
+    silo = Party(method_of(name, pseudoLabels={"threshold": "0.2"}), images_of(26, labelled=False), tmp_path)
+    passes = []
+    silo.learner._network.encoder.register_forward_pre_hook(
+        lambda encoder, _: passes.append((encoder.training, torch.is_grad_enabled()))
+    )
+    silo.train()
+    assert set(passes) == {(False, False), (True, True)}

@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 import torch
-from learning_party import method_of
+from learning_party import Party, images_of, method_of
 from torch import nn
 
 from anchorage.data.augmentation import AUGMENTATIONS
@@ -240,3 +240,18 @@ def test_one_class_alone_has_no_auc():
 def test_a_class_never_predicted_has_precision_zero():
     metrics = classification_metrics(np.array([0, 1]), np.array([[0.9, 0.1], [0.9, 0.1]]))
     assert metrics["macro_precision"] == 0.25
+
+
+@pytest.mark.parametrize(
+    ("name", "augmentation"), [("TutorialCnn", "CroppedNatural"), ("ResNet9", "ResizedNatural"), ("LeafCnn", "Svhn")]
+)
+def test_models_without_batch_normalisation_train_on_any_kind_of_view(tmp_path, monkeypatch, name, augmentation):
+    monkeypatch.setattr("learning_party.MODEL", _spec(name, 3, 8, 1, augmentation))
+    slots = {"pseudoLabels": {"threshold": "0"}, "serverTraining": {"pretrainEpochs": 0}}
+    silo = Party(method_of("FedAnchor", **slots), images_of(10, labelled=False), tmp_path)
+    before = silo.model.arrays()
+    silo.train()
+    assert all((array != before[key]).any() for key, array in silo.arrays().items())
+    model, metrics = silo.server.train(silo.model, 1)
+    assert np.isfinite(list(metrics.values())).all()
+    assert 0 <= silo.server.evaluate(model, 1).metrics["accuracy"] <= 1

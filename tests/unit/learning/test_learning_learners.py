@@ -20,6 +20,7 @@ from anchorage.data import ImageSet
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
 from anchorage.learning.weights import load
+from anchorage.methods.registry import PRESETS
 from anchorage.tensors.model import ModelBytes
 
 
@@ -40,6 +41,9 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     assert set(changed) == set(first.arrays()), (
         "every tensor that travels was trained"
     )  # METHODS.md section 12, number 9
+    preset = PRESETS[method.name]
+    if method.weighting.type == preset.slots.weighting.type:  # METHODS.md section 12, number 19
+        assert set(announcement.side) <= {channel.name for channel in preset.up}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
     assert all(array.dtype == np.int64 for array in counters)
 

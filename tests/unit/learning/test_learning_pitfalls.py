@@ -1,13 +1,24 @@
 """Pitfalls of METHODS.md section 12 that local objectives and second heads could fall into; each test names its number."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
-from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
+import torch
+from learning_party import CLASSES, DENSE, MODEL, Party, given, images_of, method_of
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from anchorage.aggregation.shares import semianagg_code, semianagg_paper
+from anchorage.data import ImageSet
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
+from anchorage.learning.consistency import consistency_targets
+from anchorage.learning.contrastive import label_contrastive
+from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.silo_learner import Networks
+from anchorage.learning.stepping import build_optimiser
+from anchorage.messages import Task, TaskKind
 
 STATEFUL = [
     method_of("SemiAnAgg"),
@@ -19,6 +30,48 @@ STATEFUL = [
 ]
 
 
+LABELLING = [
+    method_of(name, pseudoLabels={"threshold": threshold}, **slots)
+    for name, threshold, slots in [
+        ("FedAvgFixMatch", "0", {}),
+        ("FedAvgUDA", "0", {}),
+        ("FedAvgSemi", "0.95", {}),
+        ("SemiFL", "0", {}),
+        ("FedAnchorEnsemble", "0", {}),
+        ("CBAFed", "0.2", {}),
+        ("SSILCDM", "0", {}),
+        ("FedMatchServer", "0", {"decomposition": DENSE}),
+    ]
+]
+LABELLING.append(method_of("RSCFed"))
+
+
+def test_2_a_confidence_at_its_threshold_counts_in_its_own_dtype(tmp_path):
+    """Number 2: SemiFL, FixMatch and FlexMatch take what is at least the threshold, compared in one dtype."""
+    threshold = 0.95
+    at = torch.tensor([threshold], dtype=torch.float32)
+    assert at.double() < threshold, "as a double it would be below"
+    curriculum = Curriculum(np.array([0, 0]), 2, threshold, torch.device("cpu"))
+    assert curriculum.masks(at, torch.tensor([0])) == (torch.tensor([True]), torch.tensor([True]))
+    for logits, wanted in (([0.0, 0.0, -torch.inf], True), ([0.0, 0.1, 0.0], False)):
+        assert consistency_targets(torch.tensor([logits]), 0.5, None)[1].item() == wanted
+    party = Party(method_of("SemiFL", pseudoLabels={"threshold": "0.5"}), given("None"), tmp_path)
+    work = party.learner._round_work(party.task(), {}, {})
+    halves = replace(work, network=lambda images: torch.tensor([[0.0, 0.0, -torch.inf]]).expand(len(images), -1))
+    assert halves.label(np.arange(4))[1].all()
+
+
+def test_3_half_precision_embeddings_are_compared_in_float32():
+    """Number 3: at tau 0.01 a similarity of 1 is a score of 100, and half precision ends at 65504: its exponential would not be."""
+    embeddings = torch.randn(6, 4, generator=torch.Generator().manual_seed(0))
+    labels = torch.tensor([0, 0, 1, 1, 2, 2])
+    half = embeddings.half().requires_grad_()
+    loss = label_contrastive(half, labels, 3, 1e-5)
+    loss.backward()
+    assert loss.dtype == torch.float32 and torch.isfinite(loss) and torch.isfinite(half.grad).all()
+    torch.testing.assert_close(loss, label_contrastive(half.detach().float(), labels, 3, 1e-5))
+
+
 def test_4_absent_classes_weigh_nothing_in_the_paper_s_order_and_code_is_flatter():
     """Number 4: the order of operations; an absent class gives r = 0, never NaN."""
     similarity = np.array([[0.2, np.nan, np.nan], [0.9, 0.5, np.nan], [np.nan, np.nan, np.nan]])
@@ -26,6 +79,35 @@ def test_4_absent_classes_weigh_nothing_in_the_paper_s_order_and_code_is_flatter
     np.testing.assert_allclose(paper, np.array([0.8 / 0.9, 0.1 / 0.9 + 1, 0]) / 2)
     assert np.isfinite(code).all() and np.ptp(code) < np.ptp(paper)
     assert method_of("SemiAnAgg").weighting.order == "Paper" != method_of("SemiAnAggCode").weighting.order
+
+
+@pytest.mark.parametrize("method", LABELLING, ids=lambda m: m.name)
+def test_5_who_labels_is_in_eval_mode(tmp_path, method):
+    """Number 5: without gradients nothing ever runs on a batch's own statistics."""
+    passes = set()
+
+    def note(module, _):
+        if isinstance(module, _BatchNorm):
+            passes.add((module.training, torch.is_grad_enabled()))
+
+    party = Party(method, given("Partial"), tmp_path, "None" if method.server_training.type == "Anchors" else "Partial")
+    watching = register_module_forward_pre_hook(note)
+    try:
+        assert party.train().update is not None
+    finally:
+        watching.remove()
+    assert passes == {(True, True), (False, False)}
+
+
+def test_5_a_scored_model_brings_its_own_statistics(tmp_path):
+    """Number 5: no silo scores another's model with statistics of its own."""
+    party = Party(method_of("DVW"), given("All"), tmp_path, "All")
+    update = party.train().update
+    party.learner.evaluate(Task("e", TaskKind.EVALUATE, 1, update), party.update)
+    scored = party.learner._networks.scoring.state_dict()
+    counted = {name: array for name, array in party.arrays().items() if "running" in name}
+    assert len(counted) == 8
+    assert all(np.array_equal(scored[name].numpy(), array) for name, array in counted.items())
 
 
 def test_6_another_random_anchor_is_noticed(tmp_path):
@@ -53,6 +135,52 @@ def test_8_state_is_the_silo_s_own(tmp_path, method):
     assert [list(rounds) for rounds in zip(*found, strict=True)] == expected
     fresh = Party(method, given(labels), tmp_path / "fresh", labels, silo="a")
     assert fresh.digest(2) != expected[0][1], "the second round goes on from the first"
+
+
+@pytest.mark.parametrize("persist", [True, False])
+def test_8_momentum_and_counters_follow_their_switch(tmp_path, persist):
+    """Number 8: whether momentum and FlexMatch's counters outlive a round is what the method says, and not its accident."""
+    kind = "Persist" if persist else "Reset"
+    method = method_of("FedAvgSemi", local={"optimiser": {"state": kind}}, pseudoLabels={"flexState": kind})
+    party = Party(method, given("Partial"), tmp_path, "Partial")
+    party.train(1)
+    kept = party.learner._state.of(1)
+    assert any(name.startswith("momentum/") for name in kept) == persist
+    assert ("flexmatch/latest" in kept) == persist
+    fresh = Party(method, given("Partial"), tmp_path / "fresh", "Partial")
+    assert (party.digest(2) != fresh.digest(2)) == persist
+
+
+@pytest.mark.parametrize(
+    ("name", "decayed"), [("FedAvg", True), ("FedAvgSemi", False), ("SemiAnAgg", False), ("FedCLR", False)]
+)
+def test_15_the_classifier_is_decayed_where_its_method_says_so(tmp_path, name, decayed):
+    """Number 15: SemiAnAgg's classifier is not; encoders are."""
+    method = method_of(name, local={"optimiser": {"weightDecay": "0.1"}})
+    party = Party(method, given("All"), tmp_path, "All")
+    rates = {
+        id(p): group["weight_decay"]
+        for group in party.learner._optimiser({}, 0.0).param_groups
+        for p in group["params"]
+    }
+    network = party.learner._network
+    assert {rates[id(p)] for p in network.classifier.parameters()} == ({0.1} if decayed else {0.0})
+    assert {rates[id(p)] for p in network.encoder.parameters()} == {0.1}
+
+
+def test_15_what_no_loss_reaches_is_not_decayed(tmp_path):
+    """Number 15: the anchor head stays where it is at a silo, whatever decay and momentum are."""
+    method = method_of("FedAnchor", pseudoLabels={"threshold": "0"}, local={"optimiser": {"weightDecay": "0.5"}})
+    party = Party(method, given("None"), tmp_path)
+    received = party.model.arrays()
+    party.train()
+    heads = {n: t for n, t in party.learner._network.state_dict().items() if n.startswith("anchor_head.")}
+    assert len(heads) == 2 and all(np.array_equal(t.numpy(), received[n]) for n, t in heads.items())
+    network = party.learner._network
+    sgd = build_optimiser(network, method.local.optimiser)
+    network(torch.rand(4, 1, 8, 8)).sum().backward()
+    sgd.step()
+    assert all(np.array_equal(network.state_dict()[n].numpy(), received[n]) for n in heads)
 
 
 @pytest.mark.parametrize("name", ["FedRoD", "FedRoDDual", "FedCon"])
@@ -94,3 +222,22 @@ def test_the_labelled_prior_of_all_silos_is_told(tmp_path):
     assert party.train().side["label_counts"].tolist() == [4, 3, 3]
     assert set(party.task().side) == {"prior"} and party.task().side["prior"].shape == (CLASSES,)
     assert Party(method_of("SSILCDM"), given("Partial"), tmp_path / "b", "Partial").train().side == {}
+
+
+def test_17_silos_score_models_by_raw_outputs(tmp_path):
+    """Number 17: validation, too, is without the shift."""
+    images = images_of(60)
+    few = np.flatnonzero((images.labels == 0) | (np.arange(60) < 9))
+    rare = ImageSet(
+        *(part[few] for part in (images.images, images.labels)),
+        images.ids[: len(few)],
+        images.groups[: len(few)],
+        images.classes,
+    )
+    method = method_of("DVW", supervised={"type": "BalancedSoftmax"}, weighting={"validationPercent": 50})
+    party = Party(method, rare, tmp_path, "All")
+    score = party.train().side["validation"]
+    held, network = party.learner._images.validation, party.learner._network
+    with torch.no_grad():
+        raw = network(party.learner._images.views.plain(torch.from_numpy(held))).argmax(1).numpy()
+    assert score.tolist() == [int((raw == rare.labels[held]).sum()), len(held)]

@@ -36,7 +36,10 @@ ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
         (LABELLED, ["spec.method.name=DVW", ASYNCHRONOUS]),
         (LABELLED, ["spec.method.name=AsyncDVWAdaptive", "spec.method.local.cycle.tombstones=1", ASYNCHRONOUS]),
         (LABELLED, ["spec.method.local.cycle={maxEpochs: 8}", ASYNCHRONOUS]),
-        *((LABELLED, [f"spec.method.name={name}"]) for name in ("SCAFFOLD", "SOLO", "FedMix", "GlobalMixup", "UpperBound")),
+        *(
+            (LABELLED, [f"spec.method.name={name}"])
+            for name in ("SCAFFOLD", "SOLO", "FedMix", "GlobalMixup", "UpperBound")
+        ),
         (LABELLED, ["spec.method={name: FedAvg, inputMixing: {type: Local, share: '0.2'}}", ASYNCHRONOUS]),
         (LABELLED, ["spec.method={name: SCAFFOLD, inputMixing: {type: Local}}"]),
         (LABELLED, ["spec.method.name=FedAsync", "spec.method.serverStep={staleness: Hinge, grace: 9}", ASYNCHRONOUS]),

@@ -30,6 +30,9 @@ def policy_of(**fields: Any) -> Policy:
     return Policy.model_validate_json(json.dumps(fields))
 
 
+NONE = policy_of(allowedSideChannels=[])
+
+
 @pytest.fixture
 def link() -> FakeLink:
     return FakeLink(ONE, TWO)
@@ -139,6 +142,15 @@ class TestGate:
         assert link.said == [("fail", task.id, "ANC-2210")] and link.fetched == []
         assert [(line["kind"], line["code"]) for line in lines(tmp_path)] == [("failure", "ANC-2210")]
         assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
+
+    def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
+        for policy, allowed in [(policy_of(allowedSideChannels=["control"]), True), (Policy(), True), (NONE, False)]:
+            gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE), ["control"])
+            if allowed:
+                gate.admit(train_task(ONE))
+                continue
+            with pytest.raises(AnchorageError, match="ANC-2211.*side channel control is not allowed"):
+                gate.admit(train_task(ONE))
 
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:

@@ -103,11 +103,17 @@ def test_a_round_is_found_again_or_the_run_begins_anew(study: Callable[..., Stud
     assert record.digest == whole.history()[4].digest
     assert [entry.round for entry in opened().history()] == [0, 1, 2, 3, 4]
     assert opened("another").latest() is None and opened().latest() is not None
-    model = tmp_path / "rounds" / "model.safetensors"
-    content = bytearray(model.read_bytes())
-    content[-1] ^= 1
-    model.write_bytes(content)
+    damage(tmp_path / "rounds" / "model.safetensors")
+    assert len(opened().history()) == 4  # a round is lost, and played again
+    assert play_null(study(6, "spec.rounds=4"), opened(), SpareUpdates()).digest == record.digest
+    damage(tmp_path / "rounds" / "model.safetensors")  # the one before is the damaged one
     assert opened().latest() is None and opened().history() == ()
+
+
+def damage(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
 
 
 def test_images_are_opened_when_their_silo_is_drawn_first(
@@ -133,6 +139,14 @@ def test_images_that_cannot_be_used_end_the_simulation(study: Callable[..., Stud
     with pytest.raises(AnchorageError) as caught:
         simulate(broken, tmp_path, tmp_path / "state")
     assert caught.value.failure is data.BAD_IMAGES
+
+
+def test_labels_that_are_missing_end_the_simulation_as_they_end_an_agent(
+    study: Callable[..., Study], tmp_path: Path
+) -> None:
+    part = "silo.spec.managed.data.partition.labelledPerClass=1"
+    with pytest.raises(AnchorageError, match=r"ANC-2230.*silo a-0 has labels: All, but \d+ of \d+ images have none"):
+        simulate(study(2, part, *ALL), tmp_path, tmp_path / "state")
 
 
 ALL = ("spec.protocol.silosPerRound=2",)

@@ -87,6 +87,23 @@ def test_what_is_suspended_ends_with_its_time() -> None:
     assert threading.active_count() == before and len(log) == 3
 
 
+def test_an_interrupted_job_ends_at_its_next_step() -> None:
+    time, started = VirtualTime(), threading.Event()
+
+    def job() -> None:
+        while True:
+            started.set()
+            time.spend(0.001)
+
+    time.submit(("a", "train"), job)
+    waiting = threading.Thread(target=time.go_on, args=(None,))
+    waiting.start()
+    assert started.wait(20)
+    time.close()
+    waiting.join(20)
+    assert not waiting.is_alive()
+
+
 def test_speeds_by_patterns_of_which_the_last_counts() -> None:
     speeds = parse_speeds(["*=1", "cpu-*=4.5+2", "cpu-9=0"])
     assert speeds.of("gpu-1") == Speed(1.0, 0.0)

@@ -28,8 +28,7 @@ def _losses(work: RoundWork, batching: Batching, beside: Callable[[Tensor, Tenso
         features = network.encoder(first)
         one, other = network.projector(features), network.projector(network.encoder(second))
         loss = scale * redundancy_loss(one, other, off_diagonal)
-        known = labels[indices] >= 0
-        if beside is not None and known.any():
+        if beside is not None and (known := labels[indices] >= 0).any():
             loss = loss + beside(network.classifier(features.detach()[known]), labels[indices][known])
         yield loss
 

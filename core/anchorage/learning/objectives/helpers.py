@@ -90,7 +90,7 @@ class HelperLosses:
         pulls = penalty(parts.sigma, parts.psi, split)
         chosen = views.to_device(indices)
         own = parts.train_psi(views.plain(chosen)).softmax(1)
-        keep = own.detach().amax(1).double() >= float(self._work.run.method.pseudo_labels.threshold)
+        keep = own.detach().amax(1) >= float(self._work.run.method.pseudo_labels.threshold)
         if int(keep.sum()) < self._known.smallest:
             return pulls
         self._kept += keep.sum()

@@ -1,0 +1,82 @@
+"""What the server's labelled images alone reach: the lower bound of every method of a study that has labels at the server.
+
+python benchmarks/quality/anchors_alone.py --workdir DIR --data-root DIR
+
+DIR is the working folder of ``fedctl study``. For every finished seed of every method that trains at the server, the same model with the same seed
+and the same server training is trained without any silo; what was measured stays in DIR/CELL/anchors-alone.json.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+from pathlib import Path
+
+from anchorage import data, learning
+from anchorage.methods import resolve
+from anchorage.spec.data import DataSection
+from anchorage.spec.federation import FederationSpec
+from fedctl.results import SimulationFolder
+
+KEPT = "anchors-alone.json"
+
+
+def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[str, float]:
+    """Return the metrics on the test images after as many rounds at the server as the federation has."""
+    assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
+
+    def read(section: DataSection) -> data.ImageSet:
+        model = spec.model
+        size = {"image_size": model.image_size, "channels": model.channels, "num_classes": model.num_classes}
+        return data.read(section, root, **size, seed=seed)[0]
+
+    report = learning.train_on_anchors_alone(
+        model=spec.model,
+        method=resolve(spec.method),
+        seed=seed,
+        anchors=read(spec.anchor_data),
+        test=read(spec.evaluation.data),
+        rounds=spec.rounds,
+        device=device,
+    )
+    return dict(report.metrics)
+
+
+def measured(cell: Path, root: Path, device: str) -> dict[str, dict[str, float]]:
+    """Return the metrics of every finished seed of a cell; empty where its server does not train."""
+    folder = SimulationFolder(cell)
+    spec = folder.study().federation.spec
+    if spec.anchor_data is None or spec.evaluation is None or resolve(spec.method).server_training.type == "None":
+        return {}
+    kept = cell / KEPT
+    found: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.exists() else {}
+    for result in folder.finished():
+        if str(result.seed) not in found:
+            found[str(result.seed)] = measure(spec, root, result.seed, device)
+            kept.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def main() -> int:
+    """Measure what is missing and print a line per method."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
+    parser.add_argument("--workdir", type=Path, required=True, help="working folder of the study")
+    parser.add_argument("--data-root", type=Path, required=True, help="folder that claims name folders of")
+    parser.add_argument("--device", default="cpu", help="cpu or cuda")
+    parser.add_argument("--metric", default="accuracy", help="what is printed")
+    arguments = parser.parse_args()
+    for cell in sorted(path for path in arguments.workdir.iterdir() if SimulationFolder(path).documents.exists()):
+        values = [
+            metrics[arguments.metric] for metrics in measured(cell, arguments.data_root, arguments.device).values()
+        ]
+        if values:
+            spread = statistics.stdev(values) if len(values) > 1 else 0.0
+            print(
+                f"{cell.name}: {arguments.metric} {statistics.mean(values):.4f} ± {spread:.4f} ({len(values)} seeds)",
+                flush=True,
+            )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

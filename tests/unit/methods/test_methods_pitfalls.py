@@ -1,0 +1,84 @@
+"""Pitfalls of METHODS.md section 12 that a preset or a comparison could fall into; each test names its number."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from anchorage.methods.published import find_published, published_results
+from anchorage.methods.registry import PRESETS
+
+DOCS = Path(__file__).parents[3] / "docs"
+
+DECAYED = {name: preset for name, preset in PRESETS.items() if preset.slots.decomposition.type != "SigmaPsi"}
+
+SAID = {
+    "validation": "validation",
+    "similarity": "similarity",
+    "counts": "class",
+    "label_counts": "label",
+    "mean_images": "mean",
+    "raw_images": "image",
+    "embedding": "noise",
+    "centroids": "cluster",
+    "features": "cluster",
+}
+"""A word of what a preset says it reveals, for what travels up beside the model."""
+
+
+def test_13_accuracy_is_not_called_robust_and_a_histogram_is_named() -> None:
+    """Number 13 (and 19): micro-F1 is pooled accuracy, and the page says so; other metrics cost a confusion matrix."""
+    for preset in PRESETS.values():
+        if preset.slots.weighting.type == "DVW" and preset.name == "DVW":
+            assert preset.slots.weighting.metric == "MicroF1" and "pooled accuracy" in preset.advice
+        if preset.slots.weighting.type == "DVW" and preset.slots.weighting.metric != "MicroF1":
+            assert "histogram" in preset.reveals_to_server and "counts nothing" in preset.advice.replace("\n", " ")
+
+
+def test_15_fedmatch_decays_nothing() -> None:
+    """Number 15: neither part of FedMatch's weights, at no party; elsewhere decay is the method's choice."""
+    split = PRESETS.keys() - DECAYED.keys()
+    assert split == {"FedMatch", "FedMatchServer"}
+    for name in split:
+        method = PRESETS[name].slots
+        decays = method.local.optimiser.weight_decay, method.server_training.optimiser.weight_decay
+        assert float(decays[0]) == 0 and (method.server_training.type == "None" or float(decays[1]) == 0)
+
+
+def test_19_what_is_sent_is_confessed() -> None:
+    """Number 19: zeros, histograms, means of few and individual models are named where a method sends them."""
+    for preset in PRESETS.values():
+        server, silos = preset.reveals_to_server, preset.reveals_to_silos
+        for channel in preset.up:
+            assert SAID.get(channel.name, channel.name) in server, (preset.name, channel.name)
+        if preset.slots.weighting.type == "DVW":
+            assert "individual model" in silos, preset.name
+        if preset.slots.weighting.type == "SemiAnAgg":
+            assert "no confident image" in server, preset.name
+        if preset.slots.input_mixing.type in ("Naive", "FedMix", "Global"):
+            assert "every" in silos or "all" in silos, preset.name
+
+
+def test_20_published_results_are_no_times() -> None:
+    """Number 20: what stands beside ours is a quality, and one that was reached at a time says whose time it was."""
+    results = published_results()
+    assert {r.metric for r in results} == {"accuracy", "balanced_accuracy", "macro_auc", "macro_precision"}
+    assert all(0 <= float(r.value) <= 1 for r in results)
+    timed = [r for r in results if re.search(r"\d ?(s|min|h|hours|seconds)\b", r.setting)]
+    assert timed == [r for r in results if r.reached_at] and len(timed) > 40
+    assert all(str(r).endswith(f"(at {r.reached_at} of its machines)") for r in timed)
+    wanted = {"source": "Metis Table I", "setting": "Uniform IID; 10 GPU; at 200 rounds", "method": "SyncFedAvg"}
+    found = find_published(wanted)
+    assert found is not None and str(found) == "0.8295"
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
+def test_20_no_page_has_times_of_others_in_a_table(page: Path) -> None:
+    """Number 20: a column of published or papers' figures has no seconds, minutes or hours."""
+    columns: list[int] = []
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        heads = [i for i, cell in enumerate(cells) if re.search(r"publish|paper", cell, re.IGNORECASE)]
+        columns = [] if not cells else columns or heads
+        figures = [cells[i] for i in columns if i < len(cells)]
+        assert not any(re.search(r"\d ?(s|ms|min|h|hours|seconds|minutes)\b", figure) for figure in figures), line
