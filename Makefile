@@ -6,7 +6,7 @@ ARGS ?=
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint types layers generate check-generated check charts charts-lint images image-locks isic18 clean
+.PHONY: help demo test test-cluster lint types layers generate check-generated check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -74,6 +74,22 @@ image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for thi
 
 bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
+
+QUALITY := .anchorage/quality
+SMALL := $(BIN)/fedctl study -f benchmarks/quality/small
+
+quality-small: $(VENV)/.run ## Every semi-supervised method against its lower bound on digits, 3 seeds (ARGS='--device cuda'); resumes
+	$(SMALL)/digits-labels-at-server.yaml --workdir $(QUALITY)/digits-labels-at-server $(ARGS)
+	$(BIN)/python benchmarks/quality/anchors_alone.py --workdir $(QUALITY)/digits-labels-at-server --data-root $(QUALITY)
+	$(SMALL)/digits-labels-at-one-silo.yaml --workdir $(QUALITY)/digits-labels-at-one-silo $(ARGS)
+	$(SMALL)/digits-partial-labels.yaml --workdir $(QUALITY)/digits-partial-labels $(ARGS)
+
+quality-cifar: $(VENV)/.run ## The same on a part of JPEG CIFAR-10, from ANCHORAGE_DATA
+	test -d $(QUALITY)/data/cifar10-small || $(BIN)/python benchmarks/quality/prepare.py cifar10 --limit 200 --out $(QUALITY)/data
+	$(SMALL)/cifar10-labels-at-server.yaml --workdir $(QUALITY)/cifar10-labels-at-server --data-root $(QUALITY)/data $(ARGS)
+	$(BIN)/python benchmarks/quality/anchors_alone.py --workdir $(QUALITY)/cifar10-labels-at-server --data-root $(QUALITY)/data
+	$(SMALL)/cifar10-labels-at-one-silo.yaml --workdir $(QUALITY)/cifar10-labels-at-one-silo --data-root $(QUALITY)/data $(ARGS)
+	$(SMALL)/cifar10-partial-labels.yaml --workdir $(QUALITY)/cifar10-partial-labels --data-root $(QUALITY)/data $(ARGS)
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

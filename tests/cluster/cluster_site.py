@@ -26,6 +26,8 @@ MODULES = {"operator": "anchorage_operator", "server": "anchorage_server", "agen
 IMAGES = {part: f"localhost/anchorage-{part}:1" for part in MODULES}
 # Torch with its libraries is many times the size of everything else: pods find it, and the code, on volumes.
 ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
+CLIENTS = ("kubectl", "helm")
+"""Programs that a given cluster is reached with; a cluster of the tests' own brings them along."""
 
 
 @functools.cache
@@ -85,10 +87,8 @@ class Site:
     @classmethod
     def given(cls, kubeconfig: Path) -> "Site":
         """Use a cluster that somebody else runs; its nodes pull the charts' own images."""
-        programs = [shutil.which(name) for name in ("kubectl", "helm")]
-        if None in programs:
-            raise FileNotFoundError("a given cluster needs kubectl and helm on the PATH")
-        return cls(Kubectl(str(programs[0]), kubeconfig), str(programs[1]))
+        kubectl, helm = (str(shutil.which(name)) for name in CLIENTS)
+        return cls(Kubectl(kubectl, kubeconfig), helm)
 
     def helm(self, *arguments: str | Path, namespace: str, seconds: float = 300) -> str:
         """Run helm in a namespace."""

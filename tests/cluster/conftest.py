@@ -1,13 +1,14 @@
 """Fixtures of the cluster tier: one cluster for the whole session, one namespace for each test."""
 
 import os
+import shutil
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cluster_namespace import Namespace
-from cluster_site import Site, given_kubeconfig
+from cluster_site import CLIENTS, Site, given_kubeconfig
 from kube import missing, sweep
 
 TIER = Path(__file__).parent
@@ -41,11 +42,20 @@ def _own_clusters() -> None:
         )
 
 
+def _clients() -> None:
+    lacking = " and ".join(name for name in CLIENTS if shutil.which(name) is None)
+    if lacking:
+        pytest.skip(
+            f"ANCHORAGE_TEST_KUBECONFIG is set, but {lacking} is not on the PATH; install it, or unset the variable"
+        )
+
+
 @pytest.fixture(scope="session")
 def bare_site() -> Iterator[Site]:
     """Give a cluster with nothing of Anchorage in it but images."""
     kubeconfig = given_kubeconfig()
     if kubeconfig is not None:
+        _clients()
         yield Site.given(kubeconfig)
         return
     _own_clusters()

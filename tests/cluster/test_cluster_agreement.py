@@ -8,7 +8,8 @@ from typing import Any, get_args
 
 from cluster_site import Site
 from pydantic.alias_generators import to_camel
-from refusals import FEDERATION, LEFT_TO_THE_OPERATOR, Object, changed
+from refusal import FEDERATION, Object, changed
+from refused_methods import LEFT_TO_THE_OPERATOR
 
 from anchorage.methods import PRESETS, validate_documents
 from anchorage.methods.preset import Preset
@@ -42,9 +43,9 @@ def drawn_slot(draw: random.Random, slot: str, preset: Preset) -> dict[str, Any]
 def drawn_method(draw: random.Random) -> dict[str, Any]:
     """Draw a preset and overrides of some slots, many of them what another preset has."""
     name, other = draw.choices(list(PRESETS), k=2)
-    slots = draw.sample(SLOTS, draw.choice((0, 0, 1, 1, 2, 3)))
+    slots = draw.sample(SLOTS, draw.choice((0, 0, 1, 1, 2)))
     differing = [slot for slot in SLOTS if getattr(PRESETS[name].slots, slot) != getattr(PRESETS[other].slots, slot)]
-    slots += [slot for slot in differing if draw.random() < 0.3]
+    slots += [slot for slot in differing if draw.random() < 0.25]
     method: dict[str, Any] = {"name": name}
     method |= {to_camel(slot): drawn_slot(draw, slot, PRESETS[other]) for slot in slots}
     return method | ({"local": draw.choice(LOCAL)} if draw.random() < 0.15 else {})

@@ -7,7 +7,9 @@ import pytest
 from cluster_namespace import Namespace
 from cluster_site import CHECKOUT, Site
 from kube.commands import CommandFailed
-from refusals import ANCHORED, FEDERATION, REFUSALS, SILO, Object, Refusal
+from refusal import ANCHORED, FEDERATION, SILO, Object, Refusal
+from refusals import REFUSALS
+from refused_methods import LEFT_TO_THE_OPERATOR
 
 
 @pytest.fixture(scope="module")
@@ -49,6 +51,11 @@ def _after(room: Namespace, case: Refusal, before: Object) -> str:
 @pytest.mark.parametrize("document", [FEDERATION, ANCHORED, SILO], ids=["plain", "anchored", "silo"])
 def test_what_the_table_starts_from_is_taken(room: Namespace, document: Object) -> None:
     assert sent(room, document, "--dry-run=server") == ""
+
+
+@pytest.mark.parametrize("case", LEFT_TO_THE_OPERATOR, ids=lambda case: case.name)
+def test_left_to_the_operator(room: Namespace, case: Refusal) -> None:
+    assert sent(room, case.document, "--dry-run=server") == ""
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "examples").rglob("*.yaml")), ids=lambda path: path.name)

@@ -2,8 +2,8 @@
 
 A preset that another package adds is not known to the API server, which takes its slots to be as most presets have them: a field that
 another choice reads needs the slot's `type` beside it. What else turns on such a preset's own choices the operator, which knows every
-preset, tells in the condition Accepted. So it does with what costs more here than it is worth: `tests/cluster/refusals.py` lists these
-rules under LEFT_TO_THE_OPERATOR. Where one choice excludes several others one rule, with one message, stands for all.
+preset, tells in the condition Accepted. So it does with what costs more here than it is worth: `tests/cluster/refused_methods.py`
+lists it under LEFT_TO_THE_OPERATOR. Where one choice excludes several others one rule, with one message, stands for all.
 """
 
 import json
@@ -21,7 +21,7 @@ from anchorage.methods.protocols import BARRIERS, BY_ANNOUNCEMENTS, BY_THEMSELVE
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.second_heads import LABELLED_BY
 from anchorage.spec.base import Document
-from anchorage.spec.method import ResolvedMethod
+from anchorage.spec.method import ResolvedMethod, Weighting
 from anchorage.spec.slots import READ_BY
 
 _NOTHING = ("None",)
@@ -321,7 +321,7 @@ STUDY_RULES = (
     ),
     Rule(
         f"!{chosen('weighting', ('SubConsensus',), 'self.method')} || "
-        "self.method.?weighting.?groupSize.orValue(5) >= self.protocol.minSilos",
+        f"self.method.?weighting.?groupSize.orValue({Weighting().group_size}) >= self.protocol.minSilos",
         "a group is to reach the quorum; set groupSize to protocol.minSilos or more",
         ".method.weighting.groupSize",
     ),

@@ -2,7 +2,9 @@
 
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from threading import Lock
 
 import numpy as np
@@ -50,8 +52,8 @@ def fedmix_terms(
     """Return FedMix's l1, l2 and l3, whose sum approximates mixup with the mean image to first order in `share` (KAT-J1).
 
     The third, ``share * mean_i <d/dx' sum_j (1 - share) CE_j, mean>``, is a derivative along the mean image: one pass in forward mode instead
-    of a gradient's gradient (METHODS.md 9.2, number 8). Batch normalisation uses its running values there: with those of the batch, to
-    which every image is moved alike, it would take the movement out again.
+    of a gradient's gradient (METHODS.md 9.2, number 8). The statistics of batch normalisation are frozen there: they would move with the
+    images, which all move alike, and take the movement out again.
 
     Parameters
     ----------
@@ -69,12 +71,34 @@ def fedmix_terms(
     scaled = (1 - share) * images
     logits = network(scaled)
     own, foreign = loss(logits, labels), loss(logits, _for_all(mean_label, logits))
-    network.eval()
-    try:
+    with frozen_statistics(network):
         slope = derivative_along(network, loss, scaled, labels, mean.expand_as(scaled))
-    finally:
-        network.train()
     return (1 - share) * own, share * foreign, share * (1 - share) * slope
+
+
+@contextmanager
+def frozen_statistics(network: nn.Module) -> Iterator[None]:
+    """Have batch normalisation take each batch's statistics as they are at the point of a derivative, and leave its running ones alone.
+
+    Running statistics in their place would not follow the weights of a step, and the derivative, which has no lower bound, would grow.
+    """
+    layers = [layer for layer in network.modules() if isinstance(layer, nn.BatchNorm2d)]
+    for layer in layers:
+        layer.forward = partial(_normalised, layer)  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            del layer.forward
+
+
+def _normalised(layer: nn.BatchNorm2d, x: Tensor) -> Tensor:
+    values = forward_ad.unpack_dual(x).primal  # type: ignore[no-untyped-call]
+    values = values.to(torch.promote_types(values.dtype, torch.float32))
+    mean, variance = values.mean((0, 2, 3)), values.var((0, 2, 3), unbiased=False)
+    scale = layer.weight * (variance + layer.eps).rsqrt()
+    output: Tensor = (x - mean[:, None, None]) * scale[:, None, None] + layer.bias[:, None, None]
+    return output
 
 
 def derivative_along(network: nn.Module, loss: Loss, images: Tensor, labels: Tensor, direction: Tensor) -> Tensor:

@@ -57,7 +57,7 @@ def published_results() -> tuple[PublishedResult, ...]:
 
 
 def find_published(wanted: Mapping[str, str]) -> PublishedResult | None:
-    """Return the result with these values of `COLUMNS`; None where the papers have none.
+    """Return the result with these values of `COLUMNS`; None where the papers have none, or the text of one that we have lost it.
 
     Raises
     ------
@@ -71,7 +71,7 @@ def find_published(wanted: Mapping[str, str]) -> PublishedResult | None:
         known = dict.fromkeys(str(getattr(result, column)) for result in results)
         if value not in known and column != "method":
             raise ValueError(f'found {column} "{value}", the published results have {"; ".join(known)}')
-    found = [r for r in results if all(getattr(r, column) == value for column, value in wanted.items())]
+    found = [r for r in results if r.value and all(getattr(r, column) == value for column, value in wanted.items())]
     if len(found) > 1:
         open_columns = [c for c in COLUMNS if len({getattr(r, c) for r in found}) > 1]
         choices = "; ".join(f"{c}: {', '.join(dict.fromkeys(getattr(r, c) for r in found))}" for c in open_columns[:2])

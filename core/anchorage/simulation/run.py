@@ -11,7 +11,7 @@ from anchorage.errors import AnchorageError, commands
 from anchorage.learning import build_server_learner
 from anchorage.messages import Profile
 from anchorage.methods import resolve
-from anchorage.rounds import ENGINES
+from anchorage.rounds import ENGINES, Engine
 from anchorage.rounds.interfaces import Clock, RoundRecord, ServerLearner
 from anchorage.rounds.observer import Observer, Observers
 from anchorage.rounds.study import describe_run, parts_of, round_settings, warm_up_stages
@@ -99,11 +99,6 @@ class Simulation:
         )
         self.run = describe_run(study, self._learner, self._warm_up)
         self._spare = SpareUpdates()
-        self._learners: LocalLearners | RayLearners = (
-            RayLearners(ray, self.run, study.silos, data_root.resolve(), state.resolve(), device)
-            if ray is not None
-            else LocalLearners(self.run, study.silos, images, state, device)
-        )
         self._profiles = {
             silo.metadata.name: Profile(silo.spec.labels, images.count(section_of(silo)), "simulation")
             for silo in study.silos
@@ -113,9 +108,14 @@ class Simulation:
             self.store: MemoryStore = FolderStore(state / "rounds", identity, self._layout, self._spare)
         else:
             self.store = MemoryStore(self._spare)
+        own = (state / "silos").resolve()
         if self.store.latest() is None:  # what silos kept in an attempt that is not gone on from must not be found
-            for silo in study.silos:
-                rmtree(state / silo.metadata.name, ignore_errors=True)
+            rmtree(own, ignore_errors=True)
+        self._learners: LocalLearners | RayLearners = (
+            RayLearners(ray, self.run, study.silos, data_root.resolve(), own, device)
+            if ray is not None
+            else LocalLearners(self.run, study.silos, images, own, device)
+        )
 
     def _layout(self, round_number: int) -> Layout:
         return [*self._warm_up, self._learner][bisect_left(self.run.ends, round_number)].down
@@ -214,16 +214,33 @@ def play(
     AnchorageError
         The run failed.
     """
-    spec, method = study.federation.spec, resolve(study.federation.spec.method)
-    take_turns = method.local.cycle is not None
+    method = resolve(study.federation.spec.method)
     link, clock = _link_of(study, method, store, speeds, welcome, lambda: silos.work())
     silos = (
         RaySilos(link, profiles, spare, learners)
         if isinstance(learners, RayLearners)
-        else SimulatedSilos(link, profiles, spare, learners, take_turns=take_turns)
+        else SimulatedSilos(link, profiles, spare, learners, take_turns=method.local.cycle is not None)
     )
-    settings = round_settings(study)
-    engine = ENGINES[spec.protocol.mode](
+    try:
+        return _engine(study, method, link, clock, store, learner, warm_up, observer).run()
+    finally:
+        silos.close()
+        if isinstance(clock, VirtualTime):
+            clock.close()
+
+
+def _engine(
+    study: Study,
+    method: ResolvedMethod,
+    link: InProcessLink,
+    clock: Clock,
+    store: MemoryStore,
+    learner: ServerLearner,
+    warm_up: Sequence[ServerLearner],
+    observer: Observer,
+) -> Engine:
+    spec, settings = study.federation.spec, round_settings(study)
+    return ENGINES[spec.protocol.mode](
         link=link,
         store=store,
         clock=clock,
@@ -235,12 +252,6 @@ def play(
         memory=build_memory(method, spec.model.num_classes, spec.seed),
         warm_up=warm_up_stages(study, warm_up, settings),
     )
-    try:
-        return engine.run()
-    finally:
-        silos.close()
-        if isinstance(clock, VirtualTime):
-            clock.close()
 
 
 def _link_of(

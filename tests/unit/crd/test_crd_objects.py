@@ -11,7 +11,9 @@ import pytest
 import yaml
 
 from anchorage.crd.definitions import RESOURCES, definition
+from anchorage.crd.methods import named
 from anchorage.methods import PRESETS, validate_documents
+from anchorage.methods.registry import BUILT_IN
 from anchorage.spec.mistakes import DocumentError
 from anchorage.spec.silo_status import SiloCertificate, SiloCrStatus
 from anchorage.spec.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
@@ -21,7 +23,10 @@ SCHEMAS = {
     resource.kind.__name__: definition(resource)["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for resource in RESOURCES
 }
-TABLE = runpy.run_path(str(ROOT / "tests" / "cluster" / "refusals.py"), run_name="refusals")
+CLUSTER_TESTS = ROOT / "tests" / "cluster"
+with pytest.MonkeyPatch.context() as patched:
+    patched.syspath_prepend(CLUSTER_TESTS)
+    TABLE = runpy.run_path(str(CLUSTER_TESTS / "refusals.py"), run_name="refusals")
 REFUSALS, FEDERATION, SILO = TABLE["REFUSALS"], TABLE["FEDERATION"], TABLE["SILO"]
 EXAMPLES = sorted((ROOT / "examples").rglob("*.yaml"))
 
@@ -117,6 +122,14 @@ def test_what_is_observed_fits() -> None:
     whole = statuses["Silo"].model_dump(mode="json", by_alias=True)
     refused = list(problems("status", whole, SCHEMAS["Silo"]["properties"]["status"]))
     assert refused == ["status.lastSeenTime: must be of type string"]
+
+
+def test_a_pattern_of_presets_names_these_alone() -> None:
+    for size in range(1, len(BUILT_IN)):
+        some = [preset.name for preset in BUILT_IN[::size]]
+        told = named(BUILT_IN[::size], "name").removeprefix("name")
+        pattern = told.removeprefix('.matches("').removesuffix('")') if "matches" in told else told.split('"')[1]
+        assert [preset.name for preset in BUILT_IN if re.fullmatch(pattern, preset.name)] == some
 
 
 def test_every_rule_is_refused_once_in_the_table() -> None:

@@ -13,11 +13,14 @@ from anchorage.aggregation.shares import semianagg_code, semianagg_paper
 from anchorage.data import ImageSet
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
-from anchorage.learning.consistency import consistency_targets
+from anchorage.learning.consistency import consistency_loss, consistency_targets
 from anchorage.learning.contrastive import label_contrastive
+from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
+from anchorage.learning.local_training import Batching, FlexMatchLosses, Unlabelled
 from anchorage.learning.silo_learner import Networks
 from anchorage.learning.stepping import build_optimiser
+from anchorage.learning.two_heads import AdjustedLosses
 from anchorage.messages import Task, TaskKind
 
 STATEFUL = [
@@ -149,6 +152,30 @@ def test_8_momentum_and_counters_follow_their_switch(tmp_path, persist):
     assert ("flexmatch/latest" in kept) == persist
     fresh = Party(method, given("Partial"), tmp_path / "fresh", "Partial")
     assert (party.digest(2) != fresh.digest(2)) == persist
+
+
+def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
+    """Number 10: what two halves of a batch are taught adds up to what the whole is, so nothing divides by the accepted alone."""
+    party = Party(method_of("SSILCDM", pseudoLabels={"threshold": "0"}), given("None"), tmp_path)
+    network = party.learner._network.train()
+    images, labels = torch.rand(8, 1, 8, 8), torch.arange(8) % CLASSES
+    masks = [torch.arange(8) < 2, torch.arange(8) >= 2, torch.ones(8, dtype=torch.bool)]
+    adjusted = AdjustedLosses(network, network, party.learner._images.views, np.arange(8), 0, None, torch.ones(CLASSES))
+    found = [[adjusted._loss(images, (labels, m), (labels, m)).item() for m in masks]]
+    weak = torch.rand(8, CLASSES)
+    found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
+    indices, device, batching = np.arange(8), torch.device("cpu"), Batching(1, 8, 1)
+    plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path).learner
+    views, received = plain._images.views, plain._frozen().eval()
+    taught = []
+    for mask in masks:
+        curriculum = Curriculum(np.full(8, -1), CLASSES, 0.95, device)
+        curriculum.masks = lambda confidence, labels, mask=mask: (mask, mask)
+        data = Unlabelled(views, indices, received, curriculum, None)
+        (loss,) = FlexMatchLosses(plain._network.train(), data, CLASSES).losses(batching, Draws(1, 1, "north"))
+        taught.append(loss.item())
+    for first, second, whole in [*found, taught]:
+        assert first > 0 and first + second == pytest.approx(whole, rel=1e-5)
 
 
 @pytest.mark.parametrize(

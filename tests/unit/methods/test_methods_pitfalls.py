@@ -10,18 +10,20 @@ from anchorage.methods.registry import PRESETS
 
 DOCS = Path(__file__).parents[3] / "docs"
 
-DECAYED = {name: preset for name, preset in PRESETS.items() if preset.slots.decomposition.type != "SigmaPsi"}
-
 SAID = {
     "validation": "validation",
     "similarity": "similarity",
-    "counts": "class",
-    "label_counts": "label",
-    "mean_images": "mean",
-    "raw_images": "image",
-    "embedding": "noise",
-    "centroids": "cluster",
-    "features": "cluster",
+    "counts": "class histogram",
+    "label_counts": "class histogram",
+    "mean_images": "mean images",
+    "mean_labels": "class shares",
+    "raw_images": "every labelled image",
+    "raw_labels": "every labelled image",
+    "means_digest": "image",
+    "embedding": "image of noise",
+    "local_centroids": "cluster means",
+    "steps": "how many steps",
+    "control.*": "mean gradient",
 }
 """A word of what a preset says it reveals, for what travels up beside the model."""
 
@@ -37,10 +39,9 @@ def test_13_accuracy_is_not_called_robust_and_a_histogram_is_named() -> None:
 
 def test_15_fedmatch_decays_nothing() -> None:
     """Number 15: neither part of FedMatch's weights, at no party; elsewhere decay is the method's choice."""
-    split = PRESETS.keys() - DECAYED.keys()
-    assert split == {"FedMatch", "FedMatchServer"}
-    for name in split:
+    for name in ("FedMatch", "FedMatchServer"):
         method = PRESETS[name].slots
+        assert method.decomposition.type == "SigmaPsi"
         decays = method.local.optimiser.weight_decay, method.server_training.optimiser.weight_decay
         assert float(decays[0]) == 0 and (method.server_training.type == "None" or float(decays[1]) == 0)
 
@@ -50,23 +51,27 @@ def test_19_what_is_sent_is_confessed() -> None:
     for preset in PRESETS.values():
         server, silos = preset.reveals_to_server, preset.reveals_to_silos
         for channel in preset.up:
-            assert SAID.get(channel.name, channel.name) in server, (preset.name, channel.name)
+            assert SAID[channel.name] in server, (preset.name, channel.name)
         if preset.slots.weighting.type == "DVW":
             assert "individual model" in silos, preset.name
         if preset.slots.weighting.type == "SemiAnAgg":
             assert "no confident image" in server, preset.name
         if preset.slots.input_mixing.type in ("Naive", "FedMix", "Global"):
-            assert "every" in silos or "all" in silos, preset.name
+            assert "every silo" in silos, preset.name
+        if preset.slots.pseudo_labels.type == "Helpers":
+            assert "single silos' models" in silos, preset.name
 
 
 def test_20_published_results_are_no_times() -> None:
     """Number 20: what stands beside ours is a quality, and one that was reached at a time says whose time it was."""
     results = published_results()
     assert {r.metric for r in results} == {"accuracy", "balanced_accuracy", "macro_auc", "macro_precision"}
-    assert all(0 <= float(r.value) <= 1 for r in results)
+    assert all(0 <= float(r.value) <= 1 for r in results if r.value)
     timed = [r for r in results if re.search(r"\d ?(s|min|h|hours|seconds)\b", r.setting)]
     assert timed == [r for r in results if r.reached_at] and len(timed) > 40
-    assert all(str(r).endswith(f"(at {r.reached_at} of its machines)") for r in timed)
+    assert all(str(r).endswith(f"(at {r.reached_at} of its machines)") for r in timed if r.value)
+    lost = next(r for r in results if not r.value)
+    assert find_published({"setting": lost.setting, "dataset": lost.dataset, "method": lost.method}) is None
     wanted = {"source": "Metis Table I", "setting": "Uniform IID; 10 GPU; at 200 rounds", "method": "SyncFedAvg"}
     found = find_published(wanted)
     assert found is not None and str(found) == "0.8295"

@@ -1,0 +1,82 @@
+"""One refusal of the API server, and the objects that refusals start from."""
+
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field
+from typing import Any
+
+Object = dict[str, Any]
+
+DIGITS = {"format": "Digits", "testPercent": 20, "anchors": 80}
+FEDERATION: Object = {
+    "apiVersion": "anchorage.dev/v1alpha1",
+    "kind": "Federation",
+    "metadata": {"name": "derm"},
+    "spec": {
+        "rounds": 5,
+        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "method": {"name": "FedAvg"},
+    },
+}
+ANCHORED: Object = {
+    **FEDERATION,
+    "spec": {**FEDERATION["spec"], "method": {"name": "FedAnchor"}, "anchorData": {**DIGITS, "use": "Anchors"}},
+}
+SILO: Object = {
+    "apiVersion": "anchorage.dev/v1alpha1",
+    "kind": "Silo",
+    "metadata": {"name": "hospital-a"},
+    "spec": {"federation": "derm", "managed": {"data": {"format": "Digits"}}},
+}
+BEGUN = {"startTime": "2026-11-21T12:00:00Z", "round": 2}
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """One object that the API server refuses.
+
+    Parameters
+    ----------
+    name : str
+        Of the case.
+    document : mapping
+        The object, complete.
+    message : str
+        A part of what kubectl says.
+    path : str
+        The field that kubectl names; empty where it names none.
+    before : mapping or None
+        The object that is there already, under the same name.
+    status : mapping
+        What is written to its status before `document` is sent.
+    everywhere : bool
+        Whether `fedctl validate` refuses the document as well; it does not know what was there before, nor a cluster's limits.
+    """
+
+    name: str
+    document: Object
+    message: str
+    path: str = ""
+    before: Object | None = None
+    status: Mapping[str, Any] = field(default_factory=dict)
+    everywhere: bool = True
+
+
+def changed(document: Object, changes: Mapping[str, Any]) -> Object:
+    """Set fields by their dotted paths; None takes one away."""
+    copy = deepcopy(document)
+    for path, value in changes.items():
+        *outer, last = path.split(".")
+        place = copy
+        for part in outer:
+            place = place.setdefault(part, {})
+        if value is None:
+            del place[last]
+        else:
+            place[last] = value
+    return copy
+
+
+def spec(name: str, changes: Mapping[str, Any], path: str, message: str, base: Object = FEDERATION) -> Refusal:
+    """Change fields of a spec, by their dotted paths below it."""
+    return Refusal(name, changed(base, {f"spec.{key}": value for key, value in changes.items()}), message, path)

@@ -1,0 +1,94 @@
+"""What holds of every weigher and every mean, whatever the silos say (METHODS.md 9.2: numbers 11, 16 and 31)."""
+
+from typing import Any, get_args
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from anchorage.aggregation import Community, build_weigher, weighted_mean
+from anchorage.aggregation.confusion import micro_f1
+from anchorage.aggregation.shares import normalised
+from anchorage.aggregation.weigher import BaseWeigher
+from anchorage.messages import Announcement, Evaluation
+from anchorage.spec.method import Weighting
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+CLASSES = 3
+LAYOUT = Layout.of([("w", "F64", (5,)), ("n", "I64", ())])
+KINDS = get_args(Weighting.model_fields["type"].annotation)
+
+counts = st.integers(0, 500)
+similarities = st.lists(st.floats(0, 1) | st.just(np.nan), min_size=CLASSES, max_size=CLASSES)
+silos = st.lists(st.tuples(counts, counts, similarities, st.booleans()), min_size=1, max_size=6)
+
+
+def model_of(seed: int) -> ModelBytes:
+    draws = np.random.default_rng(seed)
+    return ModelBytes.from_arrays(LAYOUT, {"w": draws.normal(size=5), "n": np.array(seed)})
+
+
+def announced(said: list[tuple[int, int, list[float], bool]]) -> dict[str, Announcement]:
+    found = {}
+    for index, (labelled, selected, similarity, sends) in enumerate(said):
+        samples = {"train": labelled + selected, "labelled": labelled, "selected": selected, "steps": selected}
+        side = {"similarity": np.array(similarity), "validation": np.array([labelled, labelled + selected])}
+        found[str(index)] = Announcement("t", samples, side, {}, model_of(index).manifest if sends else None)
+    return found
+
+
+def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], order: list[str]) -> dict[str, float]:
+    updates = {s: model_of(int(s)) for s in order if announcements[s].update is not None}
+    weigher.measure(updates, announcements, LAYOUT)
+    scores = {s: [Evaluation("t", np.array([int(s), 7]))] for s in order}
+    return dict(weigher.weigh({s: announcements[s] for s in order}, scores))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@settings(max_examples=25)
+@given(said=silos, draw=st.randoms(use_true_random=False))
+def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(kind: str, said: Any, draw: Any) -> None:
+    weigher = build_weigher(Weighting(type=kind), CLASSES)
+    announcements = announced(said)
+    names = list(announcements)
+    weigher.choose(names, 1, 1)
+    weights = weights_of(weigher, announcements, names)
+    assert all(np.isfinite(w) and w >= 0 for w in weights.values())
+    assert all(w == 0 for s, w in weights.items() if announcements[s].update is None)
+    if any(a.update is not None for a in announcements.values()):  # all zero counts as uniform
+        assert normalised(np.array(list(weights.values()))).sum() == pytest.approx(1)
+    if kind in ("FedAvgSemi", "SemiAnAgg", "SubConsensus") and any(weights.values()):
+        assert sum(weights.values()) == pytest.approx(1), "these divide by themselves"
+    shuffled = draw.sample(names, len(names))
+    again = weights_of(weigher, announcements, shuffled)
+    assert again == pytest.approx(weights, rel=1e-9, abs=1e-12)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.floats(0.01, 100), min_size=1, max_size=7), st.randoms(use_true_random=False))
+def test_a_mean_is_streamed_in_any_order_and_of_deltas_too(weights: list[float], draw: Any) -> None:
+    models = [model_of(seed) for seed in range(len(weights))]
+    mean = weighted_mean(models, weights, LAYOUT).arrays()["w"]
+    plain = np.average([m.arrays()["w"] for m in models], axis=0, weights=weights)
+    order = draw.sample(range(len(weights)), len(weights))
+    shuffled = weighted_mean([models[i] for i in order], [weights[i] for i in order], LAYOUT).arrays()["w"]
+    community = Community(LAYOUT)
+    for i in order:
+        community.commit(str(i), weights[i], models[i])
+    streamed = community.model()
+    assert streamed is not None
+    base = model_of(99).arrays()["w"]
+    deltas = [ModelBytes.from_arrays(LAYOUT, {"w": m.arrays()["w"] - base, "n": np.array(0)}) for m in models]
+    for found in (mean, shuffled, streamed.arrays()["w"], base + weighted_mean(deltas, weights, LAYOUT).arrays()["w"]):
+        np.testing.assert_allclose(found, plain, rtol=1e-9, atol=1e-12)
+
+
+@settings(max_examples=25)
+@given(st.lists(st.lists(counts, min_size=9, max_size=9), min_size=1, max_size=4))
+def test_two_numbers_a_silo_are_as_good_as_its_confusion_matrix(rows: list[list[int]]) -> None:
+    """METHODS.md 9.2, number 16: the product asks for correct and total alone."""
+    matrices = [np.array(row).reshape(3, 3) for row in rows]
+    pairs = np.array([(np.trace(m), m.sum()) for m in matrices])
+    assert micro_f1(pairs.sum(0)) == micro_f1(np.sum(matrices, axis=0))

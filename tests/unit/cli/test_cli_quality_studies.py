@@ -1,0 +1,41 @@
+"""The studies of benchmarks/quality: their documents, their grids and the published numbers beside them."""
+
+from pathlib import Path
+
+import pytest
+
+from anchorage.spec.single import read_document
+from fedctl.study import Cell, StudyFile, cells_of
+
+QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
+FILES = sorted(QUALITY.glob("*/*.yaml"))
+STUDIES = [file for file in FILES if "\nmethods:" in file.read_text()]
+OURS = "small"
+"""Folder of the studies that no paper has."""
+
+
+def few_of(study: StudyFile, file: Path) -> list[Cell]:
+    """Return every method in the first setting, and the first method in every other: a cell is nothing but the overrides of both."""
+    cells = list(cells_of(study, file, Path("results"), None, "cpu"))
+    first = cells[0]
+    return [cell for cell in cells if cell.setting == first.setting or cell.method == first.method]
+
+
+@pytest.mark.parametrize("file", STUDIES, ids=lambda file: f"{file.parent.name}/{file.stem}")
+def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(file: Path) -> None:
+    study = read_document(file, StudyFile)
+    assert study.metric is not None
+    for cell in few_of(study, file):
+        assert len(cell.wanted.studies()) == 3, cell.title
+    for cell in cells_of(study, file, Path("results"), None, "cpu"):
+        assert file.parent.name == OURS or cell.paper(study.metric) is not None, cell.title
+
+
+def test_every_federation_is_of_a_study() -> None:
+    studies = [(file.parent, read_document(file, StudyFile)) for file in STUDIES]
+    used = {folder / name for folder, study in studies for name in [study.federation, *_of_settings(study)]}
+    assert used == set(FILES) - set(STUDIES)
+
+
+def _of_settings(study: StudyFile) -> list[str]:
+    return [case.federation for case in study.settings.values() if case.federation is not None]
