@@ -12,9 +12,9 @@ import statistics
 import sys
 from pathlib import Path
 
-from anchorage import data, learning
+from anchorage import learning
 from anchorage.methods import resolve
-from anchorage.spec.data import DataSection
+from anchorage.rounds.study import read_images
 from anchorage.spec.federation import FederationSpec
 from fedctl.results import SimulationFolder
 
@@ -25,17 +25,12 @@ def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[st
     """Return the metrics on the test images after as many rounds at the server as the federation has."""
     assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
 
-    def read(section: DataSection) -> data.ImageSet:
-        model = spec.model
-        size = {"image_size": model.image_size, "channels": model.channels, "num_classes": model.num_classes}
-        return data.read(section, root, **size, seed=seed)[0]
-
     report = learning.train_on_anchors_alone(
         model=spec.model,
         method=resolve(spec.method),
         seed=seed,
-        anchors=read(spec.anchor_data),
-        test=read(spec.evaluation.data),
+        anchors=read_images(spec.anchor_data, root, spec.model, seed),
+        test=read_images(spec.evaluation.data, root, spec.model, seed),
         rounds=spec.rounds,
         device=device,
     )

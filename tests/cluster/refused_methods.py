@@ -115,7 +115,7 @@ METHODS = (
         "anchors that the warm-up needs",
         {"warmUp": [{"method": "FedAnchor", "rounds": 1}]},
         "spec.anchorData",
-        "this method needs labelled anchors of each class",
+        "or one of warmUp, needs labelled anchors of each class",
     ),
     spec(
         "groups below the quorum",

@@ -125,7 +125,7 @@ def _unread() -> Iterator[Rule]:
                 f"({' && '.join(f'!has(s.{field})' for field in fields)} || {_among(slot, switch, words)})"
                 for words, fields in groups.items()
             ]
-            if slot == "server_training" and switch == "type":
+            if slot == "server_training" and switch == "type":  # Disabled is true of every type
                 read.append('(s.?contrastive.orValue("") != "Enabled" || c == "Anchors")')
                 told = (f"contrastive, {text}" for text in told)
             yield Rule(
@@ -209,7 +209,7 @@ METHOD_RULES = (
     ),
     Rule(
         f"!{chosen('regulariser', _VARIATES)} || !({_WITHOUT_LABELS} || {_POOLED} || {chosen('batch_norm', ('Local',))})",
-        "control variates are of the loss on labels and of every trained tensor, and all that a run remembers; remove "
+        "control variates are of the loss on labels, of every trained tensor, and beside no pool of images; remove "
         f"selfSupervised, inputMixing.type {', '.join(POOLED)} and batchNorm.policy Local",
     ),
     Rule(
@@ -315,7 +315,7 @@ STUDY_RULES = (
     Rule(
         f'!({_NEEDS_ANCHORS}) || has(self.anchorData) && (self.anchorData.use != "Anchors" || '
         "self.anchorData.anchors == 0 || self.anchorData.anchors >= self.model.numClasses)",
-        "this method needs labelled anchors of each class at the server; add anchorData, or anchors to it",
+        "this method, or one of warmUp, needs labelled anchors of each class at the server; add anchorData, or anchors to it",
         ".anchorData",
         "FieldValueRequired",
     ),

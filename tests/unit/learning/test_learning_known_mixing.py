@@ -146,3 +146,18 @@ def test_the_derivative_in_forward_mode_and_its_gradients_are_those_of_the_doubl
     )
     for one, other in zip(wanted, found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-7, atol=1e-10)
+
+
+def test_the_third_term_cannot_grow_with_the_weights():
+    """It has no lower bound: by running statistics, which do not follow the weights of a step, training on it ends in chance."""
+    network = build_model(MODEL, method_of("FedMix"), seed=1).double().train()
+    draws = torch.Generator().manual_seed(0)
+    images, mean = (torch.rand(n, 1, 8, 8, dtype=torch.float64, generator=draws) for n in (4, 1))
+    labels, label = torch.arange(4) % CLASSES, torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)
+    before = fedmix_terms(network, LOSS, images, labels, mean, label, 0.2)
+    with torch.no_grad():
+        for layer in network.encoder.convolutions:
+            layer.weight.mul_(1000)
+    after = fedmix_terms(network, LOSS, images, labels, mean, label, 0.2)
+    for one, other in zip(before, after, strict=True):
+        assert one.item() == pytest.approx(other.item(), rel=0.05)

@@ -15,9 +15,11 @@ from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
 from anchorage.learning.consistency import consistency_loss, consistency_targets
 from anchorage.learning.contrastive import label_contrastive
+from anchorage.learning.decomposition import Parts
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.local_training import Batching, FlexMatchLosses, Unlabelled
+from anchorage.learning.objectives.flexmatch import LATEST, by_flexmatch
 from anchorage.learning.silo_learner import Networks
 from anchorage.learning.stepping import build_optimiser
 from anchorage.learning.two_heads import AdjustedLosses
@@ -102,6 +104,17 @@ def test_5_who_labels_is_in_eval_mode(tmp_path, method):
     assert passes == {(True, True), (False, False)}
 
 
+def test_5_helpers_label_in_eval_mode(tmp_path):
+    """Number 5: FedMatch's helpers label with running statistics, also in the middle of a step."""
+    party = Party(method_of("FedMatchServer", decomposition=DENSE), given("None"), tmp_path)
+    parts, images = Parts(party.learner._network), torch.rand(4, 1, 8, 8)
+    weights = parts.fixed({name: p.detach() for name, p in parts.psi.items()})
+    expected = parts.probabilities(weights, images)
+    parts.network.train()
+    torch.testing.assert_close(parts.probabilities(weights, images), expected)
+    assert parts.network.training
+
+
 def test_5_a_scored_model_brings_its_own_statistics(tmp_path):
     """Number 5: no silo scores another's model with statistics of its own."""
     party = Party(method_of("DVW"), given("All"), tmp_path, "All")
@@ -176,6 +189,17 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
         taught.append(loss.item())
     for first, second, whole in [*found, taught]:
         assert first > 0 and first + second == pytest.approx(whole, rel=1e-5)
+
+
+def test_8_flexmatch_goes_on_from_what_was_kept(tmp_path):
+    """Number 8: with counters that start anew a round would begin by taking every image."""
+    party = Party(method_of("FedAvgSemi", pseudoLabels={"threshold": "0.34"}), given("Partial"), tmp_path, "Partial")
+    kept = np.arange(16) % (CLASSES + 1) - 1
+    later = party.learner._round_work(party.task(2), {LATEST: kept}, {})
+    assert by_flexmatch(later).kept()[LATEST].tolist() == kept.tolist()
+    first = party.learner._round_work(party.task(1), {}, {})
+    labels, sure = first.label(first.images.unlabelled)
+    assert sure.any() and by_flexmatch(first).kept()[LATEST].tolist() == torch.where(sure, labels, -1).tolist()
 
 
 @pytest.mark.parametrize(
