@@ -1,6 +1,7 @@
 """Pitfalls of METHODS.md section 12 that local objectives and second heads could fall into; each test names its number."""
 
 from dataclasses import replace
+from itertools import count
 
 import numpy as np
 import pytest
@@ -13,17 +14,22 @@ from anchorage.aggregation.shares import semianagg_code, semianagg_paper
 from anchorage.data import ImageSet
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
+from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.consistency import consistency_loss, consistency_targets
+from anchorage.learning.contrast_models import kept_models, previous_models
 from anchorage.learning.contrastive import label_contrastive
-from anchorage.learning.decomposition import Parts
+from anchorage.learning.cycle import Cycle
+from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.local_training import Batching, FlexMatchLosses, Unlabelled
+from anchorage.learning.local_work import Work
 from anchorage.learning.objectives.flexmatch import LATEST, by_flexmatch
 from anchorage.learning.silo_learner import Networks
 from anchorage.learning.stepping import build_optimiser
 from anchorage.learning.two_heads import AdjustedLosses
 from anchorage.messages import Task, TaskKind
+from anchorage.spec.method import ValidationCycle
 
 STATEFUL = [
     method_of("SemiAnAgg"),
@@ -200,6 +206,34 @@ def test_8_flexmatch_goes_on_from_what_was_kept(tmp_path):
     first = party.learner._round_work(party.task(1), {}, {})
     labels, sure = first.label(first.images.unlabelled)
     assert sure.any() and by_flexmatch(first).kept()[LATEST].tolist() == torch.where(sure, labels, -1).tolist()
+
+
+def test_8_moon_keeps_the_newest_model_first():
+    """Number 8: a silo is pushed away from its last model, not from an older one."""
+    network, older = torch.nn.Linear(2, 1), {"weight": np.zeros((1, 2)), "bias": np.ones(1)}
+    newest, next_one = previous_models(kept_models(network, [older]), 2)
+    assert np.array_equal(newest["weight"], network.weight.detach()) and next_one["bias"] == older["bias"]
+
+
+def test_10_agreement_is_a_mean_over_images_and_helpers():
+    """Number 10: FedMatch's divergence does not grow with the batch or the number of helpers."""
+    own, helper = torch.rand(4, CLASSES).softmax(1), torch.rand(4, CLASSES).softmax(1)
+    once = agreement(own, [helper])
+    torch.testing.assert_close(once, (helper * (helper / own).log()).sum(1).mean())
+    torch.testing.assert_close(agreement(torch.cat([own, own]), [torch.cat([helper, helper])] * 2), once)
+
+
+def test_12_staleness_has_own_steps_and_may_reach_its_limit():
+    """Number 12: a cycle goes on at the limit and ends above it, by what others committed and the silo's own steps."""
+    rules = ValidationCycle(plateau_percent="0", tombstones=100, max_epochs=4)
+    assert [Cycle(rules, 1.0, 30).ends(0.5, staleness) for staleness in (29, 30, 31)] == [False, False, True]
+    falling = count(0, -1)
+    for others, epochs in ((24, 3), (25, 2), (28, 1), (18, 4)):
+        work = Work(iter([torch.zeros(())] * 12), 12, {}, lambda: 0)
+        side, kept = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
+        adaptive = AdaptiveRound(rules, side, kept, lambda: (100 + next(falling), np.zeros(2, np.int64)))
+        adaptive.hearing(lambda done, total, others=others: 1000 + others)(0, 0)
+        assert len(list(adaptive.shortened(work).losses)) == 3 * epochs
 
 
 @pytest.mark.parametrize(

@@ -32,3 +32,22 @@ def test_1_who_sent_no_usable_update_is_in_no_sum():
         assert weigher.heard == ["a", "b"]
         assert value_of(scene.seen.models[-1]) == 3.5
         assert {p.name: p.weight for p in record.silos if p.state == "Counted"} == {"a": 0.25, "b": 0.75}
+
+
+class Rising(CountWeigher):
+    """Weighs every commit more than the one before it."""
+
+    commits = 0
+
+    def _weigh(
+        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> dict[str, float]:
+        self.commits += 1
+        return dict.fromkeys(announcements, float(self.commits))
+
+
+def test_11_a_commit_takes_away_what_was_added_with_the_weight_it_had():
+    """Number 11: a silo alone is the community, whatever its earlier updates weighed."""
+    scene = set_scene(ScriptedSilo("a", adds=1.0), mode="Asynchronous", rounds=4, weigher=Rising())
+    scene.engine.run()
+    assert [value_of(model) for model in scene.seen.models] == [0.0, 1.0, 2.0, 3.0, 4.0]
