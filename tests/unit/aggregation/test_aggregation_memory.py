@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anchorage.aggregation.memory import ClassThresholds, build_memory
+from anchorage.aggregation.memory import ClassThresholds, build_memory, scaled_shares
 from anchorage.messages import Announcement
 from anchorage.methods import PRESETS
 from anchorage.spec.method import PseudoLabels
@@ -61,3 +61,10 @@ def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
 
 def test_most_methods_remember_nothing() -> None:
     assert build_memory(PRESETS["FedAnchor"].slots, 3) is None
+
+
+@pytest.mark.parametrize("classes", [2, 7, 10, 100])
+def test_an_average_class_has_the_share_of_one_in_ten(classes):
+    """METHODS.md section 12, number 16: shares are scaled by C / 10, so that base and rare mean the same for any number of classes."""
+    np.testing.assert_allclose(scaled_shares(np.full(classes, 7)), 0.1)
+    np.testing.assert_allclose(scaled_shares(np.arange(1, classes + 1)).mean(), 0.1)

@@ -37,6 +37,12 @@ def test_13_accuracy_is_not_called_robust_and_a_histogram_is_named() -> None:
             assert "histogram" in preset.reveals_to_server and "counts nothing" in preset.advice.replace("\n", " ")
 
 
+def test_14_scaffold_takes_plain_steps() -> None:
+    """Number 14: the preset has neither momentum nor decay nor clipping; what overrides may not set is refused (labelled_work)."""
+    optimiser = PRESETS["SCAFFOLD"].slots.local.optimiser
+    assert [float(v) for v in (optimiser.momentum, optimiser.weight_decay, optimiser.clip_norm)] == [0, 0, 0]
+
+
 def test_15_fedmatch_decays_nothing() -> None:
     """Number 15: neither part of FedMatch's weights, at no party; elsewhere decay is the method's choice."""
     for name in ("FedMatch", "FedMatchServer"):
@@ -80,10 +86,13 @@ def test_20_published_results_are_no_times() -> None:
 @pytest.mark.parametrize("page", sorted(DOCS.glob("*.md")), ids=lambda page: page.stem)
 def test_20_no_page_has_times_of_others_in_a_table(page: Path) -> None:
     """Number 20: a column of published or papers' figures has no seconds, minutes or hours."""
-    columns: list[int] = []
+    columns: list[int] | None = None  # of the table at hand, by its first line
     for line in page.read_text().splitlines():
-        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
-        heads = [i for i, cell in enumerate(cells) if re.search(r"publish|paper", cell, re.IGNORECASE)]
-        columns = [] if not cells else columns or heads
+        if not line.startswith("|"):
+            columns = None
+            continue
+        cells = line.strip("|").split("|")
+        if columns is None:
+            columns = [i for i, cell in enumerate(cells) if re.search(r"publish|paper", cell, re.IGNORECASE)]
         figures = [cells[i] for i in columns if i < len(cells)]
         assert not any(re.search(r"\d ?(s|ms|min|h|hours|seconds|minutes)\b", figure) for figure in figures), line
