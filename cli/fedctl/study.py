@@ -136,6 +136,17 @@ def _play(cell: Cell, studies: list[Study], title: str, view: View) -> None:
 def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:
     """Yield every method of every setting.
 
+    Parameters
+    ----------
+    study : StudyFile
+        The grid.
+    file : Path
+        Where it is written; its documents lie beside it.
+    root : Path
+        Folder of the results.
+    data_root, device
+        As `run_study` takes them.
+
     Raises
     ------
     BadParameter

@@ -219,7 +219,6 @@ def test_a_silo_that_is_taken_out_loses_its_streams_and_its_late_update(tmp_path
         b.start()
         assert b.permitted.wait(WAIT_SECONDS)
         site.put_members(a)
-        b.join(WAIT_SECONDS)
         b.may_upload.set()
         b.join(WAIT_SECONDS)
         assert b.refusal is not None
