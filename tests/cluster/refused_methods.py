@@ -308,6 +308,12 @@ LEFT_TO_THE_OPERATOR: tuple[Refusal, ...] = (
         "its own terms hold the parts together",
     ),
     spec(
+        "split weights that decay",
+        {"method": {"name": "FedMatch", "local": {"optimiser": {"weightDecay": "0.0005"}}}},
+        "spec.method.local.optimiser.weightDecay",
+        "pull both parts of a weight to 0",
+    ),
+    spec(
         "control variates of steps with momentum",
         {"method": {"name": "SCAFFOLD", "local": {"optimiser": {"momentum": "0.9"}}}},
         "spec.method.local.optimiser.momentum",

@@ -176,6 +176,10 @@ def parts_go_together(plan: Plan) -> Iterator[Mistake]:
             "regulariser.type: None and weighting.type: Uniform or SampleCount"
         )
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+    decay = method.local.optimiser.weight_decay
+    if split and float(decay):
+        message = f"found {decay}, but a decay would pull both parts of a weight to 0 in every step of either; set 0"
+        yield Mistake(MEANINGLESS_OVERRIDE, (*_METHOD, "local", "optimiser", "weightDecay"), message)
 
 
 def overrides_are_used(plan: Plan) -> Iterator[Mistake]:

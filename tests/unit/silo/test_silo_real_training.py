@@ -51,7 +51,7 @@ class Silo:
         self.trainer = TrainerProcess(setup)
         self.link = FakeLink()
         self.samples = self.trainer.start()
-        self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore
+        self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]
         self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
 
     def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
