@@ -1,7 +1,6 @@
 """The operator as a whole: threads that watch, compare, reconcile and poll, and what says whether they are well."""
 
 import logging
-import random
 import time
 from threading import Event, Thread
 
@@ -17,7 +16,7 @@ from anchorage_operator.resync import Resync
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.wiring import Watch
-from anchorage_operator.work_queue import WorkQueue
+from anchorage_operator.work_queue import SPREAD, WorkQueue
 
 WORKERS = 4
 POLLERS = 8
@@ -143,11 +142,11 @@ class Operator:
                     self._filled.set()
                     _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
                 failures = 0
-                pause = self._settings.resync_seconds * (0.8 + 0.2 * random.random())
+                pause = self._settings.resync_seconds * (0.8 + 0.2 * SPREAD.random())
             except ApiError as error:
                 failures += 1
                 longest = min(self._settings.resync_seconds, 0.5 * 2.0 ** min(failures, 10))
-                pause = max(error.retry_after, longest) * (1 + 0.2 * random.random())
+                pause = max(error.retry_after, longest) * (1 + 0.2 * SPREAD.random())
                 _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
             self._stopped.wait(pause)
 

@@ -1,6 +1,5 @@
 """What is known of the Secrets. The operator may not list or watch them: it reads the ones it needs by name, and seldom."""
 
-import random
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from anchorage_operator.cache import Key
 from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation, Json
+from anchorage_operator.work_queue import SPREAD
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
 
@@ -95,7 +95,7 @@ class SecretFacts:
         secret = self._api.get("Secret", namespace, name)
         facts = None if secret is None or _of_another(secret, uid) else parse(secret)
         with self._lock:
-            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * random.random())
+            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * SPREAD.random())
         return facts
 
 

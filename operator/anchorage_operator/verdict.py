@@ -193,7 +193,7 @@ def _has_begun(observed: Observed) -> bool:
 
 
 def _stages(spec: FederationSpec) -> str:
-    return ", ".join(f"{stage.method} for {stage.rounds} rounds" for stage in spec.warm_up) or "absent"
+    return "; ".join(", ".join((f"{s.method} for {s.rounds} rounds", *s.set)) for s in spec.warm_up) or "absent"
 
 
 def _difference(old: Any, new: Any) -> tuple[str, Any, Any]:

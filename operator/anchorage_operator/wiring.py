@@ -7,7 +7,6 @@ annotations, no Events. Its own indices are not used, since they keep what was d
 
 import asyncio
 import logging
-import random
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -22,6 +21,7 @@ from anchorage_operator.cache import Cache, Key, ref_of
 from anchorage_operator.kube import PAGE, Connection, group_version, plural
 from anchorage_operator.observed import Json
 from anchorage_operator.resync import WATCHED
+from anchorage_operator.work_queue import SPREAD
 
 STREAM_SECONDS = 300
 """How long one stream lasts at most."""
@@ -109,7 +109,7 @@ class Watch:
             if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
                 pause = self._pause_seconds
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause * (1 + random.random()))
+                await asyncio.wait_for(self._stop.wait(), pause * (1 + SPREAD.random()))
             pause = min(2 * pause, LONGEST_RESTART_SECONDS)
 
     async def _operator(self) -> None:

@@ -15,6 +15,8 @@ FIRST_DELAY = 0.2
 LONGEST_DELAY = 30.0
 JITTER = 0.2
 """Back-off and repetition are spread over this share of their length, so that many keys do not come due at once."""
+SPREAD = random.Random()
+"""The operator's own generator for pauses: the process' is left to whoever seeded it."""
 
 
 @dataclass(slots=True)
@@ -40,7 +42,7 @@ class WorkQueue(Generic[Key]):
         A number in [0, 1) for the jitter.
     """
 
-    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = random.random) -> None:
+    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = SPREAD.random) -> None:
         self._clock = clock
         self._spread = spread
         self._entries: dict[Key, _Entry] = {}

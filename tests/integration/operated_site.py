@@ -4,6 +4,7 @@ import http.client
 import json
 import ssl
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from anchorage.tensors.spool import MemorySpool
 from anchorage.wire import GrpcServerLink
 from anchorage.wire.describe import describe
 
+LEAVE_SECONDS = 30
+
 
 class OperatedSite(Site):
     """`Site` whose server gets ready-made TLS files and is told by an operator who the members are."""
@@ -48,6 +51,12 @@ class OperatedSite(Site):
         self.operator = self.credentials("operator", operator_uri("derm"))
         request = SigningRequest.make(new_key(self.operator.key), operator_uri("derm"))
         self.operator.save_certificate(self.authority.issue_operator(request))
+        self.silos: list[WorkingSilo] = []
+
+    def stop(self) -> None:
+        super().stop()
+        for silo in self.silos:
+            silo.leave()
 
     def configure(self, **values: Any) -> None:
         (self.folder / "server.yaml").write_text(yaml.safe_dump(values))
@@ -126,11 +135,24 @@ class WorkingSilo(threading.Thread):
         self.trained: list[int] = []
         self.finished = False
         self.refusal: AnchorageError | None = None
+        self.link: GrpcServerLink | None = None
+        site.silos.append(self)
 
     def enrol(self) -> None:
         request = SigningRequest.make(new_key(self.credentials.key), silo_uri("derm", self.silo))
         self.credentials.save_certificate(self.site.authority.issue_silo(request, self.silo))
         self.key = key_fingerprint(self.credentials.certificate.read_bytes())
+
+    def leave(self) -> None:
+        """End, whatever it waits for."""
+        self.may_train.set()
+        self.may_upload.set()
+        end = time.monotonic() + LEAVE_SECONDS
+        while self.is_alive():
+            assert time.monotonic() < end, f"{self.silo} does not leave"
+            if self.link is not None:
+                self.link.close()
+            self.join(0.05)
 
     def run(self) -> None:
         try:
@@ -141,7 +163,7 @@ class WorkingSilo(threading.Thread):
     def work(self) -> None:
         address = self.site.endpoints["silos"]
         layout = Layout.from_json(json.loads(describe(address, self.credentials))["up"])
-        self.link = GrpcServerLink(
+        self.link = link = GrpcServerLink(
             server=address,
             credentials=self.credentials,
             profile=Profile("All", self.samples, "test"),
@@ -149,39 +171,39 @@ class WorkingSilo(threading.Thread):
         )
         updates: dict[str, ModelBytes] = {}
         try:
-            while (order := self.link.next_order(None)) is not None:
+            while (order := link.next_order(None)) is not None:
                 match order:
                     case Assigned(task):
                         self.may_train.wait(150)
-                        if task.id not in updates and (model := self.fetched(task, layout)) is not None:
+                        if task.id not in updates and (model := self.fetched(link, task, layout)) is not None:
                             arrays = {n: a + self.step if a.dtype.kind == "f" else a for n, a in model.arrays().items()}
                             updates[task.id] = ModelBytes.from_arrays(layout, arrays)
                             self.trained.append(task.round)
                         if (update := updates.get(task.id)) is not None:
-                            self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
+                            link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
                     case Permit(task):
                         self.permitted.set()
                         self.may_upload.wait(150)
-                        self.push(task, updates[task])
+                        self.push(link, task, updates[task])
                     case Dismissed(task, why):
                         self.dismissed.append((task, why))
                     case Finished():
                         self.finished = True
                         break
         finally:
-            self.link.close()
+            link.close()
 
-    def push(self, task: str, update: ModelBytes) -> None:
+    def push(self, link: GrpcServerLink, task: str, update: ModelBytes) -> None:
         try:
-            self.link.push(task, update)
+            link.push(task, update)
         except AnchorageError as error:
             if error.failure is not transfer.UNKNOWN_TASK:
                 raise
 
-    def fetched(self, task: Task, layout: Layout) -> ModelBytes | None:
+    def fetched(self, link: GrpcServerLink, task: Task, layout: Layout) -> ModelBytes | None:
         sink = MemorySpool(task.model)
         try:
-            self.link.fetch(task.model, sink)
+            link.fetch(task.model, sink)
         except AnchorageError as error:
             if error.failure is not transfer.MODEL_NOT_OFFERED:
                 raise

@@ -31,6 +31,7 @@ from anchorage.tracking.process import RESULT
 STATE = "sender.json"
 POLL_SECONDS = 0.3
 LONGEST_PAUSE_SECONDS = 30.0
+NICENESS = 10
 TROUBLE = (MlflowException, SQLAlchemyError, OSError)
 """What MLflow, its stores and the network raise."""
 REFUSED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
@@ -189,7 +190,7 @@ def wait_for_end_of_input(seconds: float) -> bool:
 
 
 def yield_to_rounds() -> None:
-    """Work only when nobody else wants the processor: results may come late, rounds may not.
+    """Take about a tenth of a processor that others want: results may come late, rounds may not, and on a busy machine both come.
 
     Linux shares the processor between sessions first (autogroup) and then inside each, so the process takes a session of its own and
     makes that one modest too.
@@ -197,11 +198,8 @@ def yield_to_rounds() -> None:
     with contextlib.suppress(PermissionError):  # it leads its session already
         os.setsid()
     with contextlib.suppress(OSError):  # a kernel without autogroups
-        Path("/proc/self/autogroup").write_text("19")
-    if hasattr(os, "SCHED_IDLE"):
-        os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
-    else:
-        os.nice(19)
+        Path("/proc/self/autogroup").write_text(str(NICENESS))
+    os.nice(NICENESS)
 
 
 def main() -> int:

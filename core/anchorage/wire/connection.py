@@ -14,6 +14,8 @@ from anchorage.wire.proxy import proxy_options
 from anchorage.wire.tls import channel_credentials
 
 FIRST_PAUSE_SECONDS = 0.1
+_SPREAD = random.Random()
+"""Of its own: a thread that waits leaves the process' generator to whoever seeded it."""
 
 
 class ClosedError(grpc.RpcError):
@@ -114,7 +116,7 @@ class Pause:
         """Return the next pause in seconds, between half and the whole of what doubling gives."""
         pause = min(self._seconds, self._longest)
         self._seconds = min(2 * self._seconds, self._longest)
-        return pause * random.uniform(0.5, 1.0)
+        return pause * _SPREAD.uniform(0.5, 1.0)
 
 
 class Feed(Iterator[bytes]):
