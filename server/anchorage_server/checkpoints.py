@@ -36,30 +36,36 @@ class Identity:
         The model's tensors.
     warm_up : tuple of int, str and Layout
         Last round, method and model of the stages before.
+    stages : str
+        Digest of all that these stages do; empty where there are none.
     """
 
     federation: str
     method: str
     layout: Layout
     warm_up: tuple[tuple[int, str, Layout], ...] = ()
+    stages: str = ""
 
     def at(self, round_number: int) -> "Identity":
         """Return whose the checkpoint of a round is: its stage's."""
         for last, method, layout in self.warm_up:
             if round_number <= last:
-                return Identity(self.federation, method, layout)
+                return Identity(self.federation, method, layout, stages=self.stages)
         return self
 
     def metadata(self) -> dict[str, str]:
         """Return what every file of this run says of itself."""
-        return {"format": FORMAT, "federation": self.federation, "method": self.method, "layout": self.layout.digest}
+        own = {"federation": self.federation, "method": self.method, "layout": self.layout.digest}
+        return {"format": FORMAT, **own, "warmUp": self.stages}
 
 
 def identity_of(run: RunDescription, learners: Sequence[ServerLearner]) -> Identity:
     """Return whose the checkpoints of a run are, from its description and the learner of every stage."""
     stages = zip(run.warm_up, learners[:-1], strict=True)
     warm_up = tuple((stage.last, stage.method.name, learner.down) for stage, learner in stages)
-    return Identity(run.federation, run.method.name, learners[-1].down, warm_up)
+    texts = "".join(stage.model_dump_json() for stage in run.warm_up)
+    digest = blake3(texts.encode()).hexdigest() if texts else ""
+    return Identity(run.federation, run.method.name, learners[-1].down, warm_up, digest)
 
 
 class Checkpoints:

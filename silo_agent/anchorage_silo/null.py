@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.messages import Announcement, Evaluation, Task
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digest
+from anchorage.tensors.chunks import LateManifest
 from anchorage.tensors.layout import Layout
 from anchorage_silo.segments import Segments
 
@@ -37,19 +37,14 @@ class NullLearner:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Write the update in one pass, each chunk hashed while it is in the cache."""
+        """Write the update in one pass."""
         update = out(self._up.nbytes)
-        flat = update.data
-        digests: list[bytes] = []
-        for old, new, floating, end in self._segments.walk(model, update):
+        for old, new, floating in self._segments.walk(model, update):
             if floating:
                 np.add(old, new.dtype.type(self._step), out=new)
             else:
                 new[:] = old
-            if end % CHUNK_BYTES == 0 or end == update.nbytes:
-                digests.append(chunk_digest(flat[len(digests) * CHUNK_BYTES : end]))
-        manifest = Manifest(self._up.digest, update.nbytes, tuple(digests))
-        return Announcement(task.id, {"train": self._samples}, {}, {}, manifest)
+        return Announcement(task.id, {"train": self._samples}, {}, {}, LateManifest(self._up.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         """Say that every image was classified rightly."""

@@ -80,13 +80,13 @@ class PrivateLearner:
         if self._clip_norm is None:
             return
         squares = 0.0
-        for old, new, floating, _ in self._segments.walk(model, update):
+        for old, new, floating in self._segments.walk(model, update):
             if floating:
                 delta = np.subtract(new, old, dtype=np.float64)
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
         if norm > self._clip_norm:  # a delta that is not finite stays so, and the server refuses it
-            for old, new, floating, _ in self._segments.walk(model, update):
+            for old, new, floating in self._segments.walk(model, update):
                 if floating:
                     delta = np.subtract(new, old, dtype=np.float64)
                     new[:] = old + delta * (self._clip_norm / norm)
@@ -94,7 +94,7 @@ class PrivateLearner:
     def _add_noise(self, round_number: int, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
         seed = self._noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", round_number)
-        for _, new, floating, _ in self._segments.walk(model, update):
+        for _, new, floating in self._segments.walk(model, update):
             if floating:
                 new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
         for entry in self._up.tensors:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from anchorage.errors import CATALOGUE, AnchorageError, silo
 from anchorage.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.rounds.repeating import repetitions_of
 from anchorage.tensors.layout import Layout
 from anchorage.wire.convert import decode_announcement, decode_evaluation, encode_task
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
@@ -198,7 +199,7 @@ class TrainerProcess:
         AnchorageError
             The task failed, or the process was lost in every attempt.
         """
-        out(next(nbytes for last, nbytes in self._update_bytes if task.round <= last))
+        out(repetitions_of(task) * next(nbytes for last, nbytes in self._update_bytes if task.round <= last))
         return self._tried(task.id, lambda child: self._train(child, task, progress))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:

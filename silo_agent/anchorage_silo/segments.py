@@ -46,7 +46,7 @@ class Segments:
 
     def walk(
         self, model: NDArray[np.uint8], update: NDArray[np.uint8]
-    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], bool, int]]:
+    ) -> Iterator[tuple[NDArray[Any], NDArray[Any], bool]]:
         """Walk both buffers in the update's order, at most up to the end of a chunk at a time.
 
         Parameters
@@ -56,8 +56,7 @@ class Segments:
         Yields
         ------
         tuple
-            The model's piece, the update's piece (flat views of the same dtype and length), whether they are floating, and where in
-            `update` the piece ends, in bytes.
+            The model's piece, the update's piece (flat views of the same dtype and length), and whether they are floating.
         """
         for source, target, nbytes, dtype in self._runs:
             floating = dtype in FLOATS
@@ -68,5 +67,5 @@ class Segments:
                 end = done + step
                 old = model[source + done : source + end].view(kind)
                 new = update[target + done : target + end].view(kind)
-                yield old, new, floating, target + end
+                yield old, new, floating
                 done = end

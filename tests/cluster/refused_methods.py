@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from pydantic.alias_generators import to_camel
-from refusal import ANCHORED, SILO, Refusal, spec
+from refusal import ANCHORED, DIGITS, SILO, Refusal, spec
 
 from anchorage.crd.methods import UNSAID
 from anchorage.spec.method import ResolvedMethod
@@ -141,6 +141,15 @@ METHODS = (
         "spec.anchorData",
         "needs labelled anchors of each class at the server; add anchorData, or anchors to it",
         ANCHORED,
+    ),
+    spec(
+        "a score of what silos keep statistics of",
+        {
+            "method": {"name": "FedAvg", "batchNorm": {"policy": "Local"}},
+            "evaluation": {"data": {**DIGITS, "use": "Test"}},
+        },
+        "spec.anchorData",
+        "needs labelled anchors of each class at the server; add anchorData",
     ),
     spec(
         "a class without an anchor to count on",
@@ -300,6 +309,21 @@ LEFT_TO_THE_OPERATOR: tuple[Refusal, ...] = (
         {"warmUp": [{"method": "RSCFed", "rounds": 1}], "protocol.minSilos": 6},
         "spec.warmUp[0].method",
         "all groups may draw the same silos",
+    ),
+    *(
+        spec(
+            f"a stage that sets {override}",
+            {"warmUp": [{"method": "FedAvg", "rounds": 1, "set": ["local.epochs=1", override]}]},
+            "spec.warmUp[0].set[1]",
+            words,
+        )
+        for override, words in (
+            ("local.epochs", "found no path=value"),
+            ("name=FedProx", "found another preset's name"),
+            ("local.epoch=1", "found an unknown field, allowed are epochs"),
+            ("local.batchSize=0", "local.batchSize: found 0, allowed is a whole number"),
+            ("mixup.at=Server", "mixup.at: found Server, but the server trains on nothing"),
+        )
     ),
     spec(
         "split weights with another pull",

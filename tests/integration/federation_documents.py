@@ -147,7 +147,7 @@ def digits_study(
         "evaluation": {"data": {**DIGITS, "use": "Test"}},
         **spec,
     }
-    if "serverTraining" in described:
+    if "serverTraining" in described or described.get("batchNorm") == {"policy": "Local"}:
         described_spec["anchorData"] = {**DIGITS, "use": "Anchors"}
     parts = [
         {**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}}

@@ -15,7 +15,10 @@ from anchorage.spec.files import Study
 
 pytest.importorskip("sklearn")
 
-WARM_UP = [{"method": "FedBarlow", "rounds": 1}, {"method": "FedCLR", "rounds": 1}]
+WARM_UP = [
+    {"method": "FedBarlow", "rounds": 1, "set": ["local.batchSize=32", "selfSupervised.scale=0.1"]},
+    {"method": "FedCLR", "rounds": 1, "set": ["local.batchSize=16", "local.optimiser.learningRate=0.01"]},
+]
 """Projector and no classifier, both, and then neither projector nor a model that all silos trained."""
 
 
@@ -50,8 +53,9 @@ class _Killer(Observers):
             raise KilledError
 
 
-def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path) -> None:
-    study = staged_study(tmp_path)
+@pytest.mark.parametrize("warmed_up", [True, False], ids=["stages", "a learner that remembers"])
+def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path, warmed_up: bool) -> None:
+    study = staged_study(tmp_path) if warmed_up else digits_study(tmp_path, "FedCon", rounds=3)
     record, store = simulate(study, tmp_path, tmp_path / "whole")
     for after in range(3):
         with pytest.raises(KilledError):

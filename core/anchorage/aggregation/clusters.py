@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.messages import Announcement, SideChannel
 from anchorage.randomness import generator
 
@@ -122,7 +123,7 @@ def _unit_rows(rows: "Tensor") -> "Tensor":
     return unit
 
 
-class GlobalCentroids:
+class GlobalCentroids(RoundMemory):
     """Orchestra's memory: reads ``side["local_centroids"]``, float32 [up to 16, d], and sends ``centroids``, float32 [128, d].
 
     Nothing is sent before the first local centroids: then silos only cluster.

@@ -6,14 +6,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.messages import Announcement, SideChannel
 
 COUNTED = "counted_updates"
 """Down, int64 [1]: how many updates of the silo have counted."""
 
 
-class CountedUpdates:
-    """Counts every silo's updates (`RoundMemory`)."""
+class CountedUpdates(RoundMemory):
+    """Counts every silo's updates."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.messages import Announcement, SideChannel
 from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.chunks import ChunkSource
@@ -13,10 +14,13 @@ from anchorage.tensors.joined import JoinedSource, Stretch
 from anchorage.tensors.layout import PSI, Layout
 from anchorage.tensors.model import ModelBytes
 
+HELPER = "helper"
+"""Begins the names of the tensors that travel behind a model."""
+
 
 def helper_name(index: int, tensor: str) -> str:
     """Return the name under which a helper's `psi.NAME` travels to a silo."""
-    return f"helper{index}.{tensor.removeprefix(PSI)}"
+    return f"{HELPER}{index}.{tensor.removeprefix(PSI)}"
 
 
 def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
@@ -29,11 +33,20 @@ def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
     return Layout.of([*own, *((helper_name(h, t.name), t.dtype, t.shape) for h in range(count) for t in parts)])
 
 
-class HelperModels:
-    """Remembers an embedding of every silo's model and picks each silo's helpers by it (`RoundMemory`).
+EVERY = 10
+"""Rounds from one in which helpers are sent to the next, as in the public code (METHODS.md 5.3)."""
+
+
+def without_helpers(down: Layout) -> Layout:
+    """Return the layout of the community model alone, of that of a train task's model."""
+    return down.select(t.name for t in down.tensors if not t.name.startswith(HELPER))
+
+
+class HelperModels(RoundMemory):
+    """Remembers an embedding of every silo's model and picks each silo's helpers by it.
 
     Reads ``side["embedding"]``, float64 of shape [C]: the silo's class probabilities for one image of noise that all share. What is sent
-    down is different for every silo, see `tailored`.
+    down is different for every silo, see `model_for`.
 
     Parameters
     ----------
@@ -42,6 +55,8 @@ class HelperModels:
     num_classes : int
         Classes C.
     """
+
+    keeps_updates = True
 
     def __init__(self, method: ResolvedMethod, num_classes: int) -> None:
         self._method, self._num_classes = method, num_classes
@@ -54,10 +69,6 @@ class HelperModels:
             known = told is not None and told.dtype == np.float64 and told.shape == (self._num_classes,)
             if told is not None and known and np.isfinite(told).all():
                 self._embeddings[silo] = told
-
-    def side_channel(self, silo: str = "") -> SideChannel:
-        """Return nothing: there is nothing that every silo is told."""
-        return {}
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return the embeddings by silo."""
@@ -76,30 +87,17 @@ class HelperModels:
         distance = {other: float(np.linalg.norm(self._embeddings[other] - own)) for other in others}
         return sorted(others, key=lambda other: (distance[other], other))[: self._method.decomposition.helpers]
 
-    def tailored(
-        self, silo: str, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
+    def model_for(
+        self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
     ) -> tuple[ChunkSource, SideChannel]:
-        """Return a silo's model with its helpers' parts behind it, and how many there are.
+        """Return a silo's model with its helpers' parts behind it every tenth round, and ``helpers``, int64: how many there are.
 
-        Parameters
-        ----------
-        silo : str
-            For whom.
-        model : ModelBytes
-            The community model.
-        up : Layout
-            Of the updates.
-        updates : mapping of str to ChunkSource
-            Every silo's last update.
-
-        Returns
-        -------
-        source : ChunkSource
-            In the layout of `task_layout`; where helpers are missing, the community's own part stands in their place.
-        side : mapping of str to ndarray
-            ``helpers``, int64: how many are real.
+        It then has the layout of `task_layout`; where only some helpers are missing, the community's own part stands in their place. In
+        the other rounds, and for a silo without any helper, it is the community model alone.
         """
-        helpers = self.helpers_of(silo, updates)
+        helpers = self.helpers_of(silo, updates) if round_number % EVERY == 0 else []
+        if not helpers:
+            return model, {"helpers": np.array(0)}
         stretches = [Stretch(model, 0, model.layout.nbytes)]
         for index in range(self._method.decomposition.helpers):
             source, layout = (updates[helpers[index]], up) if index < len(helpers) else (model, model.layout)

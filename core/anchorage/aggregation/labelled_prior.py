@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.messages import Announcement, SideChannel
 
 
-class LabelledPrior:
-    """Implements `anchorage.aggregation.memory.RoundMemory`: class shares of the labels of the last round that had any.
+class LabelledPrior(RoundMemory):
+    """Class shares of the labels of the last round that had any.
 
     Reads ``side["label_counts"]``, int64 of shape [C]. Sends ``prior``, float64 [C]; before the first counts every class has the same share.
 

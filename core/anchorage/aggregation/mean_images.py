@@ -7,6 +7,7 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import MEANS_TOO_LARGE
 from anchorage.messages import Announcement, SideChannel
@@ -29,8 +30,8 @@ def channel_names(slot: InputMixing) -> tuple[str, str]:
     return ("raw_images", "raw_labels") if slot.type == "Global" else ("mean_images", "mean_labels")
 
 
-class MeanImages:
-    """Pools the silos' images, in an order that tells nothing of whose they are, and sends a silo only what it does not have (`RoundMemory`).
+class MeanImages(RoundMemory):
+    """Pools the silos' images, in an order that tells nothing of whose they are, and sends a silo only what it does not have.
 
     Reads, from a silo that was asked for them, images float32 [g, channels, H, W] and label rows float32 [g, C] that sum to 1. A silo that
     keeps the pool says so by its digest, and is not sent it again until it changes.

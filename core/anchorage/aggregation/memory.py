@@ -1,7 +1,7 @@
 """What the server remembers of a round's announcements and sends down with the next round's model."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,28 +11,9 @@ from anchorage.aggregation.counted_updates import CountedUpdates
 from anchorage.aggregation.helper_models import HelperModels
 from anchorage.aggregation.labelled_prior import LabelledPrior
 from anchorage.aggregation.mean_images import POOLED, MeanImages
+from anchorage.aggregation.round_memory import RoundMemory
 from anchorage.messages import Announcement, SideChannel
 from anchorage.spec.method import PseudoLabels, ResolvedMethod
-
-
-class RoundMemory(Protocol):
-    """Kept in the checkpoint; a function of the announcements of the rounds alone."""
-
-    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
-        """Learn what the silos of a round announced whose updates counted."""
-        ...
-
-    def side_channel(self, silo: str = "") -> SideChannel:
-        """Return what a silo of the next round is told."""
-        ...
-
-    def state(self) -> Mapping[str, NDArray[Any]]:
-        """Return what a checkpoint must keep."""
-        ...
-
-    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what a checkpoint kept."""
-        ...
 
 
 def build_memory(method: ResolvedMethod, num_classes: int, seed: int = 0) -> RoundMemory | None:
@@ -50,7 +31,7 @@ def build_memory(method: ResolvedMethod, num_classes: int, seed: int = 0) -> Rou
     return ClassThresholds(method.pseudo_labels, num_classes) if method.pseudo_labels.type == "ClassAdaptive" else None
 
 
-class ClassThresholds:
+class ClassThresholds(RoundMemory):
     """CBAFed's thresholds per class, from how often every class was used in the round before (METHODS.md 6.11, KAT-D1).
 
     Reads ``side["counts"]``, int64 of shape [C]: a silo's labelled and accepted images per class. Sends ``thresholds``, float64 [C], and

@@ -17,11 +17,12 @@ _WORKERS = 2
 """Threads of one aggregation; more find the memory busy (docs/benchmarks.md)."""
 
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
+_NUMBERS = {**_FLOATS, "I64": "<i8"}
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """Neighbouring tensors of one floating dtype within one chunk: bytes `start` to `stop` of the chunk, `count` numbers."""
+    """Neighbouring tensors of one dtype within one chunk: bytes `start` to `stop` of the chunk, `count` numbers."""
 
     start: int
     stop: int
@@ -33,8 +34,8 @@ class Region:
         return (self.stop - self.start) // ITEM_BYTES[self.dtype]
 
     def read(self, chunk: bytes) -> NDArray[Any]:
-        """Return the numbers, shape [count], as float16, float32 or float64: a view, except that bfloat16 is widened to float32."""
-        stored = np.frombuffer(chunk, _FLOATS[self.dtype], self.count, self.start)
+        """Return the numbers, shape [count], as float16, float32, float64 or int64: a view, except that bfloat16 is widened to float32."""
+        stored = np.frombuffer(chunk, _NUMBERS[self.dtype], self.count, self.start)
         return (stored.astype("<u4") << np.uint32(16)).view("<f4") if self.dtype == "BF16" else stored
 
     def encode(self, values: NDArray[np.float64]) -> bytes:
@@ -49,15 +50,17 @@ class Region:
         )
 
 
-def float_regions(layout: Layout) -> list[list[Region]]:
+def float_regions(layout: Layout, *, counters: bool = False) -> list[list[Region]]:
     """Return the regions of every chunk, in order; a number never crosses a chunk's edge.
 
-    The bytes between them are integers and booleans, which are not averaged (METHODS.md section 1, "Aggregation", rule 4).
+    The bytes between them are integers and booleans, which are not averaged (METHODS.md section 1, "Aggregation", rule 4); with `counters`,
+    those of 64-bit integers are returned, too.
     """
+    kinds = _NUMBERS if counters else _FLOATS
     chunks: list[list[Region]] = [[] for _ in range(-(-layout.nbytes // CHUNK_BYTES))]
     for entry in layout.tensors:
         start, end = entry.offset, entry.offset + entry.nbytes
-        while start < end and entry.dtype in _FLOATS:
+        while start < end and entry.dtype in kinds:
             index, first = divmod(start, CHUNK_BYTES)
             last = min(first + end - start, CHUNK_BYTES)
             start += last - first

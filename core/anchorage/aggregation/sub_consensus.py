@@ -9,18 +9,27 @@ from anchorage.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.aggregation.regions import Region, float_regions, for_each_chunk
 from anchorage.aggregation.server_step import BUFFERS
 from anchorage.aggregation.weigher import Announcements, BaseWeigher, Evaluations
+from anchorage.messages import SideChannel
 from anchorage.randomness import generator
 from anchorage.spec.method import Weighting
 from anchorage.tensors.chunks import ChunkSource
+from anchorage.tensors.joined import models_in
 from anchorage.tensors.layout import Layout
 
 Floats = NDArray[np.float64]
 
 
-class SubConsensus(BaseWeigher):
-    """Weight is a silo's mean share over the round's groups, so that the weighted mean of all updates is the mean of the groups' models.
+REPETITIONS = "repetitions"
+"""What a silo is told that trains more than once in a round, int64: how often."""
+REPETITION = "repetition"
+"""What its learner is told then, int64: which time it is, from 0."""
 
-    A silo that several groups drew trains once, and its update counts in each of them. A silo that sent none is left out of its groups.
+
+class SubConsensus(BaseWeigher):
+    """Weight is a silo's mean share over the round's groups, so that the weighted mean of all models is the mean of the groups' models.
+
+    A silo that several groups drew trains as often, and its models, one behind the other in its update, belong to these groups in their order.
+    A silo that sent none is left out of its groups; where one sent fewer than it was drawn, its last model stands in for the others.
 
     Parameters
     ----------
@@ -29,9 +38,10 @@ class SubConsensus(BaseWeigher):
     """
 
     def __init__(self, weighting: Weighting) -> None:
-        self._weighting = weighting
+        self._weighting, self.repetitions = weighting, weighting.groups
         self._groups: list[frozenset[str]] = []
-        self._shares: dict[str, float] = {}
+        self._models: dict[str, list[ChunkSource]] = {}
+        self._shares: dict[str, list[float]] = {}
 
     def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
         """Draw the groups, each without replacement, and return the silos that are in one."""
@@ -41,8 +51,13 @@ class SubConsensus(BaseWeigher):
         self._groups = [frozenset(silos[i] for i in group) for group in drawn]
         return [silo for silo in silos if any(silo in group for group in self._groups)]
 
+    def side_channel(self, silo: str) -> SideChannel:
+        """Return how often a silo trains that more than one group drew."""
+        drawn = sum(silo in group for group in self._groups)
+        return {REPETITIONS: np.array(drawn)} if drawn > 1 else {}
+
     def measure(self, updates: Mapping[str, ChunkSource], announcements: Announcements, layout: Layout) -> None:
-        """Compute every silo's share in every group from the distances of the updates.
+        """Compute every model's share in its group from the distances of the models.
 
         Raises
         ------
@@ -51,21 +66,39 @@ class SubConsensus(BaseWeigher):
         """
         names, slot = list(updates), self._weighting
         groups = [present for group in self._groups if (present := [n for n in names if n in group])]
-        self._shares = dict.fromkeys(names, 0.0)
+        self._models = {name: models_in(update, layout) for name, update in updates.items()}
+        self._shares = {name: [0.0] * len(models) for name, models in self._models.items()}
+        drawn = dict.fromkeys(names, 0)
         for group in groups:
+            turns = [min(drawn[name], len(self._models[name]) - 1) for name in group]
+            drawn |= {name: drawn[name] + 1 for name in group}
             samples = [announcements[name].samples for name in group]
             sizes = np.array([max(0, counts.get("train", 0)) for counts in samples], np.float64)
             labelled = np.array([counts.get("labelled", 0) > 0 for counts in samples])
             counted = np.where(labelled, float(slot.labelled_factor), 1.0) * sizes
             try:
-                apart = distances([updates[name] for name in group], counted, layout)
+                members = [self._models[name][turn] for name, turn in zip(group, turns, strict=True)]
+                apart = distances(members, counted, layout, everything=slot.distance == "All")
             except NonFiniteUpdate as found:
                 raise NonFiniteUpdate(names.index(group[found.index]), found.tensor) from found
-            for name, share in zip(group, group_shares(sizes, apart, labelled, slot).tolist(), strict=True):
-                self._shares[name] += share / len(groups)
+            shares = group_shares(sizes, apart, labelled, slot).tolist()
+            for name, turn, share in zip(group, turns, shares, strict=True):
+                self._shares[name][turn] += share / len(groups)
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
-        return {silo: self._shares.get(silo, 0.0) for silo in active}
+        return {silo: sum(self._shares.get(silo, ())) for silo in active}
+
+    def terms(
+        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
+    ) -> Sequence[tuple[str, ChunkSource, float]]:
+        """Return every model with its part of its silo's weight."""
+        found: list[tuple[str, ChunkSource, float]] = []
+        for silo, weight in weights.items():
+            models, shares = self._models[silo], self._shares[silo]
+            total = sum(shares)
+            parts = [share / total if total else 1 / len(shares) for share in shares]
+            found += [(silo, model, weight * part) for model, part in zip(models, parts, strict=True)]
+        return found
 
 
 def group_shares(sizes: Floats, apart: Floats, labelled: NDArray[np.bool_], slot: Weighting) -> Floats:
@@ -92,8 +125,8 @@ def group_shares(sizes: Floats, apart: Floats, labelled: NDArray[np.bool_], slot
     return shares
 
 
-def distances(members: Sequence[ChunkSource], weights: Floats, layout: Layout) -> Floats:
-    """Return how far each update is from their weighted mean, float64 [m]: the sum over parameters of the norms of the differences.
+def distances(members: Sequence[ChunkSource], weights: Floats, layout: Layout, *, everything: bool = False) -> Floats:
+    """Return how far each update is from their weighted mean, float64 [m]: the sum over tensors of the norms of the differences.
 
     Buffers of batch normalisation are left out. Reads every chunk twice and holds one of them and its mean at a time.
 
@@ -105,6 +138,8 @@ def distances(members: Sequence[ChunkSource], weights: Floats, layout: Layout) -
         Of the mean; uniform where all are 0.
     layout : Layout
         Of every update.
+    everything : bool
+        Take the buffers in, counters too, as the published code does.
 
     Raises
     ------
@@ -112,7 +147,7 @@ def distances(members: Sequence[ChunkSource], weights: Floats, layout: Layout) -
         A member holds a number that is not finite.
     """
     shares = weights / weights.sum() if weights.any() else np.full(len(members), 1 / len(members))
-    chunks = _parameters(layout)
+    chunks = _tensors(layout, everything)
     squares = np.zeros((len(layout.tensors), len(members)))
     for part in for_each_chunk(lambda index: _squares(members, shares, chunks[index], index), len(chunks)):
         for tensor, values in part:
@@ -125,12 +160,12 @@ def distances(members: Sequence[ChunkSource], weights: Floats, layout: Layout) -
     return apart
 
 
-def _parameters(layout: Layout) -> list[list[tuple[int, Region]]]:
-    """Return the regions of every chunk by the index of their tensor, those of buffers left out."""
+def _tensors(layout: Layout, everything: bool) -> list[list[tuple[int, Region]]]:
+    """Return the regions of every chunk by the index of their tensor, those of buffers left out unless `everything` is asked for."""
     chunks: list[list[tuple[int, Region]]] = [[] for _ in float_regions(layout)]
     for number, entry in enumerate(layout.tensors):
-        if not entry.name.endswith(BUFFERS):
-            for index, regions in enumerate(float_regions(Layout((entry,)))):
+        if everything or not entry.name.endswith(BUFFERS):
+            for index, regions in enumerate(float_regions(Layout((entry,)), counters=everything)):
                 chunks[index] += [(number, region) for region in regions]
     return chunks
 

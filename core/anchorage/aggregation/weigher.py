@@ -4,7 +4,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
-from anchorage.messages import Announcement, Evaluation
+from anchorage.messages import Announcement, Evaluation, SideChannel
 from anchorage.tensors.chunks import ChunkSource
 from anchorage.tensors.layout import Layout
 
@@ -21,6 +21,7 @@ class BaseWeigher(ABC):
 
     barrier = False
     evaluated = False
+    repetitions = 1
 
     def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
         """Return who of a round's silos takes part, in their order: all of them."""
@@ -42,6 +43,16 @@ class BaseWeigher(ABC):
 
     def _sound(self, announcement: Announcement) -> bool:
         return all(count >= 0 for count in announcement.samples.values())
+
+    def side_channel(self, silo: str) -> SideChannel:
+        """Return what a silo of the round is told: mostly nothing."""
+        return {}
+
+    def terms(
+        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
+    ) -> Sequence[tuple[str, ChunkSource, float]]:
+        """Return the terms of the mean, silo, model and weight each, from what `weigh` returned: an update is one."""
+        return [(silo, updates[silo], weight) for silo, weight in weights.items()]
 
     @abstractmethod
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...

@@ -238,6 +238,11 @@ def _chooses(preset: Preset, slot: str, words: tuple[str, ...]) -> bool:
     return getattr(getattr(preset.slots, slot), _SWITCHES.get(slot, "type")) in words
 
 
+def _warmed_up_by(presets: Iterable[Preset]) -> str:
+    """Write that a stage is one of these presets as it is; what becomes of its overrides is the operator's to say."""
+    return f"(has(self.warmUp) && self.warmUp.exists(w, !has(w.set) && {named(presets, 'w.method')}))"
+
+
 _NO_ROUNDS = [preset for preset in BUILT_IN if "Synchronous" not in preset.protocols]
 _STEP_NEEDS_ROUNDS = ("server_step", _others("server_step", "type", BY_THEMSELVES))
 _REFUSED_FOR_THEIR_SLOTS = (("weighting", BARRIERS), _SERVER_LEARNS, _STEP_NEEDS_ROUNDS)
@@ -258,7 +263,8 @@ _PRESETS_WITH_ANCHORS = [p for p in BUILT_IN if any(_chooses(p, slot, words) for
 _NEEDS_ANCHORS = " || ".join(
     (
         *(chosen(slot, words, "self.method") for slot, words in _ANCHORED),
-        f"(has(self.warmUp) && self.warmUp.exists(w, {named(_PRESETS_WITH_ANCHORS, 'w.method')}))",
+        f"(has(self.evaluation) && {chosen('batch_norm', ('Local',), 'self.method')})",
+        f"{_warmed_up_by(_PRESETS_WITH_ANCHORS)}",
     )
 )
 
@@ -297,7 +303,7 @@ STUDY_RULES = (
     Rule(
         f'self.protocol.mode != "Synchronous" || ({_OVERRIDDEN} || !{named(_NO_ROUNDS, "self.method.name")}) && '
         f"!{chosen('server_step', ('Mix',), 'self.method')} && !{_CYCLE.format('self.method')} && "
-        f"!(has(self.warmUp) && self.warmUp.exists(w, {named(_NO_ROUNDS, 'w.method')}))",
+        f"!{_warmed_up_by(_NO_ROUNDS)}",
         "this method, or one of warmUp, has no rounds (nor have serverStep.type Mix and local.cycle); set Asynchronous, "
         "or another method",
         ".protocol.mode",

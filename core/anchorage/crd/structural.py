@@ -33,6 +33,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("Admission", "silos"): "set",
     ("Server", "names"): "set",
     ("FederationSpec", "warmUp"): "atomic",
+    ("WarmUp", "set"): "atomic",
     ("DataSection", "classes"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""

@@ -20,16 +20,23 @@ class Draws:
         The round; 0 for what is drawn once per run.
     silo : str
         The silo's name, empty at the server.
+    repetition : int
+        Which time it is that the silo trains in this round, from 0.
     """
 
     seed: int
     round: int = 0
     silo: str = ""
+    repetition: int = 0
 
     def numpy(self, purpose: str) -> np.random.Generator:
         """Return a numpy generator."""
-        return generator(self.seed, purpose, self.round, self.silo)
+        return generator(self.seed, purpose, self.round, self._whose)
 
     def torch(self, purpose: str) -> torch.Generator:
         """Return a torch generator on the CPU, whose draws are the same for every device."""
-        return torch.Generator().manual_seed(seed_of(self.seed, purpose, self.round, self.silo))
+        return torch.Generator().manual_seed(seed_of(self.seed, purpose, self.round, self._whose))
+
+    @property
+    def _whose(self) -> str:
+        return f"{self.silo}\x1f{self.repetition}" if self.repetition else self.silo

@@ -1,4 +1,4 @@
-"""A network that follows another one slowly, kept at the silo: RSCFed's teacher, FedCon's target encoder (METHODS.md 6.7, 6.10)."""
+"""A network that follows another one slowly: RSCFed's teacher, FedCon's targets at silos and server (METHODS.md 6.7, 6.10)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +9,9 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+FEDCON_DECAY = 0.999
+"""How much of FedCon's averages stays at each step."""
+
 
 class MovingAverage:
     """The average of a network's weights over its steps; it goes on from round to round, whatever the silo receives.
@@ -16,9 +19,9 @@ class MovingAverage:
     Parameters
     ----------
     network : Module
-        Where it starts; frozen, in eval mode, and from now on the average itself.
+        Where it starts; frozen, and from now on the average itself.
     prefix : str
-        Of its tensors in the silo's kept state.
+        Of its tensors in the kept state.
     kept : mapping of str to ndarray
         That state; without its tensors the average starts at `network`.
     """

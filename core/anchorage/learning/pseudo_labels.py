@@ -74,6 +74,23 @@ def ensemble_scores(views: Tensor, prototypes: Tensor, present: Tensor) -> Tenso
     return _hide_absent(functional.normalize(views, dim=2, eps=1e-12).mean(0) @ prototypes.T, present)
 
 
+def unreachable(prototypes: Tensor, threshold: float) -> Tensor:
+    """Return which classes no image can be accepted as, bool [C]: a score is at most the prototype's length (METHODS.md 9.2, number 4).
+
+    Such a class can still be an image's best one, which is then not accepted, so it is no less a class of `anchor_scores`.
+
+    Parameters
+    ----------
+    prototypes : Tensor of float, shape [C, d]
+        Of `class_prototypes`; a class without anchors has zeros.
+    threshold : float
+        Acceptance threshold t, at least 0.
+    """
+    lengths = torch.linalg.vector_norm(prototypes, dim=1)
+    lost: Tensor = lengths <= torch.tensor(threshold, dtype=lengths.dtype, device=lengths.device)
+    return lost
+
+
 def _hide_absent(scores: Tensor, present: Tensor) -> Tensor:
     """Put minus infinity where a class has no anchor."""
     return scores.masked_fill(~present, -torch.inf)

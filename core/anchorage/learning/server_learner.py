@@ -1,8 +1,10 @@
 """The server's learner: what happens to the community model on the server's labelled images (`anchorage.rounds.interfaces.ServerLearner`)."""
 
 from collections.abc import Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 from threading import Lock
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,6 +17,7 @@ from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
+from anchorage.learning.anchor_embeddings import AnchorEmbeddings, embed_anchors
 from anchorage.learning.batch_norm import recalibrate
 from anchorage.learning.contrastive import balanced_batches, label_contrastive
 from anchorage.learning.control_variates import controls_of, with_controls
@@ -24,12 +27,12 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled, fix_mix_losses, strong_losses, weak_losses
 from anchorage.learning.metrics import classification_metrics, confusion_matrix
 from anchorage.learning.models import Network, build_model
+from anchorage.learning.moving_average import MovingAverage
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.projectors import trains_classifier
-from anchorage.learning.pseudo_labels import class_prototypes, unit_rows
 from anchorage.learning.similarity import build_random_anchor, fingerprint
 from anchorage.learning.stepping import build_optimiser, take_steps
-from anchorage.learning.two_views import two_view_losses
+from anchorage.learning.two_views import averaged, two_view_losses
 from anchorage.learning.views import Views
 from anchorage.learning.weights import layout_of, load, load_arrays, upward, write
 from anchorage.messages import Report, SideChannel
@@ -45,7 +48,7 @@ EMBEDDED_IMAGES = 500
 class TorchServerLearner:
     """Trains and evaluates the community model at the server. `evaluate` may run beside the other methods in another thread.
 
-    Every round's training is a function of the model and the round alone (its momentum starts anew), so a server that was killed
+    Every round's training is a function of the model, the round and `state` alone (its momentum starts anew), so a server that was killed
     repeats it to the same bytes.
 
     Parameters
@@ -94,7 +97,10 @@ class TorchServerLearner:
         self._anchors = self._labelled(anchors)
         self._test = self._labelled(test)
         self._scorer: Network | None = None
+        self._average: MovingAverage | None = None
+        self._momentum: dict[Tensor, Tensor] = {}
         self._scoring = Lock()
+        self._embedded = AnchorEmbeddings("", {}, 0)
         self._check_anchors()
 
     @property
@@ -123,14 +129,14 @@ class TorchServerLearner:
     def _check_anchors(self) -> None:
         method = self._method
         trains = method.server_training.type != "None" or self._recalibrates
-        if method.pseudo_labels.type != "AnchorSimilarity" and not trains:
+        if not self._by_anchors and not trains:
             return
         if self._anchors is None:
             raise AnchorageError(
                 ANCHORS_MISSING, f"{method.name} needs labelled anchors at the server: give spec.anchorData"
             )
         counts = np.bincount(self._anchors.labels, minlength=self._model.num_classes)
-        if method.pseudo_labels.type == "AnchorSimilarity" and not counts.all():
+        if self._by_anchors and not counts.all():
             missing = ", ".join(map(str, np.flatnonzero(counts == 0)[:10]))
             raise AnchorageError(
                 ANCHORS_MISSING, f"no anchor of class {missing}: add labelled images to spec.anchorData"
@@ -153,8 +159,9 @@ class TorchServerLearner:
     def adopt(self, model: ModelBytes) -> ModelBytes:
         """Return the model that this stage begins with, made of the last one of the stage before.
 
-        Tensors are taken over by name where shape and dtype are the same; the others are drawn from the seed. Then the model is pre-trained as
-        in `initialise`.
+        Tensors are taken over by name where shape and dtype are the same; the others are drawn from the seed. A plain head that the stage
+        before did not have begins as its classifier: labels by an untrained head would ruin what was learnt. Then the model is pre-trained
+        as in `initialise`.
 
         Raises
         ------
@@ -167,30 +174,31 @@ class TorchServerLearner:
             known = {name: a for name, a in model.arrays().items() if name in own}
             same = {n: a for n, a in known.items() if (a.shape, a.dtype) == (own[n].shape, own[n].dtype)}
             load_arrays(self._network, {**own, **same})
+            if self._network.plain_head is not None and "plain_head.weight" not in same:
+                self._network.plain_head.load_state_dict(self._network.classifier.state_dict())
             if self._network.psi is not None and not any(name.startswith(PSI) for name in same):
                 self._network.psi.restart(self._network)
             return self._pretrained()
 
     def _pretrained(self) -> ModelBytes:
-        server = self._method.server_training
+        server, self._average = self._method.server_training, None
         if server.type == "Anchors" and server.pretrain_epochs:
-            draws = Draws(self._seed)
-            rate = float(server.pretrain_learning_rate)
-            sgd = build_optimiser(self._network, server.optimiser, learning_rate=rate)
-            losses = self._cross_entropy(self._batching(server.pretrain_epochs), draws)
+            sgd = build_optimiser(self._network, server.optimiser, learning_rate=float(server.pretrain_learning_rate))
+            losses = self._cross_entropy(self._batching(server.pretrain_epochs), Draws(self._seed))
             take_steps(self._network, sgd, losses, clip_norm=float(server.optimiser.clip_norm))
-        self._recalibrate()
+        self._recalibrate(self._network)
         return self._bytes()
 
     @property
     def _recalibrates(self) -> bool:
-        return self._method.batch_norm.policy in ("Recalibrate", "Static")
+        policy, judged = self._method.batch_norm.policy, self._anchors is not None or self._test is not None
+        return policy in ("Recalibrate", "Static") or (policy == "Local" and judged)
 
-    def _recalibrate(self) -> None:
-        """Count running statistics anew over the anchors, where the method says so."""
+    def _recalibrate(self, network: Network) -> None:
+        """Count running statistics anew over the anchors, where the method says so, or where silos keep theirs (Local)."""
         if self._recalibrates:
             order = Draws(self._seed).numpy("batch-norm").permutation(len(self._needed.indices))
-            recalibrate(self._network, self._needed.views, self._needed.indices[order])
+            recalibrate(network, self._needed.views, self._needed.indices[order])
 
     def _load_file(self, path: Path) -> None:
         try:
@@ -219,21 +227,27 @@ class TorchServerLearner:
         FedAnchor: ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length
         and ``anchor_labels`` int64 [S]. SemiAnAgg: ``random_anchor`` uint8 [32], SHA-256 of the random encoder's weights.
         """
-        side: dict[str, NDArray[np.float32] | NDArray[np.int64] | NDArray[np.uint8]] = {}
+        side = {"random_anchor": self._random_anchor} if self._method.weighting.type == "SemiAnAgg" else {}
+        return {**side, **(self._embed(model).side if self._by_anchors else {})}
+
+    @property
+    def _by_anchors(self) -> bool:
+        return self._method.pseudo_labels.type == "AnchorSimilarity"
+
+    @cached_property
+    def _random_anchor(self) -> NDArray[np.uint8]:
         with calculation():
-            if self._method.weighting.type == "SemiAnAgg":
-                number = self._method.weighting.anchor_seed
-                encoder = build_random_anchor(self._model, self._seed, number)
-                side["random_anchor"] = np.frombuffer(fingerprint(encoder), np.uint8)
-            if self._method.pseudo_labels.type != "AnchorSimilarity":
-                return side
-            load(self._network, self._down, model.buffer())
-            data, views = self._needed, self._needed.views
-            units = unit_rows(views.mapped(data.indices, lambda i: self._network.anchor(views.plain(i))))
-            if self._method.pseudo_labels.anchors == "Raw":
-                return {**side, "anchors": units.cpu().numpy(), "anchor_labels": data.labels}
-            prototypes, present = class_prototypes(units, views.to_device(data.labels), self._model.num_classes)
-            return {**side, "prototypes": prototypes.masked_fill(~present[:, None], torch.nan).cpu().numpy()}
+            encoder = build_random_anchor(self._model, self._seed, self._method.weighting.anchor_seed)
+            return np.frombuffer(fingerprint(encoder), np.uint8)
+
+    def _embed(self, model: ModelBytes) -> AnchorEmbeddings:
+        """Embed the anchors by a model, once (METHODS.md 9.2, number 29)."""
+        if self._embedded.model != model.digest:
+            with calculation():
+                load(self._network, self._down, model.buffer())
+                pseudo, count = self._method.pseudo_labels, self._model.num_classes
+                self._embedded = embed_anchors(model.digest, self._network, self._needed, pseudo, count)
+        return self._embedded
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
         """Train on the anchors: epochs of cross entropy or L_fix + L_mix, then label contrastive epochs (METHODS.md 6.8).
@@ -243,21 +257,28 @@ class TorchServerLearner:
         model : ModelBytes
             The same one where the method does not train at the server.
         metrics : mapping of str to float
-            ``server_loss``, and ``contrastive_loss`` where there is one.
+            ``server_loss``, ``contrastive_loss`` where there is one, and in FedAnchor ``unreachable_classes``: as so many classes no silo can
+            accept an image in the next round, because their prototypes are no longer than the threshold (METHODS.md 9.2, number 4).
         """
         server = self._method.server_training
-        if server.type == "None" and not self._recalibrates:
-            return model, {}
-        with calculation():
-            load(self._network, self._down, model.buffer())
-            metrics = {} if server.type == "None" else self._train(round_number)
-            self._recalibrate()
-            return self._bytes(model), metrics
+        metrics: Mapping[str, float] = {}
+        if server.type != "None" or self._recalibrates:
+            with calculation():
+                load(self._network, self._down, model.buffer())
+                metrics = {} if server.type == "None" else self._train(round_number)
+                self._recalibrate(self._network)
+                model = self._bytes(model)
+        return model, {
+            **metrics,
+            "unreachable_classes": self._embed(model).unreachable,
+        } if self._by_anchors else metrics
 
     def _train(self, round_number: int) -> Mapping[str, float]:
         server, draws = self._method.server_training, Draws(self._seed, round_number)
-        done = (round_number - 1 - self._after) / (self._rounds - self._after) if self._rounds else 0.0
-        sgd = build_optimiser(self._network, server.optimiser, done=done)
+        over = round_number - 1 - self._after
+        done = over / (self._rounds - self._after) if self._rounds else 0.0
+        epochs = over * server.epochs
+        sgd = build_optimiser(self._network, server.optimiser, done=done, epochs=epochs, buffers=self._momentum)
         clip = float(server.optimiser.clip_norm)
         loss, _ = take_steps(self._network, sgd, self._classification(draws), clip_norm=clip)
         metrics = {"server_loss": loss}
@@ -277,9 +298,19 @@ class TorchServerLearner:
             weight = float(self._method.decomposition.supervised_weight)
             return sigma_losses(self._network, self._needed, batching, draws, weight)
         if self._method.server_training.consistency == "Enabled":
-            return two_view_losses(self._network, self._needed, batching, draws)
+            self._average = self._average or averaged(self._network, {})
+            return two_view_losses(self._network, self._average, self._needed, batching, draws)
         weak = self._method.server_training.views == "Weak"
         return (weak_losses if weak else strong_losses)(self._network, self._needed, batching, draws)
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return what the next round's training needs beside the model: FedCon's moving average, once there is one."""
+        return {} if self._average is None else {name: a.copy() for name, a in self._average.kept().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
+        with calculation():
+            self._average = averaged(self._network, state)
 
     def _contrastive(self, draws: Draws) -> Iterator[Tensor]:
         server, data = self._method.server_training, self._needed
@@ -314,6 +345,8 @@ class TorchServerLearner:
                 self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
             load(self._scorer, self._down, model.buffer())
             fold(self._scorer)
+            if self._method.batch_norm.policy == "Local":  # without rounds nobody else counts
+                self._recalibrate(self._scorer)
             return self._report(self._scorer, self._test, round_number)
 
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
@@ -344,8 +377,8 @@ class TorchServerLearner:
     def _probe(self, network: Network, round_number: int) -> nn.Linear:
         data, views = self._needed, self._needed.views
         features = views.mapped(data.indices, lambda i: network.represent(views.plain(i)))
-        draws = Draws(self._seed, round_number)
-        return linear_probe(features, views.to_device(data.labels), self._model.num_classes, draws)
+        labels = views.to_device(data.labels)
+        return linear_probe(features, labels, self._model.num_classes, Draws(self._seed, round_number))
 
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         buffer = np.empty(self._down.nbytes, np.uint8)

@@ -15,6 +15,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
+from anchorage.aggregation.helper_models import without_helpers
+from anchorage.aggregation.sub_consensus import REPETITION
 from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
@@ -48,7 +50,9 @@ ONLINE_RATE = 0.1
 
 
 class Networks:
-    """A network to train and one to score with, made when they are needed first. Silos that work one after another may share them.
+    """A network to train with its optimiser's memory, and one to score with, made when they are needed first.
+
+    Silos that work one after another may share them.
 
     Parameters
     ----------
@@ -60,6 +64,8 @@ class Networks:
 
     def __init__(self, run: RunDescription, device: torch.device) -> None:
         self._run, self._device = run, device
+        self.momentum: dict[Tensor, Tensor] = {}
+        """The optimiser's buffers by parameter of `training`, reset in place for every silo and round."""
 
     @cached_property
     def training(self) -> Network:
@@ -120,6 +126,7 @@ class TorchSiloLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device = run, silo, device
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
+        self._alone = without_helpers(self._down)
         self._networks = networks or Networks(run, device)
         self._network = self._networks.training
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
@@ -149,9 +156,10 @@ class TorchSiloLearner:
         """Train from `model` and write the update; see `anchorage.rounds.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
-            arrived = read_arrays(self._down, model)
+            arrived = read_arrays(self._down if model.nbytes == self._down.nbytes else self._alone, model)
             load_arrays(self._network, network_arrays(arrived))
-            kept = self._state.before(task.round)
+            again = int(task.side.get(REPETITION, 0))
+            kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
             self._start_from(kept)
             if self._run.method.batch_norm.policy == "Local":
@@ -164,7 +172,7 @@ class TorchSiloLearner:
                 adaptive = AdaptiveRound(rules, task.side, kept, lambda: self._validated_on(task.round))
                 work, progress = adaptive.shortened(work), adaptive.hearing(progress)
             guessed = self._label_validation(task.round, received)
-            sgd = self._optimiser(kept, self._run.done(task.round))
+            sgd = self._optimiser(kept, task.round)
             with controls.correcting():
                 loss, steps = self._take_steps(work, sgd, progress)
             if steps:
@@ -203,13 +211,13 @@ class TorchSiloLearner:
     def _round_work(
         self, task: Task, kept: Mapping[str, NDArray[Any]], arrived: Mapping[str, NDArray[Any]]
     ) -> RoundWork:
-        draws = Draws(self._run.seed, task.round, self._silo)
+        draws = Draws(self._run.seed, task.round, self._silo, int(task.side.get(REPETITION, 0)))
         return RoundWork(self._run, self._network, self._images, draws, task.side, kept, self._frozen, arrived)
 
     def _frozen(self) -> Network:
         return deepcopy(self._network).requires_grad_(False)
 
-    def _optimiser(self, kept: Mapping[str, NDArray[Any]], done: float) -> torch.optim.SGD:
+    def _optimiser(self, kept: Mapping[str, NDArray[Any]], round_number: int) -> torch.optim.SGD:
         method = self._run.method
         semi = method.pseudo_labels.type == "FlexMatch"
         online = method.self_supervised.online_classifier == "Enabled"
@@ -218,7 +226,9 @@ class TorchSiloLearner:
             self._local.optimiser,
             decay_classifier=not (semi or online),
             classifier_rate=ONLINE_RATE if online else None,
-            done=done,
+            done=self._run.done(round_number),
+            epochs=self._run.over(round_number) * self._local.epochs,
+            buffers=self._networks.momentum,
         )
         if method.local.optimiser.state == "Persist":
             restore_momentum(self._network, sgd, kept)

@@ -12,7 +12,10 @@ from torch.nn.utils import clip_grad_norm_
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import LOSS_NOT_FINITE
 from anchorage.learning.models import Network
-from anchorage.spec.method import Optimiser
+from anchorage.spec.method import Sgd
+
+WARM_UP_EPOCHS = 10
+"""Epochs in which the step size rises (METHODS.md 5.3, FedBarlow)."""
 
 _CHECK_EVERY = 64
 _MOMENTUM = "momentum/"
@@ -21,12 +24,14 @@ _BUFFER = "momentum_buffer"
 
 def build_optimiser(
     network: Network,
-    optimiser: Optimiser,
+    optimiser: Sgd,
     *,
     learning_rate: float | None = None,
     decay_classifier: bool = True,
     classifier_rate: float | None = None,
     done: float = 0.0,
+    epochs: int = 0,
+    buffers: dict[Tensor, Tensor] | None = None,
 ) -> torch.optim.SGD:
     """Return SGD with momentum as PyTorch defines it (METHODS.md 5.3, 6.14).
 
@@ -36,7 +41,7 @@ def build_optimiser(
     ----------
     network : Network
         What is trained.
-    optimiser : Optimiser
+    optimiser : Sgd
         Step size, momentum, decay.
     learning_rate : float, optional
         Instead of the optimiser's.
@@ -46,12 +51,19 @@ def build_optimiser(
         Step size of the classifier, where it is another one.
     done : float
         Share of the rounds that are over, 0 to 1: with the cosine schedule the step sizes fall from 1 to 0 times what they are.
+    epochs : int
+        Epochs that are over; with a warm-up the step sizes rise in the first ten, from a tenth.
+    buffers : dict of Tensor to Tensor, optional
+        Momentum by parameter, kept by the caller and reset in place: the last optimiser of this network loses its own, and the next one finds
+        its memory here.
     """
     classifier = list(network.classifier.parameters())
     ids = {id(p) for p in classifier}
     rest = [p for p in network.parameters() if id(p) not in ids]
     decay = float(optimiser.weight_decay)
-    factor = (1 + math.cos(math.pi * done)) / 2 if optimiser.schedule == "Cosine" else 1.0
+    factor = 1.0 if optimiser.schedule == "Constant" else (1 + math.cos(math.pi * done)) / 2
+    if optimiser.schedule == "WarmUpCosine":
+        factor *= min(1.0, (epochs + 1) / WARM_UP_EPOCHS)
     rate = factor * (float(optimiser.learning_rate) if learning_rate is None else learning_rate)
     classifier_rate = rate if classifier_rate is None else factor * classifier_rate
     own = {"weight_decay": decay if decay_classifier else 0.0, "lr": classifier_rate}
@@ -60,8 +72,11 @@ def build_optimiser(
     ahead = momentum > 0 and optimiser.nesterov == "Enabled"  # without momentum both are plain SGD
     sgd = torch.optim.SGD(groups, lr=rate, momentum=momentum, nesterov=ahead, fused=classifier[0].is_cuda)
     if momentum > 0:  # zeros step as none do, and a fused step wants a buffer even of what gets its first gradient late
+        buffers = {} if buffers is None else buffers
         for parameter in network.parameters():
-            sgd.state[parameter][_BUFFER] = torch.zeros_like(parameter)
+            if parameter not in buffers:
+                buffers[parameter] = torch.empty_like(parameter, requires_grad=False)
+            sgd.state[parameter][_BUFFER] = buffers[parameter].zero_()
     return sgd
 
 

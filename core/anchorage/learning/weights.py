@@ -9,17 +9,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from anchorage.aggregation.batch_norm import travelling
+from anchorage.aggregation.helper_models import HELPER
 from anchorage.aggregation.server_step import BUFFERS
 from anchorage.errors import AnchorageError
 from anchorage.errors.learning import MODEL_MISMATCH
 from anchorage.learning.heads import LOCAL_PART
 from anchorage.learning.models import ANCHOR_HEAD, CLASSIFIER
 from anchorage.spec.method import ResolvedMethod
-from anchorage.tensors.chunks import Manifest, chunk_digests
+from anchorage.tensors.chunks import LateManifest, Manifest
 from anchorage.tensors.layout import CONTROL, PSI, Layout
 from anchorage.tensors.model import read_arrays, write_arrays
 
-BESIDE = ("helper", CONTROL)
+BESIDE = (HELPER, CONTROL)
 """Begin the names of tensors that travel in a model and are no part of the network."""
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}
@@ -108,4 +109,4 @@ def write(
     state: Mapping[str, Tensor] = network.state_dict()
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in state.items() if name in layout.by_name}
     write_arrays(layout, buffer, {**arrays, **(beside or {})})
-    return Manifest(layout.digest, layout.nbytes, chunk_digests(buffer))
+    return LateManifest(layout.digest, buffer)

@@ -53,7 +53,8 @@ _SL_SOURCE = "FedMatch slides, upper bound {}; METHODS.md 6.5"
 _SL_SETTING = "labels at every silo, or at the server too (serverTraining.type: Anchors)"
 _SL_ADVICE = (
     "The upper bound of FedMatch, UDA and FixMatch: every image has its true label. Where the study holds labels at the server, set "
-    "`serverTraining.type: Anchors`, and the server learns its own labelled images too, after each round."
+    "`serverTraining.type: Anchors`: the server learns its own labelled images too, before the first round and after each. With another "
+    "`serverTraining.optimiser.learningRate` set `pretrainLearningRate` to the same."
 )
 FEDAVG_SL = _bound(
     "FedAvgSL",

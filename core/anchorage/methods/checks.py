@@ -72,6 +72,8 @@ def anchors_suffice(plan: Plan) -> Iterator[Mistake]:
         needs.append("pseudo-labels by AnchorSimilarity")
     if plan.method.batch_norm.policy in RECOUNTED:
         needs.append(f"batchNorm.policy {plan.method.batch_norm.policy}")
+    if plan.method.batch_norm.policy == "Local" and plan.spec.evaluation is not None:
+        needs.append("an evaluation of what batchNorm.policy Local leaves without statistics")
     if not needs:
         return
     data, classes = plan.spec.anchor_data, plan.spec.model.num_classes

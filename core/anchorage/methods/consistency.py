@@ -11,7 +11,8 @@ _ADVICE = (
     "The simplest way to use unlabelled images: a silo's model labels a weakly changed image, and must say the same of a "
     "strongly changed one. It feeds on its own confidence, so it needs labels at most silos (or server training on "
     "anchors) to be right from the start; the published runs with labels at the server alone collapse. A baseline, and "
-    "a fair one where every silo has a few labels. Each unlabelled image costs one more pass per step."
+    "a fair one where every silo has a few labels. Each unlabelled image costs one more pass per step. A server with anchors trains on "
+    "them before the first round and after each; with another `serverTraining.optimiser.learningRate` set `pretrainLearningRate` to the same."
 )
 
 

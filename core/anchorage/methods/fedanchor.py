@@ -44,8 +44,9 @@ FEDANCHOR = Preset(
         "that the server trains for just that, and train on those that are close to one class. Every class needs "
         "anchors; their quality bounds everything, so choose them with care and by hand. The threshold decides "
         "how much is believed: watch `acceptance` in MLflow, and raise `pseudoLabels.threshold` where nearly "
-        "everything is accepted. With `anchors: Prototypes` only class means leave the server, and labels are the "
-        "same as with every embedding."
+        "everything is accepted; lower it while `unreachable_classes`, which counts the classes as which the next round "
+        "cannot accept any image, stays above 0. With `anchors: Prototypes` only class means leave the server, and "
+        "labels are the same as with every embedding."
     ),
 )
 

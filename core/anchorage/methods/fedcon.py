@@ -1,9 +1,7 @@
 """FedCon (METHODS.md 6.7)."""
 
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Local, Optimiser, SelfSupervised, ServerTraining, Weighting
-
-_OPTIMISER = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+from anchorage.spec.method import Local, Optimiser, SelfSupervised, ServerTraining, Sgd, Weighting
 
 FEDCON = Preset(
     slots=slots(
@@ -12,12 +10,14 @@ FEDCON = Preset(
         server_training=ServerTraining(
             type="Anchors",
             consistency="Enabled",
-            pretrain_epochs=5,
-            pretrain_learning_rate="0.05",
-            optimiser=_OPTIMISER,
+            pretrain_epochs=1,
+            pretrain_learning_rate="0.03",
+            optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005"),
         ),
         weighting=Weighting(type="Uniform"),
-        local=Local(epochs=5, batch_size=10, optimiser=_OPTIMISER),
+        local=Local(
+            epochs=5, batch_size=10, optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+        ),
     ),
     summary="Silos make two views of an image look alike to the encoder; the server trains encoder and classifier on its labels.",
     setting="labels at the server only",
@@ -32,7 +32,8 @@ FEDCON = Preset(
     advice=(
         "For labels at the server alone, as a baseline that never guesses a label: silos teach the encoder what images "
         "have in common, and only the server trains the classifier, which silos do not send back. Every silo keeps a "
-        "projector and a slowly moving copy of the encoder on its own disk. The server's two views must agree more and "
-        "more over the first 100 rounds. FedAnchor and SemiFL are better wherever both were compared."
+        "projector and a slowly moving copy of the encoder on its own disk. The server's two views must agree with what a slowly "
+        "moving copy of its model makes of each other, more and more over the first 100 rounds; the copy stays in its checkpoints. "
+        "FedAnchor and SemiFL are better wherever both were compared."
     ),
 )

@@ -9,6 +9,7 @@ from anchorage.spec.method import (
     Optimiser,
     PseudoLabels,
     ServerTraining,
+    Sgd,
     UnlabelledWork,
     Weighting,
 )
@@ -50,7 +51,11 @@ FEDMATCH_SERVER = replace(
         "FedMatchServer",
         pseudo_labels=_LABELS,
         decomposition=Decomposition(type="SigmaPsi", sparsity="0.00001", smallest="0.00001", smallest_change="0.00001"),
-        server_training=ServerTraining(type="Anchors", pretrain_learning_rate="0.001", optimiser=_PLAIN),
+        server_training=ServerTraining(
+            type="Anchors",
+            pretrain_learning_rate="0.001",
+            optimiser=Sgd(learning_rate="0.001", momentum="0", weight_decay="0"),
+        ),
         weighting=Weighting(type="Uniform"),
         local=_LOCAL,
     ),

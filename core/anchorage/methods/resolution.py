@@ -9,7 +9,7 @@ from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods.registry import PRESETS
 from anchorage.spec.base import Document
-from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod, ServerStep
+from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod, ServerStep, ServerTraining
 
 D = TypeVar("D", bound=BaseModel)
 
@@ -20,11 +20,15 @@ _STARTS: Mapping[tuple[str, str], Document] = {
     ("pseudo_labels", "UDA"): PseudoLabels(type="UDA", threshold="0.8"),
     ("pseudo_labels", "MeanTeacher"): PseudoLabels(type="MeanTeacher", temperature="0.5"),
     ("pseudo_labels", "ClassAdaptive"): PseudoLabels(type="ClassAdaptive", threshold="0.84"),
+    ("server_training", "Anchors"): ServerTraining(type="Anchors", pretrain_epochs=1, pretrain_learning_rate="0.03"),
     ("server_step", "Momentum"): ServerStep(type="Momentum", learning_rate="1"),
     ("server_step", "ControlVariates"): ServerStep(type="ControlVariates", learning_rate="1"),
     ("server_step", "Adagrad"): ServerStep(type="Adagrad", momentum="0"),
 }
-"""What a slot starts from when a user changes its type, where that is not the slot's plain defaults."""
+"""What a slot starts from when a user changes its type, where that is not the slot's plain defaults.
+
+A server that trains on its anchors does so before the silos' first round as after each (METHODS.md 6.5, docs/design/methods.md).
+"""
 
 
 def resolve(spec: MethodSpec) -> ResolvedMethod:

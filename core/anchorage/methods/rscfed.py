@@ -1,6 +1,6 @@
 """RSCFed (METHODS.md 6.10)."""
 
-from anchorage.methods.preset import Preset, slots
+from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.spec.method import Local, Optimiser, PseudoLabels, UnlabelledWork, Weighting
 
 RSCFED = Preset(
@@ -23,7 +23,7 @@ RSCFED = Preset(
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
+    down=(SideChannel("repetitions", "[] int64", "how often the silo trains, where several groups drew it"),),
     up=(),
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
     reveals_to_silos="nothing beyond the community model",
@@ -32,9 +32,9 @@ RSCFED = Preset(
     advice=(
         "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "
         "random, and in each group an update far from the group's mean counts less. The server must see individual "
-        "updates. Other than in the published code, a silo that several groups draw trains once in a round and its "
-        "update counts in each of them, so a round costs as much as its silos and not as its groups. Distances are of "
-        "parameters alone. `weighting.scale` fits large data sets: for the few images of a small federation lower it, "
-        "or one silo carries a whole group."
+        "updates. A silo that several groups draw trains once for each of them and sends as many models, so a round "
+        "costs as much training and upload as its groups have members. Distances are of parameters alone. "
+        "`weighting.scale` fits large data sets: for the few images of a small federation lower it, or one silo carries "
+        "a whole group."
     ),
 )

@@ -4,7 +4,9 @@ from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.spec.method import Local, Optimiser, SelfSupervised, Weighting
 
 _BARLOW = Local(
-    epochs=1, batch_size=64, optimiser=Optimiser(learning_rate="0.008", momentum="0.9", weight_decay="0.0005")
+    epochs=1,
+    batch_size=64,
+    optimiser=Optimiser(learning_rate="0.008", momentum="0.9", weight_decay="0.0005", schedule="WarmUpCosine"),
 )
 
 FEDBARLOW = Preset(
@@ -28,7 +30,8 @@ FEDBARLOW = Preset(
         "Where nobody has labels yet, or before a method with labels (`warmUp`). It trains the encoder and a projector, "
         "which travels with the model (9.4 million numbers with ResNet18), and no classifier: give labelled `anchorData` and "
         "a linear probe on them is trained for each evaluation; else no accuracy is reported. Take batches as large as "
-        "fit: the statistics of a batch are the loss. Every step costs two passes."
+        "fit: the statistics of a batch are the loss. Every step costs two passes. The step size rises for ten epochs and falls to 0 "
+        "with the last round, so in a run of a dozen rounds or so set `local.optimiser.schedule: Constant`."
     ),
 )
 

@@ -11,26 +11,30 @@ from anchorage.spec.method import (
     PseudoLabels,
     ServerStep,
     ServerTraining,
+    Sgd,
     Weighting,
 )
 
-_OPTIMISER = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
-_SEMIFL_OPTIMISER = _OPTIMISER.model_copy(update={"clip_norm": "1", "nesterov": "Enabled", "schedule": "Cosine"})
+_SERVER = Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+_SILO = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+_SEMIFL = {"clip_norm": "1", "nesterov": "Enabled", "schedule": "Cosine"}
 _ALTERNATE = ServerTraining(
-    type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", optimiser=_OPTIMISER, contrastive="Disabled"
+    type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", optimiser=_SERVER, contrastive="Disabled"
 )
-_LOCAL = Local(epochs=5, batch_size=10, optimiser=_OPTIMISER)
+_LOCAL = Local(epochs=5, batch_size=10, optimiser=_SILO)
 
 SEMIFL = Preset(
     slots=slots(
         "SemiFL",
         pseudo_labels=PseudoLabels(type="ReceivedModel", threshold="0.95"),
         mixup=Mixup(at="Client", alpha="0.75", weight="1", redraw="Epoch"),
-        server_training=_ALTERNATE.model_copy(update={"epochs": 5, "optimiser": _SEMIFL_OPTIMISER, "views": "Weak"}),
+        server_training=_ALTERNATE.model_copy(
+            update={"epochs": 5, "optimiser": _SERVER.model_copy(update=_SEMIFL), "views": "Weak"}
+        ),
         weighting=Weighting(type="Uniform"),
         batch_norm=BatchNorm(policy="Static"),
         server_step=ServerStep(type="Momentum", learning_rate="1", momentum="0.5"),
-        local=_LOCAL.model_copy(update={"optimiser": _SEMIFL_OPTIMISER}),
+        local=_LOCAL.model_copy(update={"optimiser": _SILO.model_copy(update=_SEMIFL)}),
     ),
     summary="Silos label their images once per round with the received model; the server trains on its labelled images.",
     setting="labels at the server only",

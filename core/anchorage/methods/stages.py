@@ -6,9 +6,10 @@ from dataclasses import replace
 from anchorage.errors.documents import OUT_OF_RANGE, PROTOCOL_REFUSED, UNKNOWN_METHOD
 from anchorage.methods.plan import Plan
 from anchorage.methods.registry import PRESETS
-from anchorage.methods.resolution import unknown_method
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.mistakes import FieldPath, Mistake
+from anchorage.methods.resolution import resolve, unknown_method
+from anchorage.spec.federation import WarmUp
+from anchorage.spec.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.spec.stages import inside_stage, stage_method
 
 _WARM_UP: FieldPath = ("spec", "warmUp")
 
@@ -27,11 +28,21 @@ def stages_fit(plan: Plan, rules: Sequence[Callable[[Plan], Iterator[Mistake]]])
         message = f"found {plan.spec.rounds}, but the warm-up takes {taken} of them; allowed is {taken + 1} or more"
         yield Mistake(OUT_OF_RANGE, ("spec", "rounds"), message)
     for index, stage in enumerate(stages):
-        path = (*_WARM_UP, index, "method")
-        if stage.method not in PRESETS:
-            yield Mistake(UNKNOWN_METHOD, path, unknown_method(stage.method))
-            continue
-        spec = plan.spec.model_copy(update={"method": MethodSpec(name=stage.method)})
-        own = Plan(spec, plan.silos, PRESETS[stage.method].slots)
-        for mistake in (mistake for rule in rules for mistake in rule(own)):
-            yield replace(mistake, path=path) if mistake.path[:2] == ("spec", "method") else mistake
+        for mistake in _stage_fits(plan, stage, rules):
+            yield mistake if mistake.path[0] == "spec" else replace(mistake, path=(*_WARM_UP, index, *mistake.path))
+
+
+def _stage_fits(plan: Plan, stage: WarmUp, rules: Sequence[Callable[[Plan], Iterator[Mistake]]]) -> Iterator[Mistake]:
+    """Find a stage's mistakes: those in its method at their place inside the stage, others at theirs in the document."""
+    if stage.method not in PRESETS:
+        yield Mistake(UNKNOWN_METHOD, ("method",), unknown_method(stage.method))
+        return
+    try:
+        method = stage_method(stage)
+    except DocumentError as error:
+        yield from error.mistakes
+        return
+    own = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolve(method))
+    for mistake in (mistake for rule in rules for mistake in rule(own)):
+        inside = mistake.path[:2] == ("spec", "method")
+        yield inside_stage(stage, replace(mistake, path=mistake.path[2:])) if inside else mistake

@@ -5,7 +5,7 @@ Only events move the engine, and it waits in one place (`Engine._next`), so ever
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
 
@@ -32,6 +32,7 @@ from anchorage.rounds.stages import Stage
 from anchorage.tensors.model import ModelBytes
 
 
+@runtime_checkable
 class Keeper(Protocol):
     """Has something that a checkpoint must keep."""
 
@@ -128,7 +129,8 @@ class Engine(ABC):
         self._stage = stage
         self.settings, self.learner, self.weigher = stage.settings, stage.learner, stage.weigher
         self.server_step, self.memory = stage.server_step, stage.memory
-        self._keepers = {"step/": stage.server_step, "memory/": stage.memory}
+        learner = stage.learner if isinstance(stage.learner, Keeper) else None
+        self._keepers = {"step/": stage.server_step, "memory/": stage.memory, "learner/": learner}
 
     def _stage_of(self, number: int) -> Stage:
         return next((stage for stage in self._stages if number <= stage.last), self._stages[-1])
@@ -154,10 +156,10 @@ class Engine(ABC):
             return checkpoint.record, checkpoint.model
         self.observer.step("server training")
         model = self.learner.initialise()
-        return self._commit(0, model, self._evaluate(model, 0)), model
+        return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model
 
     def _method_state(self) -> Mapping[str, NDArray[Any]]:
-        """Return what the server step and the memory must find again after a restart."""
+        """Return what the server step, the memory and the learner must find again after a restart."""
         keepers = [(prefix, keeper) for prefix, keeper in self._keepers.items() if keeper is not None]
         return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
 
@@ -272,7 +274,8 @@ class Engine(ABC):
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
         """Return what is wrong with the tensors of an announced update."""
         update, expected = announcement.update, self.learner.up
-        if update is None or (update.layout == expected.digest and update.nbytes == expected.nbytes):
+        sizes = [expected.nbytes * (1 + again) for again in range(self.weigher.repetitions)]
+        if update is None or (update.layout == expected.digest and update.nbytes in sizes):
             return None
         return AnchorageError(
             WRONG_LAYOUT,

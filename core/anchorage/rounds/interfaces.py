@@ -274,8 +274,17 @@ class Weigher(Protocol):
         """Whether weights need every update scored by the silos first (DVW)."""
         ...
 
+    @property
+    def repetitions(self) -> int:
+        """How many models an update may hold at most, one behind the other: a silo may be asked to train more than once (RSCFed)."""
+        ...
+
     def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
         """Return who of a round's silos takes part, in their order (RSCFed draws groups)."""
+        ...
+
+    def side_channel(self, silo: str) -> SideChannel:
+        """Return what a silo of the round that was chosen last is told."""
         ...
 
     def measure(
@@ -294,6 +303,12 @@ class Weigher(Protocol):
         self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
     ) -> Mapping[str, float]:
         """Return a finite, non-negative, unnormalised weight per silo. All zero where nothing counts."""
+        ...
+
+    def terms(
+        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
+    ) -> Sequence[tuple[str, ChunkSource, float]]:
+        """Return the terms of the mean, silo, model and weight each, of the measured `updates` and their `weights`."""
         ...
 
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from anchorage.aggregation import RoundMemory, ServerStep
 from anchorage.messages import Announcement, Evaluation, Task
 from anchorage.rounds.interfaces import ServerLearner, SiloLearner, Weigher
+from anchorage.rounds.repeating import RepeatingLearner
 from anchorage.rounds.settings import RoundSettings
 from anchorage.spec.run import RunDescription
 
@@ -86,4 +87,9 @@ def staged(run: RunDescription, build: Callable[[RunDescription], SiloLearner]) 
     AnchorageError
         The learner of the first stage cannot be built.
     """
-    return StagedLearner(run.ends, lambda number: build(run.stage(number))) if run.warm_up else build(run)
+
+    def built(stage: RunDescription) -> SiloLearner:
+        learner = build(stage)
+        return RepeatingLearner(learner) if stage.method.weighting.type == "SubConsensus" else learner
+
+    return StagedLearner(run.ends, lambda number: built(run.stage(number))) if run.warm_up else built(run)

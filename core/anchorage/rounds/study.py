@@ -16,9 +16,10 @@ from anchorage.rounds.stages import Stage
 from anchorage.spec.data import DataSection
 from anchorage.spec.federation import FederationSpec
 from anchorage.spec.files import Study
-from anchorage.spec.method import MethodSpec, ResolvedMethod
+from anchorage.spec.method import ResolvedMethod
 from anchorage.spec.model import ModelSpec
 from anchorage.spec.run import RunDescription, StageDescription
+from anchorage.spec.stages import stage_method
 
 if TYPE_CHECKING:  # a server that holds no images need not load what reads them
     from anchorage.data import ImageSet
@@ -35,7 +36,7 @@ class Part:
 
 def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
     """Return the stages of the warm-up and the main method, in their order."""
-    warm_up = [(resolve(MethodSpec(name=stage.method)), stage.rounds) for stage in spec.warm_up]
+    warm_up = [(resolve(stage_method(stage)), stage.rounds) for stage in spec.warm_up]
     ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
     methods = [*(method for method, _ in warm_up), resolve(spec.method)]
     return tuple(Part(method, *span) for method, span in zip(methods, pairwise(ends), strict=True))

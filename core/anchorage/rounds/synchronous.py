@@ -5,14 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
-from anchorage.aggregation import (
-    HelperModels,
-    Keep,
-    NonFiniteUpdate,
-    average_apart,
-    pool_variances,
-    weighted_mean,
-)
+from anchorage.aggregation import Keep, NonFiniteUpdate, average_apart, pool_variances, weighted_mean
 from anchorage.errors import AnchorageError
 from anchorage.errors.rounds import (
     BAD_WEIGHT,
@@ -41,6 +34,8 @@ from anchorage.rounds.cohort import OpenRound, sample_cohort
 from anchorage.rounds.engine import Engine
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.rounds.parties import over_silos
+from anchorage.tensors.chunks import ChunkSource
+from anchorage.tensors.joined import models_in
 from anchorage.tensors.model import ModelBytes
 
 
@@ -86,8 +81,7 @@ class SynchronousEngine(Engine):
         mean, weights = self._aggregate(opened, evaluations)
         if self.memory is not None:
             self.memory.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
-        if isinstance(self.memory, HelperModels):
-            for silo in opened.arrived():
+            for silo in opened.arrived() if self.memory.keeps_updates else ():
                 self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
         for digest in {model.digest, *opened.tailored}:
@@ -95,8 +89,8 @@ class SynchronousEngine(Engine):
         self.observer.step("server training")
         if mean is not None and self.server_step is not None:
             mean = self.server_step.apply(model, mean, number, len(opened.arrived()) / len(self.silos))
-        state = self._method_state()
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
+        state = self._method_state()
         marks.append(("server", self.clock.now()))
         for silo in opened.cohort:
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
@@ -124,7 +118,8 @@ class SynchronousEngine(Engine):
 
     def _evaluate_each(self, opened: OpenRound, model: ModelBytes) -> Report | None:
         """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (METHODS.md 6.1)."""
-        updates = (weighted_mean([opened.updates[silo]], [1.0], self.learner.up) for silo in opened.arrived())
+        up, whole = self.learner.up, [opened.updates[silo] for silo in opened.arrived()]
+        updates = (weighted_mean(models_in(update, up)[-1:], [1.0], up) for update in whole)
         reports = [self._evaluate(model.replaced(update), opened.task.round) for update in updates]
         return over_silos([report for report in reports if report is not None])
 
@@ -147,20 +142,21 @@ class SynchronousEngine(Engine):
                 opened.updates[silo] = update
         self.link.offer(model)
         for silo in opened.awaited():
-            self.link.assign(silo, self._tailored(opened, silo, model))
+            self.link.assign(silo, self._task_of(opened, silo, model))
         return opened
 
-    def _tailored(self, opened: OpenRound, silo: str, model: ModelBytes) -> Task:
-        """Return a silo's task: the same for all, but for what the memory tells this one, and FedMatch's helpers behind the model."""
-        if self.memory is None:
-            return opened.task
-        if not isinstance(self.memory, HelperModels):
-            return replace(opened.task, side={**opened.task.side, **self.memory.side_channel(silo)})
-        updates = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
-        source, side = self.memory.tailored(silo, model, self.learner.up, updates)
-        self.link.offer(source)
-        opened.tailored.add(source.manifest.digest)
-        return replace(opened.task, model=source.manifest, side={**opened.task.side, **side})
+    def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes) -> Task:
+        """Return a silo's task: the same for all, but for what weigher and memory tell this one, and what comes behind the model (FedMatch)."""
+        source: ChunkSource = model
+        side = {**opened.task.side, **self.weigher.side_channel(silo)}
+        if self.memory is not None:
+            updates = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
+            source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, updates)
+            side |= told
+        if source is not model:
+            self.link.offer(source)
+            opened.tailored.add(source.manifest.digest)
+        return replace(opened.task, model=source.manifest, side=side)
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
         opened.announcements[silo] = announcement
@@ -367,7 +363,7 @@ class SynchronousEngine(Engine):
                     continue
                 total = math.fsum(weights.values())
                 normalised = {silo: w / total for silo, w in weights.items()}
-                updates, shares = [opened.updates[s] for s in silos], [weights[s] for s in silos]
+                silos, updates, shares = map(list, zip(*self.weigher.terms(whole, weights), strict=True))
                 mean = weighted_mean(updates, shares, self.learner.up)
                 if self.settings.pools_variances:
                     mean = pool_variances(mean, updates, shares)

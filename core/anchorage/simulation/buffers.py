@@ -50,7 +50,7 @@ class HeldUpdate(MemorySpool):
     def adopt(self, buffer: NDArray[np.uint8]) -> None:
         """Take the announced bytes, uint8, shape [nbytes]; their former owner leaves them alone. Chunks are views, which read like bytes."""
         self._buffer = buffer
-        spans = map(self.manifest.span, range(len(self.manifest.digests)))
+        spans = map(self.manifest.span, range(self.manifest.count))
         self._chunks = {index: cast(bytes, buffer.data[start:stop]) for index, (start, stop) in enumerate(spans)}
 
     def release(self) -> NDArray[np.uint8] | None:

@@ -145,8 +145,9 @@ class InProcessServerLink:
             The task was replaced or dismissed, or the update is not the announced one.
         """
         upload = self._session.upload(task)
-        upload.check(task, update.manifest.digest)
         missing, sink = upload.sink.missing(), upload.sink
+        if update.manifest is not sink.manifest:  # the very announcement needs no digests
+            upload.check(task, update.manifest.digest)
         whole = self.hand_over() if missing and isinstance(sink, HeldUpdate) else None
         if whole is not None and isinstance(sink, HeldUpdate):
             sink.adopt(whole)

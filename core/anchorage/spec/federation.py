@@ -122,11 +122,18 @@ class Tracking(Document):
     registered_model: Title | None = Field(None, description="Registered model; absent: the federation's name.")
 
 
+Override = Annotated[str, StringConstraints(strict=True, max_length=128)]
+"""``path=value``, read by `anchorage.spec.overrides`."""
+
+
 class WarmUp(Document):
     """Rounds of another method before the main one (METHODS.md section 3.1, stages)."""
 
-    method: MethodName = Field(description="The preset, as it is.")
+    method: MethodName = Field(description="The preset.")
     rounds: Rounds = Field(description="How many rounds.")
+    set: Annotated[tuple[Override, ...], Field(max_length=16)] = Field(
+        (), description="Its overrides, as `fedctl simulate --set` takes them, from `method` on: local.epochs=1."
+    )
 
 
 class FederationSpec(Document):

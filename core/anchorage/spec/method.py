@@ -20,19 +20,24 @@ NamePattern = Annotated[str, StringConstraints(strict=True, pattern=NAMES_PATTER
 """Names of silos, with * for any characters and ? for one."""
 
 
-class Optimiser(Document):
+class Sgd(Document):
     """SGD as the papers use it (METHODS.md section 5.3)."""
 
     learning_rate: PositiveDecimal = Field("0.03", description="Step size.")
     momentum: Fraction = Field("0.9", description="Momentum of SGD.")
     weight_decay: PositiveDecimal = Field("0.0005", description="Decay of every trained parameter.")
     clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0 does not clip.")
+    nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether momentum looks ahead.")
+    schedule: Literal["Constant", "Cosine", "WarmUpCosine"] = Field(
+        "Constant", description="Cosine: the step size falls to 0 over the rounds; WarmUp: after it rose for 10 epochs."
+    )
+
+
+class Optimiser(Sgd):
+    """SGD of a silo; the server's momentum starts anew in each round (METHODS.md section 1)."""
+
     state: Literal["Reset", "Persist"] = Field(
         "Reset", description="Whether momentum starts anew in each round or stays with the silo."
-    )
-    nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether momentum looks ahead.")
-    schedule: Literal["Constant", "Cosine"] = Field(
-        "Constant", description="Cosine: the step size falls to 0 over the rounds."
     )
 
 
@@ -226,7 +231,7 @@ class ServerTraining(Document):
     denominator: Literal["AllNegatives", "Bounded"] = Field(
         "AllNegatives", description="Bounded also counts the positives in the denominator."
     )
-    optimiser: Optimiser = Field(Optimiser(), description="Optimiser of the server.")
+    optimiser: Sgd = Field(Sgd(), description="Optimiser of the server.")
 
 
 class Weighting(Document):
@@ -262,6 +267,7 @@ class Weighting(Document):
     labelled_factor: AboveZero = Field("6", description="SubConsensus: factor of a silo with labels.")
     scale: PositiveDecimal = Field("10000", description="SubConsensus: beta of a group without labels.")
     labelled_scale: PositiveDecimal = Field("100", description="SubConsensus: beta of a group with labels.")
+    distance: Literal["Parameters", "All"] = Field("Parameters", description="SubConsensus: over which tensors.")
 
 
 class BatchNorm(Document):
@@ -269,7 +275,7 @@ class BatchNorm(Document):
 
     policy: Literal["Average", "Pooled", "Recalibrate", "Local", "Static"] = Field(
         "Average",
-        description="Pooled: variance of all data; Local: stays at the silo; others: counted again on the anchors.",
+        description="Pooled: variance of all data; Local: stays at the silo, and is counted on the anchors to score; others: counted on them.",
     )
 
 

@@ -1,4 +1,4 @@
-"""Overrides from the command line: ``spec.rounds=5``."""
+"""Overrides, from the command line and in stages: ``spec.rounds=5``."""
 
 import decimal
 from typing import Any
@@ -10,7 +10,15 @@ from anchorage.spec.mistakes import DocumentError, FieldPath, Mistake, without_p
 from anchorage.spec.source import RawDocument, parse_documents
 
 
-def apply_override(document: RawDocument, kind: type[Document], override: str) -> Mistake | None:
+def path_of(override: str) -> FieldPath:
+    """Return the field that an override is of; one of its parts is empty where it names none."""
+    name = override.partition("=")[0].strip()
+    return tuple(int(part) if part.isdigit() else part for part in name.split("."))
+
+
+def apply_override(
+    document: RawDocument, kind: type[Document], override: str, example: str = "spec.rounds=5"
+) -> Mistake | None:
     """Set one field of a document; whether the value fits is found when the document is checked.
 
     Parameters
@@ -21,6 +29,8 @@ def apply_override(document: RawDocument, kind: type[Document], override: str) -
         The document's type; where it takes a decimal, a plain number is taken as its text.
     override : str
         ``path=value``: names and list indices joined by dots, then a value in YAML.
+    example : str
+        What one looks like, for those who wrote none.
 
     Returns
     -------
@@ -28,10 +38,10 @@ def apply_override(document: RawDocument, kind: type[Document], override: str) -
         The override has no path or no value, its value is not YAML, or its path leads through a value that is no mapping or list.
     """
     where = f"--set {without_password(override)}"
-    name, equals, text = override.partition("=")
-    path: FieldPath = tuple(int(part) if part.isdigit() else part for part in name.strip().split("."))
+    _, equals, text = override.partition("=")
+    path = path_of(override)
     if not equals or "" in path:
-        return Mistake(OVERRIDE_REFUSED, (), "found no path=value; write it like spec.rounds=5", where=where)
+        return Mistake(OVERRIDE_REFUSED, (), f"found no path=value; write it like {example}", where=where)
     try:
         values = parse_documents(text, where)
     except DocumentError as error:

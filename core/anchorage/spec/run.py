@@ -49,7 +49,14 @@ class RunDescription(Document):
         """Last rounds of the stages, ascending."""
         return (*(stage.last for stage in self.warm_up), self.rounds)
 
+    def over(self, round_number: int) -> int:
+        """Return how many of the method's rounds are over when a round of it begins."""
+        return round_number - 1 - self._before
+
     def done(self, round_number: int) -> float:
         """Return the share of the method's rounds that are over when a round of it begins, from 0 on."""
-        before = self.warm_up[-1].last if self.warm_up else 0
-        return (round_number - 1 - before) / (self.rounds - before)
+        return self.over(round_number) / (self.rounds - self._before)
+
+    @property
+    def _before(self) -> int:
+        return self.warm_up[-1].last if self.warm_up else 0

@@ -77,6 +77,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
         "labelled_factor": ("type", ("SubConsensus",)),
         "scale": ("type", ("SubConsensus",)),
         "labelled_scale": ("type", ("SubConsensus",)),
+        "distance": ("type", ("SubConsensus",)),
         "labelled_share": ("type", ("FedAvgSemi", "SemiAnAgg")),
         "metric": ("type", ("DVW",)),
         "validation_percent": ("type", ("DVW",)),

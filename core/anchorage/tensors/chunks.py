@@ -51,10 +51,48 @@ class Manifest:
         head = f"{self.layout}:{self.nbytes}:".encode()
         return blake3(head + b"".join(self.digests)).hexdigest()
 
+    @property
+    def count(self) -> int:
+        """How many chunks there are."""
+        return -(-self.nbytes // CHUNK_BYTES)
+
     def span(self, index: int) -> tuple[int, int]:
         """Return the first byte and the byte after the last of a chunk."""
         start = index * CHUNK_BYTES
         return start, min(start + CHUNK_BYTES, self.nbytes)
+
+
+class LateManifest(Manifest):
+    """Names bytes of this process, and hashes them when somebody asks first: where nothing travels nobody does.
+
+    Parameters
+    ----------
+    layout : str
+        As in `Manifest`.
+    buffer : ndarray of uint8, shape [nbytes]
+        Stays as it is for as long as anybody may ask.
+    """
+
+    def __init__(self, layout: str, buffer: NDArray[np.uint8]) -> None:
+        vars(self).update(layout=layout, nbytes=buffer.nbytes, _buffer=buffer)
+
+    @cached_property
+    def digests(self) -> tuple[bytes, ...]:
+        """`chunk_digest` of each chunk."""
+        return chunk_digests(vars(self)["_buffer"])
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Manifest) and _named(self) == _named(other))
+
+    __hash__ = Manifest.__hash__
+
+    def __reduce__(self) -> tuple[type[Manifest], tuple[str, int, tuple[bytes, ...]]]:
+        """Travel without the bytes."""
+        return Manifest, _named(self)
+
+
+def _named(manifest: Manifest) -> tuple[str, int, tuple[bytes, ...]]:
+    return manifest.layout, manifest.nbytes, manifest.digests
 
 
 def chunk_digests(buffer: NDArray[np.uint8]) -> tuple[bytes, ...]:

@@ -63,3 +63,11 @@ class JoinedSource:
             if first < last:
                 pieces.extend(part.read(first - begin, last - begin))
         return b"".join(pieces)
+
+
+def models_in(source: ChunkSource, layout: Layout) -> list[ChunkSource]:
+    """Return the models of one layout that lie one behind the other in a source; the source itself where it is one model."""
+    size, total = layout.nbytes, source.manifest.nbytes
+    if total == size:
+        return [source]
+    return [JoinedSource(layout, [Stretch(source, start, start + size)]) for start in range(0, total, size)]

@@ -28,7 +28,7 @@ class MemorySpool:
 
     def missing(self) -> tuple[int, ...]:
         """Return the indices that have not arrived, ascending."""
-        return tuple(index for index in range(len(self.manifest.digests)) if index not in self._chunks)
+        return tuple(index for index in range(self.manifest.count) if index not in self._chunks)
 
     def write(self, index: int, data: bytes) -> None:
         """Check one chunk against its digest and keep it.

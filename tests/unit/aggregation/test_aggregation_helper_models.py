@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from anchorage.aggregation.helper_models import HelperModels, task_layout
+from anchorage.aggregation.helper_models import HelperModels, task_layout, without_helpers
 from anchorage.messages import Announcement
 from anchorage.methods import PRESETS
 from anchorage.tensors.layout import Layout
@@ -42,7 +42,7 @@ def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
 
 def test_helpers_travel_behind_the_model(memory):
     model, updates = model_of(1), {silo: model_of(value) for silo, value in zip("abcd", (2, 3, 4, 5), strict=True)}
-    source, side = memory.tailored("a", model, DOWN, updates)
+    source, side = memory.model_for("a", 10, model, DOWN, updates)
     assert side["helpers"] == 2
     chunks = b"".join(source.chunk(index) for index in range(len(source.manifest.digests)))
     layout = task_layout(DOWN, METHOD)
@@ -53,8 +53,17 @@ def test_helpers_travel_behind_the_model(memory):
     assert all((array == array.flat[0]).all() for array in arrays.values())
 
 
-def test_the_own_part_stands_where_no_helper_is(memory):
-    source, side = memory.tailored("new", model_of(1), DOWN, {})
+def test_the_own_part_stands_where_a_helper_is_missing(memory):
+    source, side = memory.model_for("a", 20, model_of(1), DOWN, {"a": model_of(2), "b": model_of(3)})
     buffer = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
-    assert side["helpers"] == 0
-    assert read_arrays(task_layout(DOWN, METHOD), buffer)["helper1.w"][0] == 1.5
+    assert side["helpers"] == 1
+    arrays = read_arrays(task_layout(DOWN, METHOD), buffer)
+    assert (arrays["helper0.w"][0], arrays["helper1.w"][0]) == (3.5, 1.5)
+
+
+@pytest.mark.parametrize(("silo", "number"), [("a", 1), ("a", 9), ("a", 11), ("new", 10)])
+def test_only_every_tenth_round_has_helpers_and_never_a_strangers(memory, silo, number):
+    model = model_of(1)
+    source, side = memory.model_for(silo, number, model, DOWN, {"a": model_of(2), "b": model_of(3)})
+    assert source is model and side["helpers"] == 0
+    assert without_helpers(task_layout(DOWN, METHOD)) == DOWN

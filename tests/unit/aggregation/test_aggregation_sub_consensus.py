@@ -1,5 +1,6 @@
 """RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (METHODS.md 6.10)."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -44,10 +45,13 @@ def plain(values: Any) -> np.ndarray:
     return (values.astype(np.uint32) << 16).view(np.float32).astype(np.float64) if values.dtype == np.uint16 else values
 
 
-def plain_distances(models: list[ModelBytes], weights: np.ndarray) -> np.ndarray:
-    """The sum over parameters of the norm of the difference from the weighted mean, all in memory."""
+PARAMETERS = ("encoder.weight", "classifier.bias", "classifier.weight")
+
+
+def plain_distances(models: list[ModelBytes], weights: np.ndarray, names: Iterable[str] = PARAMETERS) -> np.ndarray:
+    """The sum over tensors of the norm of the difference from the weighted mean, all in memory."""
     apart = np.zeros(len(models))
-    for name in ("encoder.weight", "classifier.bias", "classifier.weight"):
+    for name in names:
         values = np.stack([plain(m.arrays()[name]).astype(np.float64) for m in models]).reshape(len(models), -1)
         apart += np.linalg.norm(values - (weights[:, None] * values).sum(0) / weights.sum(), axis=1)
     return apart
@@ -78,6 +82,20 @@ def test_c1_weights_in_a_group(known):
 def test_streamed_distances_are_the_plain_ones():
     models, weights = [model_of(i) for i in range(4)], np.array([3.0, 1.0, 0.0, 2.0])
     np.testing.assert_allclose(distances(models, weights, LAYOUT), plain_distances(models, weights), rtol=1e-12)
+    whole = plain_distances(models, weights, LAYOUT.by_name)
+    np.testing.assert_allclose(distances(models, weights, LAYOUT, everything=True), whole, rtol=1e-12)
+
+
+@pytest.mark.parametrize(("distance", "near"), [("Parameters", True), ("All", False)])
+def test_buffers_count_where_all_tensors_do(distance, near):
+    weigher = build_weigher(Weighting(type="SubConsensus", groups=1, group_size=2, distance=distance, scale="0.01"), 2)
+    weigher.choose(["a", "b"], 1, 1)
+    away = model_of(1).arrays()
+    away["encoder.norm.num_batches_tracked"] += 10**6
+    updates = {"a": model_of(1), "b": ModelBytes.from_arrays(LAYOUT, away)}
+    told = {"a": announced(5), "b": announced(500)}
+    weigher.measure(updates, told, LAYOUT)
+    assert (weigher.weigh(told, {})["a"] == pytest.approx(5 / 505)) == near
 
 
 def test_far_updates_share_what_would_underflow():

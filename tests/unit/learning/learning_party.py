@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.aggregation import HelperModels, build_memory
+from anchorage.aggregation import build_memory
 from anchorage.aggregation.clusters import GlobalCentroids
 from anchorage.aggregation.helper_models import task_layout
 from anchorage.data import ImageSet
@@ -82,9 +82,9 @@ class Party:
 
     def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
         memory = build_memory(self.method, CLASSES)
-        remembered = memory.side_channel() if memory is not None else {}
-        if isinstance(memory, HelperModels):
-            remembered = {"helpers": np.array(0)}
+        remembered: SideChannel = {}
+        if memory is not None:
+            _, remembered = memory.model_for(self.silo, round_number, self.model, self.server.up, {})
         if isinstance(memory, GlobalCentroids):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
         sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
@@ -93,7 +93,7 @@ class Party:
     def train(self, round_number: int = 1, side: SideChannel | None = None) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
-        received = self.received()
+        received = self.model.buffer()
         received.flags.writeable = False
         return self.learner.train(
             self.task(round_number, side),
@@ -101,15 +101,6 @@ class Party:
             self._out,
             lambda done, total: self.steps.append((done, total)) or 0,
         )
-
-    def received(self) -> NDArray[np.uint8]:
-        """The flat bytes of a task's model: FedMatch's without any helper yet."""
-        memory = build_memory(self.method, CLASSES)
-        if not isinstance(memory, HelperModels):
-            return self.model.buffer()
-        source, _ = memory.tailored(self.silo, self.model, self.server.up, {})
-        chunks = (source.chunk(index) for index in range(len(source.manifest.digests)))
-        return np.frombuffer(bytearray(b"".join(chunks)), np.uint8)
 
     def _out(self, nbytes: int) -> NDArray[np.uint8]:
         self.update = np.empty(nbytes, np.uint8)

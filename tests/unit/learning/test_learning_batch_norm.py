@@ -7,6 +7,8 @@ from learning_party import MODEL, Party, images_of, method_of
 
 from anchorage.aggregation import pool_variances, weighted_mean
 from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.errors import AnchorageError
+from anchorage.learning import build_server_learner
 from anchorage.learning.batch_norm import freeze_statistics, recalibrate
 from anchorage.learning.models import build_model
 from anchorage.learning.stepping import build_optimiser
@@ -57,6 +59,22 @@ def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
     assert silo.digest(2) == second, "also after the trainer was killed"
     other = Party(silo.method, images_of(26, seed=5), tmp_path / "c", labels="All")
     assert other.digest(1) != first
+
+
+def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_on(tmp_path):
+    silo = party(tmp_path, "Local", local={"epochs": 4, "optimiser": {"learningRate": "0.1"}})
+    silo.train()
+    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    handed_on, metrics = silo.server.train(received, 1)
+    before, after = received.arrays(), handed_on.arrays()
+    assert metrics == {}
+    assert {n for n in before if not np.array_equal(before[n], after[n])} == {n for n in before if ".running" in n}
+    score = silo.server.evaluate(handed_on, 1).metrics
+    assert score == silo.server.evaluate(received, 1).metrics, "also of an asynchronous community, which nobody trains"
+    assert score["accuracy"] > 0.9
+    with pytest.raises(AnchorageError, match="needs labelled anchors at the server"):
+        build_server_learner(model=MODEL, method=silo.method, seed=1, anchors=None, test=images_of(30, 8))
+    build_server_learner(model=MODEL, method=silo.method, seed=1, anchors=None, test=None)
 
 
 def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path):
@@ -155,6 +173,24 @@ def test_cosine_falls_over_the_rounds_and_nesterov_looks_ahead():
     plain = Optimiser(learning_rate="0.4", momentum="0", nesterov="Enabled")
     sgd = build_optimiser(network, plain, done=0.5)
     assert sgd.param_groups[0]["lr"] == 0.4 and not sgd.defaults["nesterov"]
+
+
+def test_the_step_size_rises_for_ten_epochs_before_it_falls(tmp_path):
+    """METHODS.md 5.3, FedBarlow."""
+    network = build_model(MODEL, method_of("FedBarlow"), seed=1)
+    optimiser = Optimiser(learning_rate="0.4", schedule="WarmUpCosine")
+    rates = [
+        build_optimiser(network, optimiser, done=epochs / 40, epochs=epochs, classifier_rate=0.1)
+        for epochs in (0, 4, 9, 20, 40)
+    ]
+    falling = [(1 + np.cos(np.pi * done)) / 2 for done in (0, 0.1, 0.225, 0.5, 1)]
+    expected = [share * risen for share, risen in zip(falling, (0.1, 0.5, 1, 1, 1), strict=True)]
+    for group, rate in enumerate((0.4, 0.1)):
+        assert [sgd.param_groups[group]["lr"] for sgd in rates] == pytest.approx([rate * s for s in expected])
+    silo = Party(method_of("FedBarlow", local={"epochs": 2}), images_of(26), tmp_path)  # of 5 rounds
+    rates = [silo.learner._optimiser({}, number).param_groups[0]["lr"] for number in (1, 3, 5)]
+    expected = [0.008 * risen * (1 + np.cos(np.pi * done)) / 2 for risen, done in ((0.1, 0), (0.5, 0.4), (0.9, 0.8))]
+    assert rates == pytest.approx(expected)
 
 
 def test_silos_follow_the_schedule(tmp_path):

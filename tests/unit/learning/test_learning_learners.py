@@ -50,7 +50,7 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     second = Party(method, given(labels), tmp_path / "b", labels)
     other = Party(method, given(labels), tmp_path / "c", labels, seed=2)
     other.train()  # other work in between changes nothing
-    second.learner.evaluate(second.task(), second.received())
+    second.learner.evaluate(second.task(), second.model.buffer())
     assert second.digest() == announcement.update.digest
     first.restart()
     assert first.digest() == announcement.update.digest, "a repeated task gives the same bytes"

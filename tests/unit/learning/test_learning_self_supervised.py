@@ -144,6 +144,18 @@ def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_p
     assert not any("running" in name for name in kept)
 
 
+def test_orchestras_target_goes_by_each_batchs_own_statistics(tmp_path: Path) -> None:
+    """As in the published code; its weights lag behind, so running statistics that were received would not be its own."""
+    features = []
+    for shift in (0, 3):
+        party = Party(ORCHESTRA, given("None"), tmp_path / str(shift))
+        arrays = {n: a + shift if n.endswith("running_mean") else a for n, a in party.model.arrays().items()}
+        party = Party(ORCHESTRA, given("None"), party.state, initial=ModelBytes.from_arrays(party.server.down, arrays))
+        party.train(2)
+        features.append(RoundState(next(party.state.glob("learner-*"))).of(2)[KEPT_FEATURES])
+    np.testing.assert_array_equal(*features)
+
+
 def test_a_stage_takes_over_what_it_knows_by_name() -> None:
     def server(name: str, **slots: dict[str, object]) -> TorchServerLearner:
         method = method_of(name, **slots)
@@ -167,6 +179,21 @@ def test_a_stage_takes_over_what_it_knows_by_name() -> None:
     before = trained["encoder.convolutions.0.weight"]
     after = first.arrays()["encoder.convolutions.0.weight"]
     assert 0 < np.abs(after - before).max() < 0.5, "it is pre-trained from there"
+
+
+def test_a_plain_head_begins_as_the_classifier_of_a_warm_up_without_one() -> None:
+    def server(name: str) -> TorchServerLearner:
+        return build_server_learner(model=MODEL, method=method_of(name), seed=1, anchors=None, test=None)
+
+    warm = server("LowerBound")
+    learnt = {n: array + 1 if array.dtype == np.float32 else array for n, array in warm.initialise().arrays().items()}
+    adopted = server("SSILCDM").adopt(ModelBytes.from_arrays(warm.down, learnt))
+    both = adopted.arrays()
+    for tensor in ("weight", "bias"):
+        np.testing.assert_array_equal(both[f"plain_head.{tensor}"], learnt[f"classifier.{tensor}"])
+    apart = {n: array + 1 if n == "plain_head.bias" else array for n, array in both.items()}
+    again = server("SSILCDMFedAvgSemi").adopt(ModelBytes.from_arrays(server("SSILCDM").down, apart)).arrays()
+    np.testing.assert_array_equal(again["plain_head.bias"], apart["plain_head.bias"], "one that was trained stays")
 
 
 def test_turns() -> None:

@@ -20,8 +20,9 @@ def policy(name: str) -> str:
     "overrides",
     [
         [policy("Pooled")],
-        [policy("Local")],
-        [policy("Local"), ASYNCHRONOUS],
+        [policy("Local"), ANCHORS],
+        [policy("Local"), ANCHORS, ASYNCHRONOUS],
+        [policy("Local"), "spec.evaluation=null"],
         [policy("Recalibrate"), ANCHORS],
         [policy("Static"), ANCHORS],
         ["spec.method.name=DVW", policy("Pooled")],
@@ -36,8 +37,12 @@ def test_what_can_be_followed_passes(overrides: list[str]) -> None:
     [
         ([policy("Pooled"), ASYNCHRONOUS], "found Pooled, but it is done once per round, and Asynchronous has none"),
         ([policy("Static"), ASYNCHRONOUS, ANCHORS], "found Static, but it is done once per round"),
-        ([policy("Local"), "spec.method.name=DVW"], "found Local, but DVW has updates scored by other silos"),
-        ([policy("Local"), "spec.method.name=SCAFFOLD"], "found Local, but control variates are of every trained"),
+        ([policy("Local")], "FedAvg with an evaluation of what batchNorm.policy Local leaves without statistics needs"),
+        ([policy("Local"), ANCHORS, "spec.method.name=DVW"], "found Local, but DVW has updates scored by other silos"),
+        (
+            [policy("Local"), ANCHORS, "spec.method.name=SCAFFOLD"],
+            "found Local, but control variates are of every trained",
+        ),
         ([policy("Recalibrate")], "FedAvg with batchNorm.policy Recalibrate needs labelled anchors; add it"),
     ],
 )

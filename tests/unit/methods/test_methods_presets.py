@@ -118,7 +118,8 @@ def test_an_override_wins_field_by_field_over_preset_and_defaults() -> None:
     assert method.local.optimiser.momentum == "0.9"
     assert method.local.batch_size == 64
     assert method.server_training.type == "Anchors"
-    assert method.server_training.pretrain_epochs == 5  # the slot's default
+    assert method.server_training.pretrain_epochs == 1  # what the type starts from: as in each round (METHODS.md 6.5)
+    assert method.server_training.pretrain_learning_rate == method.server_training.optimiser.learning_rate
     assert method.weighting == PRESETS["SemiAnAgg"].slots.weighting
 
 

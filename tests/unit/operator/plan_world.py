@@ -271,3 +271,15 @@ def members(*names: str) -> tuple[Member, ...]:
 
 def effects_of(planned: Plan, kind: type) -> Iterator[Any]:
     return (effect for effect in planned.effects if isinstance(effect, kind))
+
+
+def applied(planned: Plan) -> list[tuple[str, str]]:
+    """Kinds and names of what a plan makes or changes."""
+    return [(each["kind"], each["metadata"]["name"]) for each in planned.apply]
+
+
+def edited(observed: Observed, **spec: Any) -> Observed:
+    """The federation with another spec and its next generation."""
+    old: Json = observed.federation or {}
+    metadata = {**old["metadata"], "generation": old["metadata"]["generation"] + 1}
+    return replace(observed, federation={**old, "metadata": metadata, "spec": {**old["spec"], **spec}})

@@ -11,8 +11,10 @@ from plan_world import (
     AUTHORITY,
     NOW,
     SETTINGS,
+    applied,
     condition,
     conditions_of,
+    edited,
     effects_of,
     federation,
     managed,
@@ -32,20 +34,9 @@ from anchorage.spec.single import read_document
 from anchorage.spec.status import StoredModel, TrackingStatus
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
-from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Plan
+from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority
 from anchorage_server.config import read_config
 from anchorage_silo.config import SiloConfig
-
-
-def applied(planned: Plan) -> list[tuple[str, str]]:
-    return [(each["kind"], each["metadata"]["name"]) for each in planned.apply]
-
-
-def edited(observed: Observed, **spec: Any) -> Observed:
-    """The federation with another spec and its next generation."""
-    old: Json = observed.federation or {}
-    metadata = {**old["metadata"], "generation": old["metadata"]["generation"] + 1}
-    return replace(observed, federation={**old, "metadata": metadata, "spec": {**old["spec"], **spec}})
 
 
 def test_first_the_authority_then_certificates_then_pods() -> None:
@@ -267,128 +258,6 @@ def test_a_service_for_hospitals_comes_and_goes() -> None:
     assert public.children["Service", "derm-server-public"]["spec"]["type"] == "LoadBalancer"
     back = plan(edited(public, server={"service": {"type": "ClusterIP"}}), SETTINGS, NOW)
     assert [(reference.kind, reference.name) for reference in back.delete] == [("Service", "derm-server-public")]
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"protocol": {"minSilos": 3, "silosPerRound": 2}}, "silosPerRound is 2"),
-        ({"method": {"name": "NoSuch"}}, "NoSuch"),
-        ({"anchorData": None}, "anchorData"),
-        ({"rounds": "many"}, "spec.rounds"),
-        ({"unknown": 1}, "spec.unknown"),
-    ],
-)
-def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: str) -> None:
-    observed = world(managed("a"), report=said("a", round=2))
-    nonsense = replace(edited(observed, **spec), members=())
-    planned = plan(nonsense, SETTINGS, NOW)
-    assert (planned.apply, planned.delete) == ((), ())
-    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
-    assert words in message_of(planned.federation_status, "Accepted")
-    assert conditions_of(planned.federation_status)["ServerAvailable"] == ("True", "Available")
-    assert conditions_of(planned.federation_status)["Ready"] == ("False", "InvalidSpec")
-    assert [type(effect).__name__ for effect in planned.effects] == ["PutMembers"], "members still come and go"
-    fresh = plan(Observed("study", "derm", federation(**spec)), SETTINGS, NOW)
-    assert (fresh.apply, fresh.effects) == ((), ())
-    assert conditions_of(fresh.federation_status)["ServerAvailable"] == ("False", "FederationNotAccepted")
-
-
-@pytest.mark.parametrize(
-    ("spec", "words"),
-    [
-        ({"seed": 2}, "spec.seed is 2, but training began with 1"),
-        ({"method": {"name": "FedAvg"}}, "spec.method"),
-        ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
-        ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
-        ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
-        ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
-    ],
-)
-def test_what_is_fixed_once_training_began(spec: dict[str, Any], words: str) -> None:
-    observed = world(managed("a"), report=said("a", round=2))
-    planned = plan(edited(observed, **spec), SETTINGS, NOW)
-    assert planned.apply == ()
-    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "ImmutableFieldChanged")
-    assert words in message_of(planned.federation_status, "Accepted")
-
-
-def test_before_training_began_all_but_the_volume_may_change() -> None:
-    observed = settled(Observed("study", "derm", federation()))[0]
-    planned = plan(edited(observed, seed=2, method={"name": "FedAvg"}), SETTINGS, NOW)
-    assert ("ConfigMap", "derm-server") in applied(planned)
-
-
-def test_the_same_volume_in_other_words_is_no_change() -> None:
-    observed = world(managed("a"))
-    assert conditions_of(
-        plan(edited(observed, server={"storage": {"size": "20480Mi"}}), SETTINGS, NOW).federation_status
-    )["Accepted"] == ("True", "Accepted")
-
-
-def test_a_silo_s_mistake_is_its_own() -> None:
-    observed = world(managed("a"), report=said("a", round=2))
-    broken = managed("b")
-    broken["spec"]["managed"]["data"] = {"format": "ImageFolder"}
-    planned = plan(replace(observed, silos={**observed.silos, "b": broken}), SETTINGS, NOW)
-    assert conditions_of(planned.federation_status)["Accepted"] == ("True", "Accepted")
-    assert message_of(planned.federation_status, "Accepted") == "silos that are not accepted: b"
-    assert conditions_of(planned.silo_statuses["b"])["Ready"] == ("False", "InvalidSpec")
-    assert "claimName" in message_of(planned.silo_statuses["b"], "Accepted")
-    assert applied(planned) == []
-
-
-def drawing(name: str, part: int, percent: int = 20) -> dict[str, Any]:
-    """A managed silo that takes a part of the federation's own images."""
-    partition = {"recipe": "PerClient", "parts": 3, "part": part}
-    data = {"format": "Digits", "use": "Part", "testPercent": percent, "anchors": 80, "partition": partition}
-    return silo(name, managed={"data": data})
-
-
-def test_a_federation_that_no_longer_fits_its_silos_is_refused_and_they_stay() -> None:
-    evaluation = {"data": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}}
-    observed = world(drawing("a", 0), drawing("b", 1), federation=federation(evaluation=evaluation))
-    anchors = {"format": "Digits", "use": "Anchors", "testPercent": 30, "anchors": 80}
-    changed = edited(observed, anchorData=anchors, evaluation={"data": {**evaluation["data"], "testPercent": 30}})
-    planned = plan(changed, SETTINGS, NOW)
-    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
-    assert "Silo a: spec.managed.data.testPercent" in message_of(planned.federation_status, "Accepted")
-    assert (planned.apply, planned.delete, planned.silo_statuses) == ((), (), {})
-    assert settled(changed)[0].silos["a"]["status"] == observed.silos["a"]["status"]
-
-
-def test_the_silo_that_takes_another_s_part_is_refused() -> None:
-    observed = world(drawing("b", 0), drawing("c", 1))
-    planned = plan(replace(observed, silos={**observed.silos, "a": drawing("a", 1)}), SETTINGS, NOW)
-    assert conditions_of(planned.silo_statuses["a"])["Accepted"] == ("False", "InvalidSpec")
-    assert "c" not in planned.silo_statuses
-    assert "the same part as silo c" in message_of(planned.silo_statuses["a"], "Accepted")
-
-
-def test_a_running_silo_that_is_edited_into_nonsense_stays_a_member() -> None:
-    observed = world(managed("a"), report=said("a", round=2))
-    broken = deepcopy(observed.silos["a"])
-    broken["spec"]["managed"]["data"] = {"format": "ImageFolder"}
-    planned = plan(replace(observed, silos={"a": broken}, members=None), SETTINGS, NOW)
-    assert (planned.apply, planned.delete) == ((), ())
-    assert conditions_of(planned.silo_statuses["a"])["Connected"] == ("True", "Connected")
-
-
-def test_silos_that_no_method_can_learn_from_are_told_before_training_began() -> None:
-    unlabelled = Observed("study", "derm", federation(method={"name": "FedAvg"}), {"a": managed("a")})
-    planned = plan(unlabelled, SETTINGS, NOW)
-    assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
-    assert "every silo has labels: None" in message_of(planned.federation_status, "Accepted")
-    alone = settled(replace(unlabelled, silos={}))[0]
-    begun = settled(replace(alone, report=said(), silos={"a": managed("a")}))[0]
-    assert begun.federation is not None
-    assert conditions_of(begun.federation["status"])["Accepted"] == ("True", "Accepted")
-
-
-def test_names_that_pods_cannot_carry_are_refused() -> None:
-    long = "f" * 46
-    planned = plan(Observed("study", long, federation(long)), SETTINGS, NOW)
-    assert "allowed are 45 at most" in message_of(planned.federation_status, "Accepted")
 
 
 def test_the_server_s_pod_is_the_youngest_of_two() -> None:

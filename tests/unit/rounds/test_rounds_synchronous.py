@@ -225,6 +225,32 @@ def test_a_killed_server_reuses_whole_updates():
     assert first_task not in again.link.silos["a"].trained and first_task not in again.link.silos["b"].trained
 
 
+def test_a_killed_server_finds_what_its_training_had_learnt():
+    """FedCon's moving average is no part of the model (METHODS.md 6.7)."""
+
+    class Counting(PlainLearner):
+        trained = 0
+
+        def train(self, model, round_number):
+            self.trained += 1
+            return model_of(value_of(model) + self.trained), {}
+
+        def state(self):
+            return {"trained": np.array(self.trained)}
+
+        def restore(self, state):
+            self.trained = int(state["trained"])
+
+    undisturbed = set_scene(ScriptedSilo("a"), rounds=4, learner=Counting()).engine.run()
+    s = set_scene(ScriptedSilo("a"), rounds=4, learner=Counting())
+    s.link.at(5.5, StopRequested("test"))
+    with pytest.raises(AnchorageError, match="Stopped"):
+        s.engine.run()
+    assert 0 < s.store.latest().record.round < 4
+    again = set_scene(ScriptedSilo("a"), rounds=4, learner=Counting(), store=s.store)
+    assert again.engine.run().digest == undisturbed.digest
+
+
 def test_a_finished_run_only_says_so():
     s = set_scene(ScriptedSilo("a"), rounds=2)
     digest = s.engine.run().digest

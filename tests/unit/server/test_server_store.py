@@ -8,7 +8,8 @@ import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -24,9 +25,15 @@ from anchorage.errors.storage import (
     STATE_IN_USE,
     STORAGE_FAILED,
 )
+from anchorage.methods import PRESETS, resolve
+from anchorage.rounds.interfaces import ServerLearner
+from anchorage.spec.federation import WarmUp
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription, StageDescription
+from anchorage.spec.stages import stage_method
 from anchorage.tensors.chunks import CHUNK_BYTES
 from anchorage.tensors.layout import Layout
-from anchorage_server.checkpoints import Identity
+from anchorage_server.checkpoints import Identity, identity_of
 from anchorage_server.store import DiskRoundStore
 
 
@@ -65,6 +72,22 @@ def test_checkpoints_of_stages_have_their_own_methods_and_tensors(open_store: Op
         assert latest is not None and best is not None
         assert latest.model.layout == layout and latest.model.digest == made.digest
         assert best.record.round == min(number, 2), "a warm-up's rounds are not the best ones"
+
+
+def test_what_stages_do_tells_one_run_from_another() -> None:
+    learner = cast(ServerLearner, SimpleNamespace(down=LAYOUT))
+    spec = {"method": PRESETS["SemiAnAgg"].slots, "model": ModelSpec(name="SmallCnn", num_classes=3, image_size=8)}
+    run = RunDescription(federation="derm", seed=1, down="[]", up="[]", rounds=9, mode="Synchronous", **spec)
+
+    def identity(*overrides: str) -> Identity:
+        method = resolve(stage_method(WarmUp(method="LowerBound", rounds=2, set=overrides)))
+        stage = StageDescription(method=method, down="[]", up="[]", last=2)
+        return identity_of(run.model_copy(update={"warm_up": (stage,)}), [learner, learner])
+
+    assert identity("local.epochs=1") == identity("local.epochs=3", "local={epochs: 1}")
+    assert identity().at(2).metadata() != identity("local.epochs=1").at(2).metadata()
+    assert identity().metadata() != identity("local.epochs=1").metadata(), "also when the stages are over"
+    assert identity_of(run, [learner]).metadata()["warmUp"] == ""
 
 
 def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
@@ -159,6 +182,7 @@ def test_a_line_of_another_schema_is_refused_even_at_the_end(open_store: Open, t
         (Identity("skin", "FedAvg", LAYOUT), "federation"),
         (Identity("derm", "FedProx", LAYOUT), "method"),
         (Identity("derm", "FedAvg", Layout.of([("encoder.weight", "F32", (3,))])), "layout"),
+        (Identity("derm", "FedAvg", LAYOUT, stages="d1"), "warmUp"),
     ],
 )
 def test_a_foreign_checkpoint_is_refused(open_store: Open, identity: Identity, what: str) -> None:

@@ -4,16 +4,18 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import pytest
 from silo_fakes import WAIT_SECONDS, FakeLink
 
+from anchorage.aggregation.sub_consensus import REPETITIONS
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
 from anchorage.messages import Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.methods import resolve
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.data import DataSection, Partition
-from anchorage.spec.method import Local, MethodSpec, Optimiser
+from anchorage.spec.method import Local, MethodSpec, Optimiser, Weighting
 from anchorage.spec.model import ModelSpec
 from anchorage.spec.run import RunDescription
 from anchorage.tensors.model import ModelBytes
@@ -23,7 +25,13 @@ from anchorage_silo.mapped import MappedBuffers
 from anchorage_silo.process import TrainerProcess
 
 MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
-METHOD = resolve(MethodSpec(name="FedAvg", local=Local(epochs=2, optimiser=Optimiser(state="Persist"))))
+METHOD = resolve(
+    MethodSpec(
+        name="FedAvg",
+        weighting=Weighting(type="SubConsensus"),
+        local=Local(epochs=2, optimiser=Optimiser(state="Persist")),
+    )
+)
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +63,9 @@ class Silo:
         self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
 
     def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
-        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest)
+        """Train once in round 1, twice in round 2, and so on."""
+        side = {REPETITIONS: np.array(number)} if number > 1 else {}
+        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, side)
         self.link.models[model.digest] = model
         self.worker.handle(Assigned(task))
         self.worker.handle(Permit(task.id))
@@ -93,6 +103,7 @@ def test_a_killed_trainer_changes_nothing_in_the_result(
         expected, found = calm.round(number, initial), disturbed.round(number, initial)
         assert expected[0].update == found[0].update
         assert expected[1] == found[1]
+        assert len(found[1]) == number * initial.layout.nbytes
         assert expected[0].samples["train"] == calm.samples
     assert killed == {"1.train", "2.train"}
     assert calm.link.updates["1.train"] != calm.link.updates["2.train"]
@@ -128,7 +139,7 @@ def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes
     runner.start()
     link.assign(Task("1.train", TaskKind.TRAIN, 1, model.manifest))
     assert started.wait(WAIT_SECONDS)
-    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest))
+    link.assign(Task("2.train", TaskKind.TRAIN, 2, model.manifest, {REPETITIONS: np.array(2)}))
     link.await_said("push", "2.train")
     link.close()
     runner.join(WAIT_SECONDS)

@@ -71,6 +71,14 @@ def test_values_are_yaml() -> None:
             ),
         ),
         (
+            "spec.method.serverTraining.optimiser.state=Persist",  # the server's momentum starts anew (METHODS.md 1)
+            (
+                "ANC-1007 UnknownField: --set spec.method.serverTraining.optimiser.state=Persist: spec.method."
+                "serverTraining.optimiser.state: found an unknown field, allowed are learningRate, momentum, "
+                "weightDecay, clipNorm, nesterov, schedule"
+            ),
+        ),
+        (
             "spec.rounds=0",
             ("ANC-1010 OutOfRange: --set spec.rounds=0: spec.rounds: found 0, allowed is a whole number, 1 to 1000000"),
         ),

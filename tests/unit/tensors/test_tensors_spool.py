@@ -1,5 +1,6 @@
 """Spools in memory and in files: one contract, and what only files have."""
 
+import copy
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ from hypothesis import strategies as st
 
 from anchorage.errors import AnchorageError
 from anchorage.errors.transfer import CHUNK_MISMATCH, UNKNOWN_TASK
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.tensors.chunks import CHUNK_BYTES, LateManifest, Manifest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 from anchorage.tensors.spool import MemorySpool, SpoolFile
@@ -127,3 +128,15 @@ def test_a_file_cut_short_is_reported(tmp_path: Path):
     with pytest.raises(AnchorageError, match="ANC-3103"):
         spool.chunk(0)
     spool.close()
+
+
+def test_a_late_manifest_is_the_manifest_and_hashes_when_it_is_asked():
+    buffer, layout = MODEL.buffer(), MODEL.layout.digest
+    late = LateManifest(layout, buffer)
+    assert (late.count, late.nbytes, late == late) == (4, buffer.nbytes, True)
+    assert "digests" not in vars(late)
+    assert late == MODEL.manifest == late
+    assert (late.digest, hash(late)) == (MODEL.digest, hash(MODEL.manifest))
+    assert late != LateManifest(layout, buffer[1:]) and late != "a manifest"
+    travelled = copy.copy(LateManifest(layout, buffer))
+    assert travelled == MODEL.manifest and type(travelled) is Manifest, "without the bytes"

@@ -7,13 +7,10 @@ from torch.nn import functional
 
 from anchorage.learning.local_training import Batching
 from anchorage.learning.local_work import RoundWork, Work
-from anchorage.learning.moving_average import MovingAverage
+from anchorage.learning.moving_average import FEDCON_DECAY, MovingAverage
 
 TARGET = "target/"
 """Prefix of the target encoder in the silo's kept state."""
-
-DECAY = 0.999
-"""How much of the target encoder stays at each step."""
 
 
 def byol_loss(prediction: Tensor, target: Tensor) -> Tensor:
@@ -22,16 +19,19 @@ def byol_loss(prediction: Tensor, target: Tensor) -> Tensor:
 
 
 def by_byol(work: RoundWork) -> Work:
-    """Return the losses of all images; projector and target encoder stay at the silo."""
+    """Return the losses of all images; projector and target encoder stay at the silo.
+
+    The target goes by each batch's own statistics, as in the published code: the encoder's running ones belong to other weights.
+    """
     batching = work.batching(smallest=2)
-    target = MovingAverage(work.copy_received().encoder, TARGET, work.kept)
+    target = MovingAverage(work.copy_received().encoder.train(), TARGET, work.kept)
     return Work(
         _losses(work, batching, target.network),
         batching.steps(len(work.images.train)),
         work.counts(),
         lambda: 0,
         kept=target.kept,
-        after_step=lambda: target.follow(work.network.encoder, DECAY),
+        after_step=lambda: target.follow(work.network.encoder, FEDCON_DECAY),
     )
 
 

@@ -1,0 +1,153 @@
+"""Exact shortcuts of METHODS.md 9.2 at the server against their plain forms, which live here alone; docs/design/shortcuts.md lists them."""
+
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.spatial import cKDTree
+
+from anchorage.aggregation import Community, build_weigher, weighted_mean
+from anchorage.aggregation.helper_models import HelperModels
+from anchorage.aggregation.shares import normalised
+from anchorage.aggregation.sub_consensus import distances
+from anchorage.messages import Announcement
+from anchorage.methods import PRESETS
+from anchorage.spec.method import Weighting
+from anchorage.tensors.layout import Layout
+from anchorage.tensors.model import ModelBytes
+
+few = settings(max_examples=25)
+seeds = st.integers(0, 2**31)
+counts = st.integers(0, 500)
+CLASSES = 3
+LAYOUT = Layout.of([("w", "F64", (6,)), ("b", "F64", (2,))])
+
+
+def model_of(seed: int, spread: float = 1.0) -> ModelBytes:
+    draws = np.random.default_rng(seed)
+    return ModelBytes.from_arrays(LAYOUT, {n: 1 + spread * draws.normal(size=s) for n, s in (("w", 6), ("b", 2))})
+
+
+def flat(model: ModelBytes) -> np.ndarray:
+    return np.concatenate([model.arrays()["w"], model.arrays()["b"]])
+
+
+class Counted:
+    """A source that counts how often each of its chunks is read."""
+
+    def __init__(self, model: ModelBytes) -> None:
+        self.model, self.manifest, self.read = model, model.manifest, Counter[int]()
+
+    def chunk(self, index: int) -> bytes:
+        self.read[index] += 1
+        return self.model.chunk(index)
+
+
+def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, Any]]]) -> tuple[np.ndarray, list[Any]]:
+    """The mean as the engine makes it, and the updates, of silos that say samples and side channels."""
+    updates = [model_of(index) for index in range(len(said))]
+    announcements = {
+        str(index): Announcement("t", samples, side, {}, updates[index].manifest)
+        for index, (samples, side) in enumerate(said)
+    }
+    weights = normalised(np.array(list(build_weigher(weighting, CLASSES).weigh(announcements, {}).values())))
+    return flat(weighted_mean(updates, weights.tolist(), LAYOUT)), [flat(update) for update in updates]
+
+
+@few
+@given(st.lists(st.tuples(counts, counts), min_size=1, max_size=6).filter(lambda said: any(map(any, said))))
+def test_11_one_sum_is_as_good_as_two_accumulators(said: list[tuple[int, int]]) -> None:
+    """FedAvg-Semi: the labelled and the unlabelled mean, each over its own sum, put together at the end."""
+    found, updates = averaged(
+        Weighting(type="FedAvgSemi", labelled_share="0.3"),
+        [({"labelled": labelled, "selected": selected}, {}) for labelled, selected in said],
+    )
+    sums, totals = np.zeros((2, 8)), np.zeros(2)
+    for update, pair in zip(updates, said, strict=True):
+        sums += np.outer(pair, update)
+        totals += pair
+    share = 1.0 if not totals[1] else 0.0 if not totals[0] else 0.3
+    means = sums / np.where(totals, totals, 1)[:, None]
+    np.testing.assert_allclose(found, share * means[0] + (1 - share) * means[1], rtol=1e-12)
+
+
+similarities = st.lists(st.floats(-1, 0.999) | st.just(np.nan), min_size=CLASSES, max_size=CLASSES)
+
+
+@few
+@given(st.lists(similarities, min_size=1, max_size=6))
+def test_12_13_scalars_first_are_as_good_as_an_accumulator_per_class(said: list[list[float]]) -> None:
+    """SemiAnAgg, paper's order: C sums of ``r_kc theta_k``, each divided by its ``R_c``, and their mean."""
+    found, updates = averaged(
+        Weighting(type="SemiAnAgg"), [({"selected": 1}, {"similarity": np.array(row)}) for row in said]
+    )
+    accumulators, totals = np.zeros((CLASSES, 8)), np.zeros(CLASSES)
+    for update, row in zip(updates, said, strict=True):
+        r = np.array([0.0 if np.isnan(w) else 1 - w for w in row])
+        accumulators += np.outer(r, update)
+        totals += r
+    plain = (accumulators[totals > 0] / totals[totals > 0, None]).mean(0) if totals.any() else np.mean(updates, 0)
+    np.testing.assert_allclose(found, plain, rtol=1e-9)
+
+
+@pytest.mark.parametrize("silos", [1, 9, 20])
+def test_11_a_mean_reads_each_update_once(silos: int) -> None:
+    sources = [Counted(model_of(index)) for index in range(silos)]
+    weighted_mean(sources, [1.0] * silos, LAYOUT)
+    assert all(source.read == {0: 1} for source in sources)
+
+
+@few
+@given(seeds, st.integers(2, 5), st.sampled_from([1.0, 1e-9]))
+def test_15_distances_of_updates_that_are_almost_the_same(seed: int, silos: int, spread: float) -> None:
+    """By the differences themselves, tensor by tensor; the expanded square loses all its digits where updates are close."""
+    models, weights = [model_of(seed + k, spread) for k in range(silos)], np.arange(1.0, silos + 1)
+    apart, expanded = np.zeros(silos), np.zeros(silos)
+    for name in ("w", "b"):
+        rows = np.stack([m.arrays()[name] for m in models])
+        mean = weights @ rows / weights.sum()
+        apart += np.linalg.norm(rows - mean, axis=1)
+        expanded += np.sqrt(np.maximum(0, (rows**2).sum(1) - 2 * rows @ mean + mean @ mean))
+    found = distances(models, weights, LAYOUT)
+    np.testing.assert_allclose(found, apart, rtol=1e-6)
+    assert np.allclose(expanded, apart, rtol=1e-2, atol=0) == (spread == 1.0)
+
+
+commits = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 5), seeds), min_size=1, max_size=12)
+
+
+@few
+@given(commits)
+def test_24_a_commit_reads_two_updates_and_gives_the_sum_over_all_silos(events: list[tuple[int, float, int]]) -> None:
+    community, last = Community(LAYOUT), dict[str, tuple[Counted, float]]()
+    for silo, weight, seed in events:
+        update = Counted(model_of(seed))
+        before, previous_weight = last.get(str(silo), (None, 0.0))
+        reads = {name: source.read.total() for name, (source, _) in last.items()}
+        community.commit(str(silo), weight, update, before, previous_weight)
+        assert {n: s.read.total() - reads[n] for n, (s, _) in last.items()} == {n: int(n == str(silo)) for n in last}
+        assert update.read.total() == 1
+        last[str(silo)] = update, weight
+        total = sum(weight for _, weight in last.values())
+        model = community.model()
+        assert (model is None) == (total == 0)
+        if model is not None and total > 1e-3:
+            plain = sum(weight * flat(source.model) for source, weight in last.values()) / total
+            np.testing.assert_allclose(flat(model), plain, rtol=1e-9, atol=1e-9)
+
+
+@few
+@given(seeds, st.integers(2, 30))
+def test_27_comparing_all_is_as_good_as_a_tree(seed: int, silos: int) -> None:
+    embeddings = np.random.default_rng(seed).dirichlet(np.ones(4), silos)
+    names = [f"s{index:02d}" for index in range(silos)]
+    memory = HelperModels(PRESETS["FedMatch"].slots, 4)
+    memory.conclude(
+        {n: Announcement("t", {}, {"embedding": e}, {}, None) for n, e in zip(names, embeddings, strict=True)}
+    )
+    _, nearest = cKDTree(embeddings).query(embeddings, k=range(1, min(3, silos) + 1))
+    for name, row in zip(names, nearest, strict=True):
+        assert memory.helpers_of(name, names) == [names[i] for i in row if names[i] != name]

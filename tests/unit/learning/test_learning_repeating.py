@@ -1,0 +1,32 @@
+"""RSCFed's silo that several groups drew: every time from the same model, with momentum and teacher a time further (METHODS.md 6.10)."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from learning_party import Party, given, method_of
+
+from anchorage.aggregation.sub_consensus import REPETITION, REPETITIONS
+from anchorage.rounds.repeating import RepeatingLearner
+from anchorage.tensors.chunks import Manifest
+
+
+@pytest.mark.parametrize("labels", ["None", "All"])
+def test_each_time_begins_with_the_model_and_ends_with_a_state_further(labels, tmp_path):
+    party = Party(method_of("RSCFed"), given(labels), tmp_path / "one", labels=labels)
+    party.train(1)
+    party.learner = RepeatingLearner(party.learner)
+    announcement = party.train(2, {REPETITIONS: np.array(2)})
+    first, second = np.split(party.update, 2)
+    kept = party.learner._learner._state
+    teachers = [int(kept.of(number).get("teacher/steps", 0)) for number in (1, 2)]
+    assert announcement.update == Manifest.of(party.server.up.digest, party.update)
+    assert teachers[1] == 3 * teachers[0] and (teachers[0] > 0) == (labels == "None")
+    assert not np.array_equal(first, second)
+
+    assert party.train(2, {REPETITIONS: np.array(2)}).update == announcement.update, "a task that is done again"
+    once = party.train(2, {})
+    assert once.update == Manifest.of(party.server.up.digest, first)
+    alone = replace(party.task(2, {}), side={REPETITION: np.array(1)})
+    again = party.learner._learner.train(alone, party.model.buffer(), party._out, lambda done, total: 0)
+    assert again.update == Manifest.of(party.server.up.digest, second)
