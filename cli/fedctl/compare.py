@@ -166,13 +166,17 @@ def legend(results: Sequence[Results]) -> Mapping[str, Results]:
 def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
     shown = metric.replace("_", " ")
     several, papers = any(row.setting for row in rows), any(row.published for row in rows)
+    names = ("federation",) if wide or len({row.results.federation.metadata.name for row in rows}) > 1 else ()
     right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
     more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
-    table = plain_table(*(("setting",) if several else ()), "method", "federation", *right, *more, right=right)
+    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *more, right=right)
+    for column in table.columns[: 1 + several]:
+        column.no_wrap = True
     for row in rows:
         result, spec = row.results, row.results.federation.spec
         cells = [row.setting] if several else []
-        cells += [row.method, result.federation.metadata.name, str(len(result.seeds)), _rounds(result)]
+        cells += [row.method, *([result.federation.metadata.name] if names else [])]
+        cells += [str(len(result.seeds)), _rounds(result)]
         cells += [str(result.last(metric)), str(result.best(metric))]
         cells += [str(row.published or "")] if papers else []
         cells.append(amount(_nbytes(result)))

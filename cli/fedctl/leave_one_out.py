@@ -12,7 +12,7 @@ from rich.text import Text
 from anchorage.errors import AnchorageError, commands
 from anchorage.methods import check
 from anchorage.spec.files import Study
-from fedctl.output import Format, emit, people, plain_table
+from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.results import Results, SimulationFolder, Spread
 from fedctl.simulation import DEFAULT_FOLDER, Wanted, results_of, simulate_seeds
 from fedctl.simulation_view import SHOWN_SILOS
@@ -121,9 +121,9 @@ def _value(wanted: Wanted, studies: Sequence[Study], index: int, whole: Results,
 
 
 def _table(whole: Results, values: Sequence[SiloValue]) -> RenderableType:
-    spec, seeds = whole.federation.spec, len(whole.seeds)
-    count = f"{seeds} {'seed' if seeds == 1 else 'seeds'}"
-    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {count}, {spec.rounds} rounds"
+    spec = whole.federation.spec
+    counts = f"{counted(len(whole.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {counts}"
     table = plain_table("left out", "labels", "accuracy", "error grows by", right=("accuracy", "error grows by"))
     table.add_row("nobody", "", str(whole.last(METRIC)), "")
     for value in values:

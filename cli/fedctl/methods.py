@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -11,23 +12,37 @@ from anchorage.errors import AnchorageError
 from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
 from anchorage.methods.effective import effective_slots, leaves
+from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.snippet import snippet
 from fedctl.output import Format, emit, people, plain_table
 
+NARROW = 160
+"""A table of methods wants a terminal of so many columns; below, each method has lines of its own."""
+
 
 def list_methods(output: Format) -> None:
-    """Print a row per method."""
+    """Print a row per method, or a few lines on a terminal that is too narrow for rows."""
     if not output.for_people:
         emit([_document(preset) for preset in PRESETS.values()], output)
         return
-    wide = output is Format.WIDE
+    wide, console = output is Format.WIDE, people()
+    if console.width < NARROW and not wide:
+        console.print(Group(*map(_lines, PRESETS.values())))
+        return
     columns = ["method", "labels", "protocols", "beside the model", "the server learns", "other silos learn"]
     table = plain_table(*columns, *(["what it does", "source"] if wide else []))
     for name, preset in PRESETS.items():
         cells = [name, preset.setting, ", ".join(preset.protocols), _beside(preset)]
         cells += [preset.reveals_to_server, preset.reveals_to_silos]
         table.add_row(*cells, *([preset.summary, preset.source] if wide else []))
-    people().print(table)
+    console.print(table)
+
+
+def _lines(preset: Preset) -> RenderableType:
+    told = [f"{preset.setting}; {' or '.join(preset.protocols)}"]
+    told += [f"beside the model: {_beside(preset)}"] if preset.down or preset.up else []
+    told += [f"the server learns {preset.reveals_to_server}", f"other silos learn {preset.reveals_to_silos}"]
+    return Group(Text(preset.name, style="bold"), *(Padding(Text(line), (0, 0, 0, 2)) for line in told))
 
 
 def describe_method(name: str, output: Format) -> None:
@@ -59,8 +74,15 @@ def _document(preset: Preset) -> dict[str, Any]:
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "source": preset.source,
         "results": preset.results,
+        "published": [_published(result) for result in published_of(preset.name)],
         "snippet": snippet(preset),
     }
+
+
+def _published(result: PublishedResult) -> dict[str, Any]:
+    std = float(result.std) if result.std else None
+    told = {"source": result.source, "dataset": result.dataset, "setting": result.setting, "model": result.model}
+    return {**told, "method": result.method, "metric": result.metric, "value": float(result.value), "std": std}
 
 
 def _beside(preset: Preset) -> str:
@@ -80,18 +102,38 @@ def _description(preset: Preset) -> RenderableType:
     facts.add_row("server learns", preset.reveals_to_server)
     facts.add_row("silos learn", preset.reveals_to_silos)
     facts.add_row("source", preset.source)
-    facts.add_row("published", preset.results or "no results")
-    slots = plain_table("slot (spec.method.…)", "default")
+    results = published_of(preset.name)
+    facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or preset.results or "no results")
+    slots = plain_table("field", "value")
     for field, value in leaves(effective_slots(preset.slots)):
         slots.add_row(field, str(value))
     lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary)]
     lines += [Text(), Text(preset.advice), Text()] if preset.advice else []
-    lines += [facts, Text(), slots]
+    lines += [facts, Text(), Text("spec.method, slot by slot:"), slots]
     for way, channels in (("to the silos", preset.down), ("to the server", preset.up)):
         if channels:
             table = plain_table(f"beside the model, {way}", "shape", "meaning")
             for channel in channels:
                 table.add_row(channel.name, Text(channel.shape), channel.meaning)
             lines += [Text(), table]
-    lines += [Text(), Text("a file to start from:"), Text(), Text(snippet(preset).rstrip())]
+    lines += [Text(), *_results(results)] if results else []
+    lines += [
+        Text(),
+        Text("a file to start from:"),
+        Text(),
+        Text(snippet(preset).rstrip(), overflow="ignore", no_wrap=True),
+    ]
     return Group(*lines)
+
+
+def _results(results: Sequence[PublishedResult]) -> list[RenderableType]:
+    """Draw what papers report, a table each."""
+    lines: list[RenderableType] = []
+    for source in dict.fromkeys(result.source for result in results):
+        table = plain_table(source, "setting", "published")
+        for result in results:
+            if result.source == source:
+                data = ", ".join(filter(None, (result.dataset, result.model)))
+                table.add_row(data, result.setting, f"{result.metric.replace('_', ' ')} {result}")
+        lines.append(table)
+    return lines

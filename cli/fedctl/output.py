@@ -110,8 +110,16 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     """Return an empty table without frames, as kubectl prints; the columns in `right` are aligned to the right."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
+        word = max(map(len, column.split()), default=0)
+        table.add_column(
+            column.upper(), justify="right" if column in right else "left", overflow="fold", min_width=word
+        )
     return table
+
+
+def counted(number: int, thing: str) -> str:
+    """Write how many there are, such as ``1 round`` or ``2 rounds``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def amount(nbytes: float) -> str:

@@ -16,10 +16,11 @@ from anchorage.methods import validate_study
 from anchorage.spec.data import DataSection
 from anchorage.spec.files import Study
 from fedctl.data import sections_of
-from fedctl.output import Format, emit, people, plain_table
+from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
 from fedctl.pictures import allowed_picture, new_figure, save_figure
 
-BAR_WIDTH = 32
+BAR_WIDTH, LEAST_BAR, GAP = 32, 12, 2
+"""Columns of the longest bar: at most, at least; and between two columns of the table."""
 COLOURS = (
     "cyan",
     "magenta",
@@ -121,7 +122,8 @@ def show_partition(
     if picture is not None:
         _draw(picture, holders)
     if output.for_people:
-        people().print(partition_table(holders))
+        console = people()
+        console.print(partition_table(holders, console.width))
     else:
         emit({name: holder.as_document() for name, holder in holders.items()}, output)
 
@@ -136,13 +138,16 @@ def holders_of(study: Study, root: Path) -> dict[str, Holder]:
     }
 
 
-def partition_table(holders: Mapping[str, Holder]) -> RenderableType:
-    """Draw one bar per holder of images, as long as its images are many, in one colour per class."""
+def partition_table(holders: Mapping[str, Holder], columns: int = UNBOUNDED) -> RenderableType:
+    """Draw one bar per holder of images, as long as its images are many, in one colour per class; shorter where columns are few."""
     most = max((len(holder.choice.listing) for holder in holders.values()), default=0)
+    numbers = max((len(" ".join(map(str, holder.counts))) for holder in holders.values()), default=0)
+    taken = max(map(len, holders), default=0) + len("images") + len("labelled") + numbers + 4 * GAP
+    width = min(BAR_WIDTH, max(LEAST_BAR, columns - taken))
     table = plain_table("holder", "images", "labelled", "classes", "per class", right=("images", "labelled"))
     for name, holder in holders.items():
         counts = holder.counts
-        bar = _bar([*counts, holder.unknown], BAR_WIDTH / most if most else 0.0)
+        bar = _bar([*counts, holder.unknown], width / most if most else 0.0)
         cells = (str(len(holder.choice.listing)), str(sum(holder.labelled)), bar, " ".join(map(str, counts)))
         table.add_row(name, *cells)
     return table

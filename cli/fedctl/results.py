@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 
 from anchorage.errors import AnchorageError, commands
@@ -121,17 +122,18 @@ class SeedResult:
         """Model bytes that travelled, up and down."""
         return sum(entry.bytes_up + entry.bytes_down for entry in self.rounds)
 
-    def best_round(self) -> RoundResult:
-        """Return the round that is best by the first metric of `BEST_BY` that it has; the last one where no round has any."""
+    def best_round(self, first: int = 0) -> RoundResult:
+        """Return the round, from `first` on, that is best by the first metric of `BEST_BY` that it has; the last one where no round has any."""
+        own = [entry for entry in self.rounds if entry.round >= first]
         for name in BEST_BY:
-            scored = [entry for entry in self.rounds if math.isfinite(entry.metrics.get(name, math.nan))]
+            scored = [entry for entry in own if math.isfinite(entry.metrics.get(name, math.nan))]
             if scored:
                 return max(scored, key=lambda entry: entry.metrics[name])
         return self.rounds[-1]
 
-    def values(self, metric: str) -> list[float]:
-        """Return a metric of every round that has it; NaN where it is not finite."""
-        return [entry.metrics[metric] for entry in self.rounds if metric in entry.metrics]
+    def values(self, metric: str, first: int = 0) -> list[float]:
+        """Return a metric of every round, from `first` on, that has it; NaN where it is not finite."""
+        return [entry.metrics[metric] for entry in self.rounds if entry.round >= first and metric in entry.metrics]
 
     def as_document(self) -> dict[str, Any]:
         """Return JSON values that `read` takes."""
@@ -184,6 +186,12 @@ class Results:
     federation: Federation
     seeds: tuple[SeedResult, ...]
 
+    @property
+    def first(self) -> int:
+        """The first round that may be the best one: the main method's, where there is a warm-up."""
+        warm_up = self.federation.spec.warm_up
+        return sum(stage.rounds for stage in warm_up) + 1 if warm_up else 0
+
     def metrics(self) -> list[str]:
         """Return the metrics that every seed has, in the order of their first appearance."""
         names = dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics)
@@ -196,7 +204,7 @@ class Results:
     def best(self, metric: str) -> "Spread":
         """Return the best finite value of a metric over the rounds, over the seeds; a loss is the better the smaller it is."""
         choose = min if metric.endswith("loss") else max
-        scores = ([value for value in seed.values(metric) if math.isfinite(value)] for seed in self.seeds)
+        scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
         return Spread(tuple(choose(values, default=math.nan) for values in scores))
 
 
@@ -269,6 +277,16 @@ class SimulationFolder:
     def result(self, seed: int) -> Path:
         """Return the file of a finished seed."""
         return self.root / "seeds" / f"{seed}.json"
+
+    def forget_beginnings(self) -> bool:
+        """Remove what attempts left that came to no round 1, such as with images that cannot be used; False where there are rounds."""
+        journals = self.root.glob("seed-*/rounds/rounds.jsonl")
+        if self.finished() or any(journal.read_bytes().count(b"\n") > 1 for journal in journals):
+            return False
+        for folder in (*self.root.glob("seed-*"), self.root / "tracking"):
+            rmtree(folder, ignore_errors=True)
+        self.multiplied.unlink(missing_ok=True)
+        return True
 
     def finished(self) -> tuple[SeedResult, ...]:
         """Read every finished seed, ascending.

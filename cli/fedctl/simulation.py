@@ -1,6 +1,7 @@
 """``fedctl simulate``: a federation in this process, once per seed."""
 
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
@@ -53,6 +54,8 @@ class Wanted:
         Whether runs go to MLflow; None: where the federation names a tracking URI.
     ray : str or None
         Address of a Ray cluster that trains the silos, or ``local``.
+    at_once : int or None
+        How many silos train at the same time; None: one per processor, on a GPU one.
     """
 
     file: Path
@@ -64,6 +67,7 @@ class Wanted:
     speeds: Sequence[str] = ()
     tracking: bool | None = None
     ray: str | None = None
+    at_once: int | None = None
 
     @property
     def root(self) -> Path:
@@ -77,8 +81,14 @@ class Wanted:
         ------
         DocumentError
             With every mistake.
+        AnchorageError
+            A speed is no silo's.
         """
         study = validate_study(self.file, self.overrides, self.silos)
+        if self.speeds:
+            from anchorage.simulation.speeds import parse_speeds
+
+            parse_speeds(self.speeds).check(silo.metadata.name for silo in study.silos)
         return [_with_seed(study, study.federation.spec.seed + number) for number in range(self.seeds)]
 
 
@@ -109,6 +119,8 @@ class Simulator:
         Sends runs to MLflow.
     ray : str or None
         As in `Wanted`.
+    at_once : int
+        How many silos train at the same time.
     """
 
     folder: SimulationFolder
@@ -119,6 +131,7 @@ class Simulator:
     speeds: Sequence[str] = ()
     tracking: SeedTracking | None = None
     ray: str | None = None
+    at_once: int = 1
 
     def play(self, study: Study, title: str) -> None:
         """Play one seed to its end, from its beginning or from where an earlier start left it, and keep the result.
@@ -136,8 +149,8 @@ class Simulator:
         self.view.say(title)
         watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
         speeds = parse_speeds(self.speeds) if self.speeds else None
-        options: dict[str, Any] = {"device": self.device, "resume": True, "speeds": speeds, "ray": self.ray}
-        simulation = Simulation(study, self.data_root, state, **options)
+        options: dict[str, Any] = {"resume": True, "speeds": speeds, "ray": self.ray, "at_once": self.at_once}
+        simulation = Simulation(study, self.data_root, state, device=self.device, **options)
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
             watcher.committed(before.record, before.model, None)
@@ -200,7 +213,9 @@ def simulate_seeds(
     with workdir.lock():
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
-        simulator = Simulator(folder, wanted.root, device, view, shown_silos, wanted.speeds, tracking, wanted.ray)
+        at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
+        how = (wanted.speeds, tracking, wanted.ray, at_once)
+        simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
         return play_missing(studies, simulator)
 
 
@@ -280,12 +295,12 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
     Raises
     ------
     AnchorageError
-        The folder holds a simulation of other documents, or cannot be written.
+        The folder holds rounds of other documents, or cannot be written.
     """
     if folder.documents.exists():
         before, now = _essence(folder.study()), _essence(study)
         changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
-        if changed:
+        if changed and not folder.forget_beginnings():
             shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
             message = f"{folder.root} holds a simulation that differs in {shown}; name another --workdir"
             raise AnchorageError(commands.WORKDIR_TAKEN, message)

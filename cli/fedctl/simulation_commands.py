@@ -30,6 +30,12 @@ def simulate(
         str | None,
         typer.Option(metavar="ADDRESS", help="Train the silos on a Ray cluster; `local` starts one on this machine."),
     ] = None,
+    at_once: Annotated[
+        int | None,
+        typer.Option(
+            min=1, max=256, help="Silos that train at the same time; default: one per processor, on a GPU one."
+        ),
+    ] = None,
     tracking: Annotated[
         bool | None,
         typer.Option(help="Send runs to MLflow; default: where spec.tracking.uri is set. Without one: mlflow.db."),
@@ -47,7 +53,7 @@ def simulate(
     """Run a federation in one process without network, once per seed, or go on with that."""
     from fedctl.simulation import Wanted, simulate_federation
 
-    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray)
+    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray, at_once)
     if leave_one_out:
         from fedctl.leave_one_out import simulate_leaving_out
 

@@ -82,6 +82,7 @@ class SeedTracking:
 
     def _send(self, folder: Path, sender: Sender, seconds: float, *, keep: bool) -> None:
         """Wait until everything is sent; the folder is removed then, unless its seed goes on."""
+        self._view.say("sending the results to MLflow")
         if sender.finish(seconds) is None:
             self._view.say(
                 f"{TRACKING_UNREACHABLE.code}: MLflow did not take everything; the same command sends the rest"

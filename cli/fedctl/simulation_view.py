@@ -12,7 +12,7 @@ from anchorage.rounds.interfaces import RoundRecord
 from anchorage.spec.federation import Federation
 from anchorage.spec.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.tensors.model import ModelBytes
-from fedctl.output import duration, people, plain_table
+from fedctl.output import counted, duration, people, plain_table
 from fedctl.results import Results, Spread
 from fedctl.view import Pace, Picture, View
 
@@ -46,6 +46,7 @@ class SeedWatcher:
         self._status = FederationStatus(rounds=spec.rounds)
         self._silos: dict[str, SiloStatus] = {}
         self._pace = Pace()
+        self._idle = False
         self._begun = self._drawn = monotonic()
 
     def silo_joined(self, silo: str, profile: Profile) -> None:
@@ -86,6 +87,11 @@ class SeedWatcher:
             if part.name in self._silos:
                 changes = {"weight": repr(part.weight), "samples": part.samples.get("train", 0), "state": part.state}
                 self._silos[part.name] = self._silos[part.name].model_copy(update=changes)
+        idle = bool(record.silos) and all(part.state == "Inactive" for part in record.silos)
+        if idle and not self._idle:
+            found = "no silo had anything to learn from, such as accepted pseudo-labels"
+            self._view.say(f"from round {record.round} on {found}; the server goes on without them")
+        self._idle = idle
         metrics = {metric.name: metric for metric in self._status.metrics}
         metrics |= {name: Metric(name=name, value=repr(float(value))) for name, value in record.metrics.items()}
         changes = {
@@ -128,11 +134,13 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
         Add a line per seed.
     """
     spec, console = results.federation.spec, people()
-    count = f"{len(results.seeds)} {'seed' if len(results.seeds) == 1 else 'seeds'}"
-    head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {count}, {spec.rounds} rounds"
+    counts = f"{counted(len(results.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {counts}"
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     lines: list[RenderableType] = [Text(f"{head}, {how}", style="bold")]
-    lines.append(_means_table(results))
+    lines.append(
+        _means_table(results) if results.metrics() else Text("nothing was scored: there is no spec.evaluation")
+    )
     if wide:
         lines.append(_seeds_table(results))
     lines.append(Text(f"results in {results.folder / 'seeds'}"))
@@ -155,13 +163,15 @@ def _seeds_table(results: Results) -> RenderableType:
     )
     for seed in results.seeds:
         values = (f"{seed.values(name)[-1]:.4f}" for name in names)
-        table.add_row(str(seed.seed), seed.digest, str(seed.best_round().round), duration(seed.seconds), *values)
+        table.add_row(
+            str(seed.seed), seed.digest, str(seed.best_round(results.first).round), duration(seed.seconds), *values
+        )
     return table
 
 
 def _at_best(results: Results) -> dict[str, Spread]:
     """Return the metrics of every seed's best round, where all these rounds have them."""
-    rounds = [seed.best_round().metrics for seed in results.seeds]
+    rounds = [seed.best_round(results.first).metrics for seed in results.seeds]
     names = [name for name in results.metrics() if all(name in metrics for metrics in rounds)]
     return {name: Spread(tuple(metrics[name] for metrics in rounds)) for name in names}
 
@@ -175,5 +185,5 @@ def summary(results: Results) -> dict[str, Any]:
         "workdir": str(results.folder),
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in _at_best(results).items()},
-        "seeds": [{**seed.as_document(), "bestRound": seed.best_round().round} for seed in results.seeds],
+        "seeds": [{**seed.as_document(), "bestRound": seed.best_round(results.first).round} for seed in results.seeds],
     }

@@ -7,7 +7,7 @@ from rich.text import Text
 
 from anchorage.spec.federation import Federation
 from anchorage.spec.status import FederationStatus
-from fedctl.output import duration, people
+from fedctl.output import counted, duration, people
 from fedctl.view import FIRST_METRICS, moved
 from fedctl.workdir import Workdir
 
@@ -37,7 +37,7 @@ def print_summary(
     console = people()
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
-    console.print(Text(f"\n{name}: {status.round} rounds, {how}", style="bold"))
+    console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
     if status.metrics:
         console.print(_scores(status, comparison))
     uri = federation.spec.tracking.uri or run.tracking_uri

@@ -7,7 +7,7 @@ import typer
 
 from anchorage.methods import validate_study
 from anchorage.spec.mistakes import DocumentError, Mistake, dotted
-from fedctl.output import Format, emit
+from fedctl.output import Format, counted, emit
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
@@ -29,7 +29,7 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
         spec = federation.spec
         typer.echo(
             f"{file}: valid: federation {federation.metadata.name}, {spec.method.name} on {spec.model.name}, "
-            f"{spec.rounds} rounds, {len(names)} silos ({', '.join(names)})"
+            f"{counted(spec.rounds, 'round')}, {counted(len(names), 'silo')} ({', '.join(names)})"
         )
     else:
         emit({"valid": True, "federation": federation.metadata.name, "silos": names, "mistakes": []}, output)

@@ -8,11 +8,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
 from anchorage.tensors.chunks import Manifest
 
 SideChannel = Mapping[str, NDArray[Any]]
 """Small named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up."""
+
+DIFFERENCES = "differences"
+"""What a silo is told whose update travels as differences from the task's model (`anchorage.tensors.differences`)."""
 
 
 class TaskKind(StrEnum):
@@ -184,9 +186,9 @@ class MembersChanged:
 
 @dataclass(frozen=True, slots=True)
 class Broken:
-    """The server's own end of the link cannot go on, such as for want of disk space; `error` is of the catalogue."""
+    """The server's own end of the link cannot go on: `error` is of the catalogue, such as for want of disk space, or a defect."""
 
-    error: AnchorageError
+    error: Exception
 
 
 @dataclass(frozen=True, slots=True)

@@ -142,9 +142,7 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
     """
     trainer = json.loads(setup.trainer)
     if trainer["type"] == "Null":
-        samples = trainer["samples"]
-        down, up = Layout.from_json(setup.down), Layout.from_json(setup.up)
-        return _private(setup, NullLearner(down, up, float(trainer["step"]), samples), down, up), samples
+        return _null(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"]
     from anchorage.rounds.stages import staged
     from anchorage.spec.run import RunDescription
 
@@ -155,6 +153,21 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
         return _private(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
     return staged(RunDescription.model_validate_json(setup.run), build), len(images.ids)
+
+
+def _null(setup: Setup, step: float, samples: int) -> "SiloLearner":
+    """Return the null trainer, of every stage's layouts where the run has a warm-up."""
+
+    def build(run: "RunDescription | Setup") -> "SiloLearner":
+        down, up = Layout.from_json(run.down), Layout.from_json(run.up)
+        return _private(setup, NullLearner(down, up, step, samples), down, up)
+
+    if not json.loads(setup.run).get("warmUp"):
+        return build(setup)
+    from anchorage.rounds.stages import staged
+    from anchorage.spec.run import RunDescription
+
+    return staged(RunDescription.model_validate_json(setup.run), build)
 
 
 def _private(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":

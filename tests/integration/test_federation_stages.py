@@ -55,7 +55,7 @@ class _Killer(Observers):
 
 @pytest.mark.parametrize("warmed_up", [True, False], ids=["stages", "a learner that remembers"])
 def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path, warmed_up: bool) -> None:
-    study = staged_study(tmp_path) if warmed_up else digits_study(tmp_path, "FedCon", rounds=3)
+    study = staged_study(tmp_path) if warmed_up else digits_study(tmp_path, "FedCon", rounds=3, silos=1)
     record, store = simulate(study, tmp_path, tmp_path / "whole")
     for after in range(3):
         with pytest.raises(KilledError):

@@ -7,14 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-from federation_documents import ASYNCHRONOUS, digits_study, null_study
+from federation_documents import ASYNCHRONOUS, LOCAL, digits_study, null_study
 from numpy.typing import NDArray
 
 from anchorage.messages import Announcement, Evaluation, Profile, Task
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.rounds.observer import Observers
+from anchorage.simulation import remembered
 from anchorage.simulation.buffers import SpareUpdates
-from anchorage.simulation.run import play, simulate
+from anchorage.simulation.run import Simulation, play, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
 from anchorage.simulation.store import MemoryStore
 from anchorage.spec.files import Study
@@ -116,6 +117,93 @@ def test_an_asynchronous_simulation_can_be_repeated(method: str, tmp_path: Path)
         assert all(later.time >= earlier.time for earlier, later in itertools.pairwise(history))
         assert {part.name for record in history for part in record.silos} >= {"a", "c"}
     assert found[0] == found[1]
+
+
+REMEMBERING = {"local": {**LOCAL, "optimiser": {"state": "Persist"}}}
+
+
+class StoppedError(Exception):
+    """Stands for the end of the process."""
+
+
+class Stop(Observers):
+    """Ends the process after a commit."""
+
+    def __init__(self, after: int) -> None:
+        super().__init__()
+        self._after = after
+
+    def committed(self, record: RoundRecord, *others: Any) -> None:
+        if record.round == self._after:
+            raise StoppedError
+
+
+def facts(record: RoundRecord) -> tuple[Any, ...]:
+    """What a commit is, but for the machine's seconds."""
+    weights = [(part.name, part.weight, part.metrics["loss"]) for part in record.silos]
+    return record.time, record.digest, record.metrics, weights, record.bytes_up, record.bytes_down
+
+
+@pytest.mark.parametrize(
+    ("method", "slots"),
+    [("FedAsync", REMEMBERING), ("AsyncDVWAdaptive", {})],
+)
+def test_an_asynchronous_simulation_that_was_stopped_goes_on(
+    method: str, slots: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    from anchorage.learning.silo_learner import TorchSiloLearner
+
+    done, train = [], TorchSiloLearner.train
+
+    def counted(learner: TorchSiloLearner, task: Task, *others: Any) -> Announcement:
+        done.append(f"{learner._silo} {task.id}")
+        return train(learner, task, *others)
+
+    monkeypatch.setattr(TorchSiloLearner, "train", counted)
+    study = digits_study(tmp_path, method, rounds=4, slots=slots)
+    speeds = parse_speeds(["a=0.1", "[bc]=0.4+1"])
+    _, whole = simulate(study, tmp_path, tmp_path / "whole", speeds=speeds)
+    once = sorted(done)
+    done.clear()
+    with pytest.raises(StoppedError):
+        Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=speeds).play(Stop(2))
+    again = Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=speeds)
+    again.play()
+    begun = (
+        2 if method == "AsyncDVWAdaptive" else 0
+    )  # a silo that hears what the others commit was in the middle of its training
+    assert set(done) == set(once) and len(done) <= len(once) + begun, "what was trained is not trained again"
+    assert list(map(facts, again.store.history())) == list(map(facts, whole.history()))
+    done.clear()
+    Simulation(study, tmp_path, tmp_path / "cut", resume=True, speeds=parse_speeds(["a=0.2"])).play(Stop(7))
+    assert done, "other speeds make another simulation"
+
+
+def test_what_silos_calculated_is_found_all_and_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("sklearn")
+    study = digits_study(tmp_path, "FedAsync", rounds=2, slots=REMEMBERING)
+    with pytest.raises(StoppedError):
+        Simulation(study, tmp_path, tmp_path / "state", resume=True).play(Stop(1))
+    damaged = []
+    for path in (tmp_path / "state" / "results").glob("*/a.1.train.*"):
+        content = bytearray(path.read_bytes())
+        content[-1] ^= 1
+        path.write_bytes(content)
+        damaged.append(path)
+    assert damaged
+    expected = simulate(study, tmp_path, tmp_path / "whole")[0].digest
+    assert Simulation(study, tmp_path, tmp_path / "state", resume=True).play().digest == expected
+    monkeypatch.setattr(remembered, "KEPT_BYTES", 1000)
+    small = tmp_path / "small"
+    with pytest.raises(StoppedError):
+        Simulation(study, tmp_path, small, resume=True).play(Stop(1))
+    assert not list((small / "results").glob("*/*")) and list((small / "silos").iterdir())
+    begun = Simulation(study, tmp_path, small, resume=True)
+    assert not (small / "silos").exists(), "what silos kept belongs to what is not found"
+    assert begun.play().digest == expected
 
 
 def test_speeds_do_not_change_what_rounds_reach(tmp_path: Path) -> None:

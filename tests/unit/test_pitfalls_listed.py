@@ -1,41 +1,50 @@
-"""docs/design/pitfalls.md names, for each of the 20 pitfalls, code and tests that exist."""
+"""docs/design/pitfalls.md and shortcuts.md name, for each row of METHODS.md's lists, code and tests that exist."""
 
 import ast
 import re
+from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs/design/pitfalls.md"
-PITFALLS = 20
+PAGES = {"pitfalls": (20, 4), "shortcuts": (31, 5)}
+"""Rows and columns of each page's table; the last two columns are what is done, where, and the tests."""
 PACKAGES = ("", "core/anchorage/")
-"""Where the page's paths may begin."""
+"""Where a page's paths may begin."""
 
 
-def rows() -> list[list[str]]:
-    """Return the cells of the table's rows: number, mistake, code, tests."""
-    lines = [line for line in PAGE.read_text().splitlines() if re.match(r"\| \d+ \|", line)]
-    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
+def rows(page: str) -> list[list[str]]:
+    """Return the cells of a table's rows: number, what it is about, code, tests."""
+    lines = (ROOT / f"docs/design/{page}.md").read_text().splitlines()
+    return [
+        [cell.strip() for cell in re.split(r" \|", line.strip("|"))][: PAGES[page][1]]
+        for line in lines
+        if re.match(r"\| \d+ \|", line)
+    ]
 
 
+@cache
 def functions(path: Path) -> set[str]:
     """Return the names of all functions and methods of a file."""
     return {node.name for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.FunctionDef)}
 
 
-def test_every_pitfall_is_there_once_and_in_order() -> None:
-    assert [row[0] for row in rows()] == [str(number) for number in range(1, PITFALLS + 1)]
-    assert all(len(row) == 4 for row in rows())
+@pytest.mark.parametrize("page", PAGES)
+def test_every_row_is_there_once_and_in_order(page: str) -> None:
+    count, width = PAGES[page]
+    assert [row[0] for row in rows(page)] == [str(number) for number in range(1, count + 1)]
+    assert all(len(row) == width for row in rows(page))
 
 
-def test_every_test_and_file_that_is_named_exists() -> None:
-    known: dict[Path, set[str]] = {}
-    for number, _, code, tests in rows():
+@pytest.mark.parametrize("page", PAGES)
+def test_every_test_and_file_that_is_named_exists(page: str) -> None:
+    for number, *_, code, tests in rows(page):
         named = re.findall(r"`([^`]+)`", tests)
-        assert named, number
+        assert named or code.startswith("Not used"), number
         for name in named:
             path, _, function = name.partition("::")
-            file = ROOT / path
-            assert file.is_file(), name
-            assert function in known.setdefault(file, functions(file)), name
+            assert (ROOT / path).is_file(), name
+            assert function in functions(ROOT / path), name
         for path in re.findall(r"`([a-z_/]+(?:\.py|/))`", code):
             assert any((ROOT / package / path).exists() for package in PACKAGES), path

@@ -56,7 +56,7 @@ class HelperModels(RoundMemory):
         Classes C.
     """
 
-    keeps_updates = True
+    keeps_updates = sparse_updates = True
 
     def __init__(self, method: ResolvedMethod, num_classes: int) -> None:
         self._method, self._num_classes = method, num_classes

@@ -18,6 +18,9 @@ class RoundMemory(ABC):
     keeps_updates = False
     """Whether every silo's last update stays with the server, for `model_for`."""
 
+    sparse_updates = False
+    """Whether most of an update is as the silo received it, so that it travels as differences from the model."""
+
     @abstractmethod
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Learn what the silos of a round announced whose updates counted."""

@@ -72,8 +72,8 @@ class AdaptiveLosses:
         labels = [torch.empty(0, dtype=torch.int64, device=views.device)]
         with torch.no_grad():
             labels += [adaptive_labels(network(x).softmax(1), thresholds, rare) for x in self._weak_views()]
-        self.labels = torch.cat(labels)
-        self.used: NDArray[np.int64] = self.labels[self.labels != UNUSED].cpu().numpy()
+        self._labels: NDArray[np.int64] = torch.cat(labels).cpu().numpy()
+        self.used = self._labels[self._labels != UNUSED]
 
     def steps(self, batching: Batching) -> int:
         """Return how many losses there will be."""
@@ -85,10 +85,11 @@ class AdaptiveLosses:
         labels: list[Tensor] = []
         start = 0
         for weak in self._weak_views():
-            found = self.labels[start : start + len(weak)]
+            found = self._labels[start : start + len(weak)]
             start += len(weak)
-            images.append(weak[found != UNUSED])
-            labels.append(found[found != UNUSED])
+            places = np.flatnonzero(found != UNUSED)
+            images.append(weak[self._views.to_device(places)])
+            labels.append(self._views.to_device(found[places]))
             while sum(map(len, labels)) >= batching.size:
                 x, y = torch.cat(images), torch.cat(labels)
                 yield functional.cross_entropy(self._network(x[: batching.size]), y[: batching.size])

@@ -35,7 +35,7 @@ def consistency_targets(weak: Tensor, threshold: float, temperature: float | Non
         Images that enter the loss.
     """
     largest, labels = weak.softmax(1).max(1)
-    hard = functional.one_hot(labels, weak.shape[1]).to(weak.dtype)
+    hard = (labels[:, None] == torch.arange(weak.shape[1], device=weak.device)).to(weak.dtype)
     targets = hard if temperature is None else (weak / temperature).softmax(1)
     return targets, largest >= threshold
 

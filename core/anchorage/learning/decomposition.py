@@ -64,11 +64,11 @@ def penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], split: Decom
 
 
 def sigma_losses(network: Network, data: Labelled, batching: Batching, draws: Draws, weight: float) -> Iterator[Tensor]:
-    """Yield `weight` times the cross entropy of weak views, whose gradient reaches sigma alone: the server's part of FedMatch."""
-    parts, augmentation = Parts(network), draws.torch("augmentation")
+    """Yield `weight` times the cross entropy of plain images, whose gradient reaches sigma alone: the server's part of FedMatch."""
+    parts = Parts(network)
     for positions in batching.positions(len(data.indices), draws.numpy("batches")):
         indices, labels = data.batch(positions)
-        logits = parts.train_sigma(data.views.weak(indices, augmentation))
+        logits = parts.train_sigma(data.views.plain(indices))
         yield weight * nn.functional.cross_entropy(logits, labels)
 
 
@@ -84,12 +84,12 @@ def fold(network: Network) -> None:
 
 @torch.no_grad()
 def sparsify(
-    psi: Mapping[str, nn.Parameter], received: Mapping[str, Tensor], smallest: float, smallest_change: float
+    part: Mapping[str, nn.Parameter], received: Mapping[str, Tensor], smallest_change: float, smallest: float = 0.0
 ) -> None:
-    """Drop what hardly changed since psi was received, and what is hardly there."""
-    for name, p in psi.items():
-        p.copy_(torch.where((p - received[name]).abs() <= smallest_change, received[name], p))
+    """Drop what of a part is hardly there, then put back what hardly changed since it was received."""
+    for name, p in part.items():
         p.masked_fill_(p.abs() <= smallest, 0.0)
+        p.copy_(torch.where((p - received[name]).abs() <= smallest_change, received[name], p))
 
 
 def vote(own: Tensor, helpers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
@@ -102,7 +102,8 @@ def vote(own: Tensor, helpers: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
     helpers : sequence of Tensor, shape [n, C]
         Probabilities of the helpers.
     """
-    choices = [nn.functional.one_hot(p.argmax(1), p.shape[1]) for p in (own, *helpers)]
+    classes = torch.arange(own.shape[1], device=own.device)
+    choices = [(p.argmax(1)[:, None] == classes).long() for p in (own, *helpers)]
     votes = torch.stack(choices).sum(0)
     return (2 * votes + choices[0]).argmax(1), votes
 

@@ -56,6 +56,19 @@ def find_device(name: str) -> torch.device:
     return device
 
 
+def own_stream(name: str) -> None:
+    """Give this thread a stream of its own on a GPU, so that its kernels run beside those of other threads; on the CPU nothing changes.
+
+    Raises
+    ------
+    AnchorageError
+        The device does not exist here.
+    """
+    device = find_device(name)
+    if device.type == "cuda":
+        torch.cuda.set_stream(torch.cuda.Stream(device))
+
+
 @contextmanager
 def calculation() -> Iterator[None]:
     """Run learning in this thread: one CPU thread, deterministic convolutions, lack of memory as a failure of the catalogue.

@@ -66,9 +66,10 @@ class SimilaritySums:
         self._sums += (member * cosines[:, None]).sum(0)
         self._counts += member.sum(0)
 
-    def means(self) -> NDArray[np.float64]:
-        """Return the mean cosine per class, float64 [C], NaN where nothing was selected."""
-        return torch.where(self._counts > 0, self._sums / self._counts.clamp(min=1), torch.nan).cpu().numpy()
+    def means(self, minimum: int = 1) -> NDArray[np.float64]:
+        """Return the mean cosine per class, float64 [C], NaN where fewer than `minimum` were selected (METHODS.md section 10)."""
+        told = self._counts >= minimum
+        return torch.where(told, self._sums / self._counts.clamp(min=1), torch.nan).cpu().numpy()
 
     def counts(self) -> NDArray[np.int64]:
         """Return the selected images per class, int64 [C]."""

@@ -12,7 +12,6 @@ def _bound(
     advice: str,
     *,
     source: str = "federated averaging, McMahan et al. 2017; METHODS.md 6.1",
-    results: str = "METHODS.md 8.4",
     pull: Regulariser | None = None,
 ) -> Preset:
     return Preset(
@@ -26,7 +25,7 @@ def _bound(
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=source,
-        results=results,
+        results="",
         advice=advice,
     )
 
@@ -63,7 +62,6 @@ FEDAVG_SL = _bound(
     ("All",),
     _SL_ADVICE,
     source=_SL_SOURCE.format("FedAvg-SL"),
-    results="METHODS.md 8.7",
 )
 FEDPROX_SL = _bound(
     "FedProxSL",
@@ -72,7 +70,6 @@ FEDPROX_SL = _bound(
     ("All",),
     _SL_ADVICE,
     source=_SL_SOURCE.format("FedProx-SL"),
-    results="METHODS.md 8.7",
     pull=Regulariser(type="Proximal", mu="0.01"),
 )
 
@@ -92,7 +89,7 @@ SOLO = Preset(
     reveals_to_server="the silo's own model, and its number of training images",
     reveals_to_silos="nothing",
     source="MOON, baseline SOLO; METHODS.md 6.1",
-    results="METHODS.md 8.5",
+    results="",
     advice=(
         "What each silo reaches without the others. A silo goes on from its own last model, which it keeps in its state folder, and sends "
         "it to be scored on the server's evaluation data: `accuracy` and the other metrics are means over silos, `accuracy_std` and the "

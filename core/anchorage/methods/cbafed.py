@@ -30,7 +30,7 @@ CBAFED = Preset(
     reveals_to_server="the class histogram of the silo's labelled and accepted images",
     reveals_to_silos="the federation's class shares, by way of the thresholds",
     source="Li et al. 2023 (CBAFed), as read in its public code; METHODS.md 6.11",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For some labelled and many unlabelled silos with classes of very different frequency. A class that the "
         "federation has used often must be predicted with more confidence, and a rare class is believed as a "
@@ -56,7 +56,7 @@ CBAFED_LOWER_BOUND = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="Li et al. 2023 (CBAFed), stage 1; METHODS.md 6.11",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "CBAFed's first stage: only labelled silos take part, and every fifth round the model is mixed with its "
         "own record. Use it as CBAFed's lower bound, and as the model that CBAFed starts from."

@@ -27,7 +27,7 @@ DVW = Preset(
     reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; METHODS.md 6.14",
-    results="METHODS.md 8.8",
+    results="",
     advice=(
         "For labelled hospitals of very different quality: what counts is not how many images a silo has but how "
         "well its model does on everybody's validation images. Every silo's model is sent to every other silo to "

@@ -38,7 +38,7 @@ FEDANCHOR = Preset(
     reveals_to_server="the number of images, and whether any pseudo-label was accepted",
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; METHODS.md 6.8",
-    results="METHODS.md 8.1 to 8.3",
+    results="",
     advice=(
         "For labels at the server alone. Silos compare their images with the server's labelled anchors in a space "
         "that the server trains for just that, and train on those that are close to one class. Every class needs "
@@ -51,10 +51,10 @@ FEDANCHOR = Preset(
 )
 
 
-def _variant(name: str, summary: str, source: str, results: str, advice: str, **changes: Any) -> Preset:
+def _variant(name: str, summary: str, source: str, advice: str, **changes: Any) -> Preset:
     slots = FEDANCHOR.slots.model_copy(update={"name": name, **changes})
     source = f"FedAnchor, {source}; METHODS.md 6.8"
-    return replace(FEDANCHOR, slots=slots, summary=summary, source=source, results=results, advice=advice)
+    return replace(FEDANCHOR, slots=slots, summary=summary, source=source, advice=advice)
 
 
 _FROM = FEDANCHOR.slots
@@ -63,7 +63,6 @@ FEDANCHOR_MIX = _variant(
     "FedAnchorMix",
     "FedAnchor whose server mixes its anchors as silos mix their images.",
     'client and server mixup, "FedAnchor (mix)"',
-    "METHODS.md 8.1 to 8.3",
     "FedAnchor for a server with many anchors: the server too learns from mixed images instead of strongly changed ones. "
     "With few anchors the published figures are below FedAnchor's (SVHN with 250).",
     mixup=_FROM.mixup.model_copy(update={"at": "Both"}),
@@ -72,7 +71,6 @@ FEDANCHOR_NO_MIXUP = _variant(
     "FedAnchorNoMixup",
     "FedAnchor without mixed images anywhere: accepted images alone.",
     "ablation without mixup",
-    "METHODS.md 8.3",
     "Shows what mixup is worth. A silo's round takes half of FedAnchor's time, for it trains on the accepted images alone.",
     mixup=_FROM.mixup.model_copy(update={"at": "None"}),
 )
@@ -80,7 +78,6 @@ FEDANCHOR_SERVER_MIXUP = _variant(
     "FedAnchorServerMixup",
     "FedAnchor with mixed images at the server only.",
     "ablation with server mixup",
-    "METHODS.md 8.3",
     "Between FedAnchorNoMixup and FedAnchorMix: silos train on the accepted images alone, the server on mixed anchors.",
     mixup=_FROM.mixup.model_copy(update={"at": "Server"}),
 )
@@ -88,7 +85,6 @@ FEDANCHOR_NO_CONTRASTIVE = _variant(
     "FedAnchorNoContrastive",
     "FedAnchor without the label contrastive epoch at the server.",
     "ablation without the contrastive loss",
-    "METHODS.md 8.3",
     "Shows what the contrastive epoch is worth: nothing trains the space in which silos compare, so the anchor head stays a "
     "random projection of what the encoder sees.",
     server_training=_FROM.server_training.model_copy(update={"contrastive": "Disabled"}),
@@ -97,7 +93,6 @@ FEDANCHOR_ENSEMBLE = _variant(
     "FedAnchorEnsemble",
     "FedAnchor whose pseudo-labels are means over four weak views of each image.",
     "pseudo-label ensemble (proposed, no figures)",
-    "",
     "FedAnchor for noisy images: each image is labelled by the mean of several slightly changed views, which costs as many "
     "passes without learning, once per round. `pseudoLabels.views` says how many.",
     pseudo_labels=_FROM.pseudo_labels.model_copy(update={"views": 4}),

@@ -41,7 +41,7 @@ FEDASYNC_POLYNOMIAL = replace(
     slots=_slots("FedAsyncPolynomial", ServerStep(type="Mix", alpha="0.6", staleness="Polynomial", falloff="0.5")),
     summary="FedAsync whose weights fall with a power of the update's age.",
     source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; METHODS.md 6.14",
-    results="METHODS.md 8.8",
+    results="",
     advice=(
         "FedAsync for hospitals of different speed: an update counts the less, the more models the server made since "
         "the hospital's download. Metis' comparison uses it. Set `protocol.mode: Asynchronous`."

@@ -16,7 +16,7 @@ FEDAVG = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; METHODS.md 6.1 and 6.14",
-    results="METHODS.md 8.8",
+    results="",
     advice=(
         "The place to start when every hospital has labels. It assumes that a label means the same everywhere; "
         "the more the hospitals' patients differ, the more the average of their models lags behind one trained on "
@@ -38,7 +38,7 @@ FEDPROX = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; METHODS.md 6.2",
-    results="METHODS.md 8.5",
+    results="",
     advice=(
         "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.mu` "
         "holds each silo near the model it received. Too large a value keeps silos from learning anything; tune "
@@ -56,7 +56,7 @@ BALANCED_SOFTMAX = replace(
     ),
     summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
     source="Ren et al. 2020 (balanced softmax); METHODS.md 6.12",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For labelled hospitals with rare classes. Training adds the logarithm of the silo's own class shares to the "
         "model's outputs, which favours frequent classes there and so rare ones where the model is used, with its "

@@ -28,7 +28,7 @@ FEDCON = Preset(
     reveals_to_server="nothing beyond the encoder's weights, and the number of images",
     reveals_to_silos="nothing beyond the community model",
     source="Long et al. 2021 (FedCon), the method that its public code intends; METHODS.md 6.7",
-    results="METHODS.md 8.1 and 8.2",
+    results="",
     advice=(
         "For labels at the server alone, as a baseline that never guesses a label: silos teach the encoder what images "
         "have in common, and only the server trains the classifier, which silos do not send back. Every silo keeps a "

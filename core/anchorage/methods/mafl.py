@@ -52,7 +52,7 @@ def _mafl(
         reveals_to_server=to_server,
         reveals_to_silos=to_silos,
         source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; METHODS.md 6.4",
-        results="METHODS.md 8.6",
+        results="",
         advice=advice,
     )
 

@@ -27,7 +27,7 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=f"{source}; METHODS.md 6.3",
-        results="METHODS.md 8.5",
+        results="",
         advice=_ADVICE,
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from anchorage.methods.effective import effective_slots, leaves
 from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.snippet import snippet
 
@@ -48,6 +49,8 @@ def _page(preset: Preset) -> str:
     fields = [(path, value) for path, value in leaves(effective_slots(preset.slots)) if plain.get(path) != value]
     rows = [f"| `{path}` | {value} |" for path, value in fields]
     table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
+    results = published_of(preset.name)
+    sources = ", ".join(dict.fromkeys(result.source for result in results))
     return (
         "\n\n".join(
             [
@@ -59,11 +62,12 @@ def _page(preset: Preset) -> str:
                 f"- The server learns: {preset.reveals_to_server}.\n"
                 f"- Other silos learn: {preset.reveals_to_silos}.\n"
                 f"- Source: {preset.source}.\n"
-                f"- Published results: {preset.results or 'none'}.",
+                f"- Published results: {sources or preset.results or 'none'}.",
                 "## What differs from plain FedAvg",
                 table if rows else "Nothing: it is plain FedAvg.",
                 *_channels("What travels down beside the model", preset.down),
                 *_channels("What travels up beside the model", preset.up),
+                *_results(results),
                 "## A file to start from",
                 f"```yaml\n{snippet(preset)}```",
             ]
@@ -76,6 +80,15 @@ def _channels(title: str, channels: Sequence[SideChannel]) -> list[str]:
     rows = [f"| `{channel.name}` | {channel.shape} | {channel.meaning} |" for channel in channels]
     table = "\n".join(["| name | shape | meaning |", "| --- | --- | --- |", *rows])
     return [f"## {title}", table] if rows else []
+
+
+def _results(results: Sequence[PublishedResult]) -> list[str]:
+    rows = [
+        f"| {r.source} | {', '.join(filter(None, (r.dataset, r.model)))} | {r.setting} | {r.metric.replace('_', ' ')} {r} |"
+        for r in results
+    ]
+    table = "\n".join(["| source | images, model | setting | published |", "| --- | --- | --- | --- |", *rows])
+    return ["## Published results", table] if rows else []
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

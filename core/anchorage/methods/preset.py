@@ -66,7 +66,7 @@ class Preset:
     source : str
         Paper, with equations or algorithms, and the section of METHODS.md.
     results : str
-        Where the published numbers stand (METHODS.md section 8), empty where there are none.
+        Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none.
     advice : str
         Plain words: what it assumes, when to use it, what it costs.
     """

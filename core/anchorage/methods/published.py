@@ -47,6 +47,46 @@ class PublishedResult:
 COLUMNS = ("source", "dataset", "setting", "model", "method", "metric")
 """By which a result is found."""
 
+NAMES: Mapping[str, tuple[str, ...]] = {
+    "FedAvg": ("FedAvg", "none (FedAvg)"),
+    "UpperBound": ("FedAvg (upper bound)", "FedAvg (upper bound, fully supervised)"),
+    "LowerBound": ("FedAvg (lower bound)", "FedAvg (lower bound, labelled only)"),
+    "MOON": ("MOON", "MOON (mu=1)", "MOON (mu=10)"),
+    "MOONL2": ("l2 norm second term",),
+    "GlobalMixup": ("Global Mixup",),
+    "FedProxFedMix": ("FedProx + FedMix",),
+    "FedProxNaiveMix": ("FedProx + NaiveMix",),
+    "FedProxLocalMix": ("FedProx + LocalMix",),
+    "FedAvgSL": ("FedAvg-SL",),
+    "FedProxSL": ("FedProx-SL",),
+    "FedAvgFixMatch": ("FedAvg-FixMatch",),
+    "FedProxFixMatch": ("FedProx-FixMatch",),
+    "FedAvgUDA": ("FedAvg-UDA",),
+    "FedProxUDA": ("FedProx-UDA",),
+    "FedAvgFixMatchAlternate": ("FedAvg+FixMatch",),
+    "SemiFLNoMixup": ("SemiFL+no mixup",),
+    "FedMatchServer": ("FedMatch",),
+    "FedAnchor": ("FedAnchor", "FedAnchor(client mixup)"),
+    "FedAnchorMix": ("FedAnchor (mix)", "FedAnchor(client & server mixup)"),
+    "FedAnchorNoMixup": ("FedAnchor(no mixup)",),
+    "FedAnchorServerMixup": ("FedAnchor(server mixup)",),
+    "FedAnchorNoContrastive": ("FedAnchor(w/o contr loss)",),
+    "FedAvgSemi": ("FedAvg-Semi",),
+    "RSCFed": ("RSCFed", "RSCFed (as published)"),
+    "CBAFed": ("CBAFed", "CBAFed (as published)"),
+    "CBAFedLowerBound": ("CBAFed (lower bound)",),
+    "FedRoDDual": ("FedRoD Dual",),
+    "SSILCDM": ("SSIL-CDM w/o FedAvg-Semi",),
+    "SSILCDMFedAvgSemi": ("SSIL-CDM w/ FedAvg-Semi",),
+    "FedBarlow": ("FedBarlow (linear, all labels)", "FedBarlow (linear, labelled client only)"),
+    "FedCLR": ("FedBarlow (FedCLR)", "Orchestra (FedCLR)"),
+    "Orchestra": ("Orchestra (linear, all labels)", "Orchestra (linear, labelled client only)"),
+    "AsyncDVW": ("AsyncDVW(na)",),
+    "AsyncDVWAdaptive": ("AsyncDVW(a)",),
+    "FedAsyncPolynomial": ("FedAsync+Poly",),
+}
+"""What the papers call a method; a method that is not here they call by its own name."""
+
 
 @cache
 def published_results() -> tuple[PublishedResult, ...]:
@@ -54,6 +94,12 @@ def published_results() -> tuple[PublishedResult, ...]:
     text = files("anchorage.methods").joinpath("published.csv").read_text(encoding="utf-8")
     lines = [line for line in text.splitlines() if not line.startswith("#")]
     return tuple(PublishedResult(**row) for row in csv.DictReader(lines))
+
+
+def published_of(method: str) -> tuple[PublishedResult, ...]:
+    """Return what the papers report of a method, in their order, but for what our text of them lost."""
+    names = NAMES.get(method, (method,))
+    return tuple(result for result in published_results() if result.value and result.method in names)
 
 
 def find_published(wanted: Mapping[str, str]) -> PublishedResult | None:

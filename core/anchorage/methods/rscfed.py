@@ -28,7 +28,7 @@ RSCFED = Preset(
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
     reveals_to_silos="nothing beyond the community model",
     source="Liang et al. 2022 (RSCFed), as read in its public code; METHODS.md 6.10",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "
         "random, and in each group an update far from the group's mean counts less. The server must see individual "

@@ -29,7 +29,7 @@ SCAFFOLD = Preset(
     reveals_to_server="the silo's mean gradient, a clearer view of its images than the weights are",
     reveals_to_silos="the federation's mean gradient",
     source="Karimireddy et al. 2020, Algorithm 1, option II; METHODS.md 6.2",
-    results="METHODS.md 8.5",
+    results="",
     advice=(
         "For labelled silos that differ and take many plain steps per round: the correction keeps their models from drifting apart. "
         "It needs plain SGD at the silos (no momentum, no weight decay, no clipping), twice FedAvg's bytes in both directions, and "

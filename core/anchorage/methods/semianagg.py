@@ -31,7 +31,7 @@ FEDAVG_SEMI = Preset(
     reveals_to_server="the number of labelled images and of accepted pseudo-labels",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg paper, baseline FedAvg-Semi; METHODS.md 6.9",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For a federation in which some hospitals have labels and most have none, or all have a few. Labelled and "
         "unlabelled silos get half of the average each, however many there are, so a few labelled images are not "
@@ -61,15 +61,19 @@ SEMIANAGG = Preset(
             "similarity", "[C] float64", "mean cosine to the anchor model's features per class, NaN where absent"
         ),
     ),
-    reveals_to_server="C similarity means; an absent class reveals that the silo has no confident image of it",
+    reveals_to_server=(
+        "C similarity means; an absent class reveals that the silo has no confident image of it, or fewer than "
+        "`weighting.minimumPerClass`"
+    ),
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); METHODS.md 6.9",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "As FedAvgSemi, but among the unlabelled silos those count more whose images have moved away from what an "
         "untrained model sees, class by class: silos with rare classes are heard. It needs a barrier in each "
         "round (every announcement before any upload), so it cannot be asynchronous. All silos must compute the "
-        "very same random model; its digest is checked."
+        "very same random model; its digest is checked. The mean of a class that one image was taken for is that image's: "
+        "`weighting.minimumPerClass` has silos leave out classes of fewer confident images."
     ),
 )
 

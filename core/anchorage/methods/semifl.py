@@ -45,7 +45,7 @@ SEMIFL = Preset(
     reveals_to_server="whether any image was labelled with confidence",
     reveals_to_silos="nothing beyond the community model",
     source="Diao et al. 2022 (SemiFL), as read in its public code; METHODS.md 6.7",
-    results="METHODS.md 8.1 and 8.2",
+    results="",
     advice=(
         "For labels at the server alone, when the first model already labels many images with confidence: silos "
         "train only on images that the received model is at least 95 % sure of, so a weak start means silent "
@@ -59,7 +59,7 @@ SEMIFL_NO_MIXUP = replace(
     slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": Mixup(at="None")}),
     summary="SemiFL without mixed images: confident images alone.",
     source='FedAnchor, ablation "SemiFL + no mixup"; METHODS.md 6.7',
-    results="METHODS.md 8.3",
+    results="",
     advice="Shows what mixup is worth to SemiFL; compare it with FedAnchorNoMixup. A round takes half of SemiFL's time.",
 )
 
@@ -80,7 +80,7 @@ FIXMATCH_ALTERNATE = Preset(
     reveals_to_server="the number of images",
     reveals_to_silos="nothing beyond the community model",
     source="FedAnchor, baseline FedAvg+FixMatch; METHODS.md 6.7",
-    results="METHODS.md 8.1",
+    results="",
     advice=(
         "The plain baseline of labels at the server: silos learn their own confident predictions, batch by batch, "
         "and the server's anchors pull the model back after each round. Compare FedAnchor and SemiFL with it "
@@ -99,7 +99,7 @@ SUPERVISED = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="FedAnchor (preprint), baseline Supervised; METHODS.md 6.7",
-    results="METHODS.md 8.1",
+    results="",
     advice=(
         "What labels at every silo would buy: the upper bound to hold FedAnchor and SemiFL against, with the same "
         "model, server training and schedule. Useful where a study has labels that it pretends not to have."

@@ -7,22 +7,44 @@ import yaml
 from anchorage.methods.preset import Preset
 
 FEDERATION = "my-study"
+HEAD = "# Plays as it is, on scikit-learn's digits; put your model and your images in\n# their place (docs/data.md).\n"
+_LINE = 66
+"""A line ends at the first word beyond."""
 
 
 def snippet(preset: Preset) -> str:
-    """Return documents (YAML) that `fedctl validate` accepts: a federation and two silos, labelled as the method allows."""
+    """Return documents (YAML) that `fedctl simulate` and `fedctl run` play: a federation and two silos, labelled as the method allows."""
+    slots = preset.slots
+    learning = slots.server_training.type != "None" or slots.pseudo_labels.type == "AnchorSimilarity"
+    anchors = (
+        learning or slots.self_supervised.type != "None"
+    )  # without labels, a classifier for the test is trained on them
+    pool = {"format": "Digits", "testPercent": 20} | ({"anchors": 80} if anchors else {})
     spec: dict[str, Any] = {
-        "rounds": 100,
-        "model": {"name": "ResNet18", "numClasses": 10, "imageSize": 32},
+        "rounds": 5,
+        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": preset.name},
     }
     if "Synchronous" not in preset.protocols:
         spec["protocol"] = {"mode": preset.protocols[0]}
-    if preset.slots.server_training.type != "None" or preset.slots.pseudo_labels.type == "AnchorSimilarity":
-        spec["anchorData"] = {"format": "ImageFolder", "claimName": "anchors", "use": "All"}
+    if anchors:
+        spec["anchorData"] = {**pool, "use": "Anchors"}
+    spec["evaluation"] = {"data": {**pool, "use": "Test"}}
     documents = [{"kind": "Federation", "metadata": {"name": FEDERATION}, "spec": spec}]
-    for name, wanted in (("hospital-a", "All"), ("hospital-b", "None")):
-        labels = wanted if wanted in preset.labels else preset.labels[0]
-        silo = {"federation": FEDERATION, "labels": labels}
+    for part, (name, labels) in enumerate(zip(("hospital-a", "hospital-b"), _labels(preset), strict=True)):
+        data: dict[str, Any] = {**pool, "use": "Part", "partition": {"recipe": "Iid", "parts": 2, "part": part}}
+        if labels == "Partial":
+            data["labelledPercent"] = 20
+        silo = {"federation": FEDERATION, "labels": labels, "managed": {"data": data}}
         documents.append({"kind": "Silo", "metadata": {"name": name}, "spec": silo})
-    return yaml.safe_dump_all(documents, sort_keys=False)
+    return HEAD + yaml.safe_dump_all(documents, sort_keys=False, default_flow_style=None, width=_LINE)
+
+
+def _labels(preset: Preset) -> tuple[str, str]:
+    """Return which images of two silos are labelled in the method's own setting."""
+    if "some silos" in preset.setting:
+        return "All", "None"
+    if preset.setting == "no labels":
+        return "None", "None"
+    labels = "Partial" if {"None", "Partial"} <= set(preset.labels) else preset.labels[0]
+    return labels, labels

@@ -14,7 +14,7 @@ FEDROD = replace(
     slots=_FROM.model_copy(update={"name": "FedRoD", "heads": Heads(second="Personal")}),
     summary="FedAvgSemi with a second, personal head that stays at every labelled silo.",
     source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; METHODS.md 6.12",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For labelled hospitals that want a model of their own beside the common one: the generic head learns as if "
         "classes were equally frequent and is what the server averages and tests; the personal head learns what is "
@@ -50,7 +50,7 @@ SSIL_CDM = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); METHODS.md 6.12",
-    results="METHODS.md 8.4",
+    results="",
     advice=(
         "For rare classes and unlabelled silos whose class frequencies nobody knows: a silo keeps a running guess of "
         "its own frequencies, which never leaves it, and corrects its pseudo-labels by it. The balanced head is the one "

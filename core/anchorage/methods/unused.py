@@ -1,6 +1,6 @@
 """Fields that a user set and that the chosen type of their slot does not read."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from pydantic.alias_generators import to_camel
 
@@ -21,6 +21,10 @@ def unused_overrides(spec: MethodSpec, method: ResolvedMethod) -> Iterator[Mista
                 path = ("spec", "method", to_camel(slot), to_camel(field))
                 message = (
                     f"found a value that nothing reads: {to_camel(slot)}.{switch} is {state}, and only "
-                    f"{' and '.join(values)} {'reads' if len(values) == 1 else 'read'} {to_camel(field)}; remove it"
+                    f"{_listed(values)} {'reads' if len(values) == 1 else 'read'} {to_camel(field)}; remove it"
                 )
                 yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+
+
+def _listed(words: Sequence[str]) -> str:
+    return f"{', '.join(words[:-1])} and {words[-1]}" if len(words) > 1 else words[0]

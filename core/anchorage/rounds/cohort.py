@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from anchorage.messages import Announcement, Task
+import numpy as np
+
+from anchorage.messages import DIFFERENCES, Announcement, SideChannel, Task
 from anchorage.randomness import generator
 from anchorage.rounds.interfaces import SiloRecord, SpooledUpdate
+from anchorage.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.tensors.differences import Restored
 
 
 def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: int) -> tuple[str, ...]:
@@ -22,7 +26,7 @@ def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: 
 @dataclass
 class OpenRound:
     """A round between dispatch and commit; `traffic` is what the link had received and sent before it, `tailored` the digests of models
-    that were made for one silo.
+    that were made for one silo, `base` the model that updates travel as differences from, if they do.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -36,9 +40,20 @@ class OpenRound:
     updates: dict[str, SpooledUpdate] = field(default_factory=dict)
     failures: dict[str, tuple[str, str]] = field(default_factory=dict)
     tailored: set[str] = field(default_factory=set)
+    base: ChunkSource | None = None
 
     def __post_init__(self) -> None:
         self.states = dict.fromkeys(self.cohort, "Training")
+
+    @property
+    def side(self) -> SideChannel:
+        """What every silo is told."""
+        return self.task.side if self.base is None else {**self.task.side, DIFFERENCES: np.array(1)}
+
+    def sink(self, silo: str) -> ChunkSink:
+        """Return where a silo's update arrives as it travels."""
+        update = self.updates[silo]
+        return update if self.base is None else Restored(update, self.base)
 
     def awaited(self) -> list[str]:
         """Return the silos from which something is still to come."""

@@ -195,7 +195,7 @@ class Engine(ABC):
         Raises
         ------
         AnchorageError
-            Stopped, DeadlineExceeded for the whole run, or what broke the link's own end.
+            Stopped, DeadlineExceeded for the whole run, or what broke the link's own end; a defect there is raised as it is.
         """
         limits = [t for t in (until, self._ends_at) if t is not None]
         event = self.link.next_event(min(limits) if limits else None)

@@ -228,7 +228,10 @@ class RoundStore(Protocol):
 
 
 class ServerLearner(Protocol):
-    """What happens to the community model at the server; implementations in `anchorage.learning`."""
+    """What happens to the community model at the server; implementations in `anchorage.learning`.
+
+    One whose training needs more than the model of the round before is an `anchorage.rounds.engine.Keeper`, too.
+    """
 
     @property
     def down(self) -> Layout:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.errors import AnchorageError, silo
 from anchorage.messages import (
+    DIFFERENCES,
     Announcement,
     Assigned,
     Dismissed,
@@ -23,6 +24,7 @@ from anchorage.messages import (
 from anchorage.rounds.buffers import Buffers, BufferSource, ModelBuffer
 from anchorage.rounds.interfaces import ServerLink, SiloLearner
 from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.tensors.differences import Differences
 
 MAX_EVALUATIONS = 4096
 """Evaluate tasks that a silo has open or remembers the answer of."""
@@ -250,11 +252,18 @@ class SiloWorker:
                 with self._sending:
                     work.check()
                     source = BufferSource(update, self._buffers.update(update.nbytes))
-                    self._link.push(work.task.id, _WatchedSource(work, source))
+                    self._link.push(work.task.id, _WatchedSource(work, self._as_told(work, source)))
         except WithdrawnError:
             return
         except AnchorageError as error:
             self._fail(work, error)
+
+    def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
+        """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
+        model = self._buffers.model(TaskKind.TRAIN)
+        if DIFFERENCES in work.task.side and model.manifest == work.task.model:
+            return Differences(update, BufferSource(model.manifest, model.array))
+        return update
 
     def _still_permitted(self, work: _Training) -> bool:
         with self._lock:
@@ -350,9 +359,9 @@ class _WatchedSink:
 class _WatchedSource:
     """An update that stops to be readable when the task is withdrawn."""
 
-    def __init__(self, work: _Work, source: BufferSource) -> None:
+    def __init__(self, work: _Work, source: ChunkSource) -> None:
         self._work = work
-        self._source: ChunkSource = source
+        self._source = source
 
     @property
     def manifest(self) -> Manifest:

@@ -135,7 +135,8 @@ class SynchronousEngine(Engine):
         cohort = tuple(self.weigher.choose(sampled, self.settings.seed, number))
         side = self.learner.side_channel(model, number)
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
-        opened = OpenRound(task, cohort, self.link.traffic())
+        sparse = self.memory is not None and self.memory.sparse_updates and self.learner.up == model.layout
+        opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None)
         for silo, (announcement, update) in kept.items():
             if silo in opened.states and announcement.task == task.id:
                 self._arrive(opened, silo, announcement)
@@ -148,7 +149,7 @@ class SynchronousEngine(Engine):
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes) -> Task:
         """Return a silo's task: the same for all, but for what weigher and memory tell this one, and what comes behind the model (FedMatch)."""
         source: ChunkSource = model
-        side = {**opened.task.side, **self.weigher.side_channel(silo)}
+        side = {**opened.side, **self.weigher.side_channel(silo)}
         if self.memory is not None:
             updates = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
             source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, updates)
@@ -251,7 +252,7 @@ class SynchronousEngine(Engine):
         opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
         opened.states[silo] = "Uploading"
         self.observer.silo_changed(silo, "Uploading")
-        self.link.permit(silo, announcement.task, opened.updates[silo])
+        self.link.permit(silo, announcement.task, opened.sink(silo))
 
     def _open_barrier(self, opened: OpenRound) -> None:
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""

@@ -1,10 +1,9 @@
-"""Silos spread over a Ray cluster: each actor trains its silos one after another, the server's part stays in this process.
+"""Silos spread over a Ray cluster: each actor trains its silos one after another, a lane of this process waits for it.
 
 Ray moves Python objects between its own processes; nothing that came from a hospital is read that way.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.errors import CATALOGUE, AnchorageError, commands
-from anchorage.messages import Announcement, Evaluation, Profile, Task, TaskKind
-from anchorage.simulation.buffers import SpareUpdates, WorkingModel
+from anchorage.messages import Announcement, Evaluation, Task
 from anchorage.simulation.images import SharedImages
-from anchorage.simulation.link import InProcessLink
-from anchorage.simulation.silos import LocalLearners, SimulatedSilo, SimulatedSilos, working_models
+from anchorage.simulation.silos import LocalLearners
 from anchorage.spec.federation import Silo
 from anchorage.spec.run import RunDescription
 
@@ -65,7 +62,7 @@ class _Host:
 
 
 class RayLearners:
-    """Learners of silos in the actors of a Ray cluster. A context manager: its end lets go of the cluster.
+    """Learners of silos in the actors of a Ray cluster. `close` lets go of the cluster.
 
     Parameters
     ----------
@@ -86,16 +83,18 @@ class RayLearners:
         Ray is not installed, or the cluster cannot be reached.
     """
 
+    device = "cpu"
+
     def __init__(
         self, address: str, run: RunDescription, silos: Sequence[Silo], data_root: Path, state: Path, device: str
     ) -> None:
         self._ray = _connected(address)
         resource = "GPU" if device.startswith("cuda") else "CPU"
-        self.actors = max(1, min(len(silos), int(self._ray.cluster_resources().get(resource, 1))))
-        self._places = {silo.metadata.name: number % self.actors for number, silo in enumerate(silos)}
+        self.lanes = max(1, min(len(silos), int(self._ray.cluster_resources().get(resource, 1))))
+        self._places = {silo.metadata.name: number % self.lanes for number, silo in enumerate(silos)}
         actor = self._ray.remote(num_cpus=1, num_gpus=int(resource == "GPU"))(_Host)
         documents = [silo.model_dump_json(by_alias=True, exclude_unset=True) for silo in silos]
-        own = [documents[place :: self.actors] for place in range(self.actors)]
+        own = [documents[place :: self.lanes] for place in range(self.lanes)]
         text = run.model_dump_json(by_alias=True)
         self._hosts = [actor.remote(text, part, str(data_root), str(state), device) for part in own]
         self._models: dict[int, tuple[str, Any]] = {}
@@ -175,60 +174,6 @@ class RayLearner:
         """Score in the actor; see `anchorage.rounds.interfaces.SiloLearner.evaluate`."""
         evaluation: Evaluation = self.ask("evaluate", task, self._learners.put(self._silo, task, model))
         return evaluation
-
-
-class RaySilos(SimulatedSilos):
-    """All silos of a simulation, those of different actors beside each other: a thread per actor carries out their orders.
-
-    Parameters
-    ----------
-    link : InProcessLink
-        The server's end.
-    profiles : mapping of str to Profile
-        The silos.
-    spare : SpareUpdates
-        Memory of updates.
-    learners : RayLearners
-        Give a silo its learner.
-    """
-
-    def __init__(
-        self, link: InProcessLink, profiles: Mapping[str, Profile], spare: SpareUpdates, learners: RayLearners
-    ) -> None:
-        self._link, self._learners = link, learners
-        self._of_lanes: dict[int, Mapping[TaskKind, WorkingModel]] = {}
-        self._lanes = [ThreadPoolExecutor(1, thread_name_prefix="ray-lane") for _ in range(learners.actors)]
-        super().__init__(link, profiles, spare, learners)
-
-    def _models_of(self, silo: str) -> Mapping[TaskKind, WorkingModel]:
-        """Return the working models of a silo's lane."""
-        return self._of_lanes.setdefault(self._learners.place(silo), working_models())
-
-    def work(self) -> bool:
-        """Have the silos that are due carry out their orders; False where none is."""
-        begun = False
-        while self._due:
-            name, _ = self._due.popitem(last=False)
-            lane = self._lanes[self._learners.place(name)]
-            lane.submit(self._drain, self._silos[name]).add_done_callback(self._note)
-            begun = True
-        return begun
-
-    def close(self) -> None:
-        """End the threads, when the order at hand is carried out."""
-        for lane in self._lanes:
-            lane.shutdown(wait=False, cancel_futures=True)
-
-    def _drain(self, silo: SimulatedSilo) -> None:
-        while (order := silo.link.next_order(0.0)) is not None:
-            silo.handle(order)
-
-    def _note(self, done: "Future[None]") -> None:
-        fault = None if done.cancelled() else done.exception()
-        if isinstance(fault, AnchorageError):
-            self._link.break_down(fault)
-        elif fault is not None:
-            self._link.break_down(AnchorageError(commands.RAY_FAILED, f"{type(fault).__name__}: {fault}"))
 
 
 def _connected(address: str) -> Any:

@@ -17,13 +17,16 @@ from anchorage.rounds.observer import Observer, Observers
 from anchorage.rounds.study import describe_run, parts_of, round_settings, warm_up_stages
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.images import SharedImages
+from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
-from anchorage.simulation.ray_silos import RayLearners, RaySilos
-from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, section_of
+from anchorage.simulation.ray_silos import RayLearners
+from anchorage.simulation.remembered import Results, remembered
+from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, naming, section_of
 from anchorage.simulation.speeds import Speeds
 from anchorage.simulation.store import FolderStore, MemoryStore
 from anchorage.simulation.timed_link import TimedLink
 from anchorage.simulation.virtual_time import VirtualTime
+from anchorage.spec.federation import Silo
 from anchorage.spec.files import Study
 from anchorage.spec.method import ResolvedMethod
 from anchorage.tensors.layout import Layout
@@ -51,12 +54,14 @@ class Simulation:
     device : str
         ``cpu``, ``cuda`` or ``auto``, for the server and every silo.
     resume : bool
-        Whether every round is kept in `state`, and the last one that lies there is gone on from. An asynchronous federation always begins
-        anew: what its silos were at is not kept.
+        Whether every round is kept in `state`, and the last one that lies there is gone on from. An asynchronous federation is played again
+        from its beginning, to the same bits, with what its silos had calculated.
     speeds : Speeds, optional
         How fast silos are. Given, or asynchronous, the simulation plays in virtual time: records have seconds since its beginning.
     ray : str, optional
         Address of a Ray cluster that trains the silos, or ``local``; not in virtual time.
+    at_once : int
+        How many silos train at the same time; in virtual time one does.
 
     Raises
     ------
@@ -74,6 +79,7 @@ class Simulation:
         resume: bool = False,
         speeds: Speeds | None = None,
         ray: str | None = None,
+        at_once: int = 1,
     ) -> None:
         spec = study.federation.spec
         state.mkdir(parents=True, exist_ok=True)
@@ -99,23 +105,30 @@ class Simulation:
         )
         self.run = describe_run(study, self._learner, self._warm_up)
         self._spare = SpareUpdates()
-        self._profiles = {
-            silo.metadata.name: Profile(silo.spec.labels, images.count(section_of(silo)), "simulation")
-            for silo in study.silos
-        }
+        self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
         if resume and spec.protocol.mode == "Synchronous":
             identity = self.run.model_dump_json()
             self.store: MemoryStore = FolderStore(state / "rounds", identity, self._layout, self._spare)
         else:
             self.store = MemoryStore(self._spare)
+        results = self._results(state) if resume and spec.protocol.mode == "Asynchronous" else None
         own = (state / "silos").resolve()
-        if self.store.latest() is None:  # what silos kept in an attempt that is not gone on from must not be found
-            rmtree(own, ignore_errors=True)
-        self._learners: LocalLearners | RayLearners = (
-            RayLearners(ray, self.run, study.silos, data_root.resolve(), own, device)
-            if ray is not None
-            else LocalLearners(self.run, study.silos, images, own, device)
-        )
+        if self.store.latest() is None and not (results and results.found):
+            rmtree(own, ignore_errors=True)  # what silos kept in an attempt that is not gone on from must not be found
+        self._learners: Learners
+        if ray is not None:
+            self._learners = RayLearners(ray, self.run, study.silos, data_root.resolve(), own, device)
+        elif at_once > 1 and speeds is None and spec.protocol.mode == "Synchronous":
+            self._learners = LaneLearners(self.run, study.silos, images, own, device, at_once)
+        else:
+            self._learners = LocalLearners(self.run, study.silos, images, own, device)
+        if results is not None:
+            self._learners = remembered(self._learners, results)
+
+    def _results(self, state: Path) -> Results:
+        speeds, protocol = self._speeds or Speeds(), self._study.federation.spec.protocol
+        silos = [f"{silo.model_dump_json()} {speeds.of(silo.metadata.name)}" for silo in self._study.silos]
+        return Results(state / "results", "\n".join([self.run.model_dump_json(), protocol.model_dump_json(), *silos]))
 
     def _layout(self, round_number: int) -> Layout:
         return [*self._warm_up, self._learner][bisect_left(self.run.ends, round_number)].down
@@ -128,22 +141,23 @@ class Simulation:
         AnchorageError
             The run failed.
         """
-        try:
-            return play(
-                self._study,
-                self._learner,
-                self._profiles,
-                self._learners,
-                self.store,
-                self._spare,
-                observer or Observers(),
-                self.run.model_dump_json(by_alias=True),
-                self._speeds,
-                self._warm_up,
-            )
-        finally:
-            if isinstance(self._learners, RayLearners):
-                self._learners.close()
+        return play(
+            self._study,
+            self._learner,
+            self._profiles,
+            self._learners,
+            self.store,
+            self._spare,
+            observer or Observers(),
+            self.run.model_dump_json(by_alias=True),
+            self._speeds,
+            self._warm_up,
+        )
+
+
+def _profile(silo: Silo, images: SharedImages) -> Profile:
+    with naming(silo.metadata.name):
+        return Profile(silo.spec.labels, images.count(section_of(silo)), "simulation")
 
 
 def simulate(
@@ -217,8 +231,8 @@ def play(
     method = resolve(study.federation.spec.method)
     link, clock = _link_of(study, method, store, speeds, welcome, lambda: silos.work())
     silos = (
-        RaySilos(link, profiles, spare, learners)
-        if isinstance(learners, RayLearners)
+        SilosInLanes(link, profiles, spare, learners)
+        if isinstance(learners, LaneLearners | RayLearners)
         else SimulatedSilos(link, profiles, spare, learners, take_turns=method.local.cycle is not None)
     )
     try:

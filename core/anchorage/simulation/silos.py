@@ -1,7 +1,8 @@
 """Thousands of silos in one process: each is a name until it is given work, and few are in memory at a time."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -30,11 +31,22 @@ Learners = Callable[[str], SiloLearner]
 """Returns a silo's learner, to be used before another silo's is asked for."""
 
 
+@contextmanager
+def naming(silo: str) -> Iterator[None]:
+    """Have failures in the block name the silo whose images they are about."""
+    try:
+        yield
+    except AnchorageError as error:
+        if f"silo {silo}" in error.message:
+            raise
+        raise AnchorageError(error.failure, f"silo {silo}: {error.message}") from error
+
+
 class LocalLearners:
     """Learners of silos that work one after another on one device, with the memory of one: network, scorer, gradients.
 
     Where silos heed what the others do meanwhile (validation cycles), trainings take turns, and each learner has its own.
-    A learner is built when it is asked for. The least recently used ones are given up where the pixels of all exceed `KEPT_BYTES`; what a
+    A learner is built when it is asked for. The least recently used ones are given up where the pixels of all exceed `kept_bytes`; what a
     silo keeps between rounds lies on disk.
 
     Parameters
@@ -49,16 +61,24 @@ class LocalLearners:
         Gets a folder per silo that keeps something.
     device : str
         Such as ``cpu`` or ``cuda``.
+    kept_bytes : int
+        Limit of the pixels whose learners stay.
     """
 
     def __init__(
-        self, run: RunDescription, silos: Sequence[Silo], images: SharedImages, state: Path, device: str
+        self,
+        run: RunDescription,
+        silos: Sequence[Silo],
+        images: SharedImages,
+        state: Path,
+        device: str,
+        kept_bytes: int = KEPT_BYTES,
     ) -> None:
         self._run, self._images, self._state, self._device = run, images, state, device
         self._silos = {silo.metadata.name: silo for silo in silos}
         self._networks: tuple[str, Networks] = ("", Networks(run, find_device(device)))
         self._learners: OrderedDict[str, tuple[SiloLearner, int]] = OrderedDict()
-        self._nbytes = 0
+        self._nbytes, self._kept_bytes = 0, kept_bytes
 
     def __call__(self, silo: str) -> SiloLearner:
         """Return a silo's learner.
@@ -69,9 +89,10 @@ class LocalLearners:
             Its images cannot be used.
         """
         if silo not in self._learners:
-            self._learners[silo] = self._built(self._silos[silo])
+            with naming(silo):
+                self._learners[silo] = self._built(self._silos[silo])
             self._nbytes += self._learners[silo][1]
-            while self._nbytes > KEPT_BYTES and len(self._learners) > 1:
+            while self._nbytes > self._kept_bytes and len(self._learners) > 1:
                 self._nbytes -= self._learners.popitem(last=False)[1][1]
         self._learners.move_to_end(silo)
         return self._learners[silo][0]

@@ -161,7 +161,7 @@ class FolderStore(MemoryStore):
                 self._spare_model.replace(partial_path(self._model))
             if self._model.exists():
                 self._model.replace(self._spare_model)
-            metadata = {"run": self._run, "record": line, "state": _digest(arrays)}
+            metadata = {"run": self._run, "record": line, "state": digest_of(arrays)}
             write_safetensors(self._model, model, arrays=arrays, metadata=metadata)
         except OSError as error:
             raise _unwritable(self._folder, error) from error
@@ -186,7 +186,7 @@ class FolderStore(MemoryStore):
         stored = read_safetensors(path, layouts(record.round))
         if metadata["run"] != self._run or stored.model.digest != record.digest:
             raise ValueError("another run's, or damaged")
-        if metadata["state"] != _digest(stored.arrays):
+        if metadata["state"] != digest_of(stored.arrays):
             raise ValueError("damaged")
         lines = self._rounds.read_bytes().splitlines(keepends=True)[: record.round]
         before = [record_from_json(json.loads(line)) for line in lines]
@@ -197,7 +197,8 @@ class FolderStore(MemoryStore):
         self._latest, self._history = Checkpoint(record, stored.model, state), [*before, record]
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+def digest_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return BLAKE3 over names and bytes, hex."""
     digest = blake3()
     for name in sorted(arrays):
         digest.update(name.encode()).update(np.ascontiguousarray(arrays[name]).tobytes())

@@ -97,8 +97,8 @@ def fields(kind: type[Document], path: FieldPath) -> list[str]:
 
 
 def takes_decimal(kind: type[Document], path: FieldPath) -> bool:
-    """Whether a field takes a quoted decimal."""
-    return any(schema.get("pattern") in _DECIMALS for schema in alternatives(kind, path))
+    """Whether a field takes a number as text: a quoted decimal, or numbers of classes."""
+    return any(schema.get("pattern") in (*_DECIMALS, CLASS_COUNTS_PATTERN) for schema in alternatives(kind, path))
 
 
 def _expanded(whole: Schema, schema: Schema) -> list[Schema]:

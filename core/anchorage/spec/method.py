@@ -252,6 +252,9 @@ class Weighting(Document):
         "Paper", description="SemiAnAgg: 1 - w before normalising (paper) or after (published code)."
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(1, description="SemiAnAgg: number of the random anchor.")
+    minimum_per_class: Count = Field(
+        1, description="SemiAnAgg: confident images without which a silo reports a class as absent."
+    )
     labelled_share: Fraction = Field(
         "0.5", description="FedAvgSemi, SemiAnAgg: total weight of the labelled half (lambda 1)."
     )

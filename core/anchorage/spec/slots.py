@@ -72,6 +72,7 @@ READ_BY: Mapping[str, Mapping[str, tuple[str, tuple[str, ...]]]] = {
     "weighting": {
         "order": ("type", ("SemiAnAgg",)),
         "anchor_seed": ("type", ("SemiAnAgg",)),
+        "minimum_per_class": ("type", ("SemiAnAgg",)),
         "groups": ("type", ("SubConsensus",)),
         "group_size": ("type", ("SubConsensus",)),
         "labelled_factor": ("type", ("SubConsensus",)),

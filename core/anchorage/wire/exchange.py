@@ -134,7 +134,7 @@ class Exchange:
         close_all(uploads)
         self._post(MembersChanged(tuple(silos), frozenset(gone)))
 
-    def break_down(self, error: AnchorageError) -> None:
+    def break_down(self, error: Exception) -> None:
         """Have `next_event` return a `Broken`: the server itself cannot go on."""
         self._post(Broken(error))
 

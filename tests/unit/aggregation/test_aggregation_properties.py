@@ -62,6 +62,10 @@ def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weightin
         assert normalised(np.array(list(weights.values()))).sum() == pytest.approx(1)
     if weighting.type in ("FedAvgSemi", "SemiAnAgg", "SubConsensus") and any(weights.values()):
         assert sum(weights.values()) == pytest.approx(1), "these divide by themselves"
+    updates = {s: model_of(int(s)) for s, a in announcements.items() if a.update is not None}
+    terms = weigher.terms(updates, {s: weights[s] for s in updates})
+    parts = {s: sum(weight for silo, _, weight in terms if silo == s) for s in updates}
+    assert parts == pytest.approx({s: weights[s] for s in updates}), "an update of several models weighs no more"
     shuffled = draw.sample(names, len(names))
     again = weights_of(weigher, announcements, shuffled)
     assert again == pytest.approx(weights, rel=1e-9, abs=1e-12)

@@ -1,5 +1,6 @@
 """Exact shortcuts of METHODS.md 9.2 at the server against their plain forms, which live here alone; docs/design/shortcuts.md lists them."""
 
+import tracemalloc
 from collections import Counter
 from typing import Any
 
@@ -16,6 +17,7 @@ from anchorage.aggregation.sub_consensus import distances
 from anchorage.messages import Announcement
 from anchorage.methods import PRESETS
 from anchorage.spec.method import Weighting
+from anchorage.tensors.chunks import CHUNK_BYTES
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes
 
@@ -24,6 +26,7 @@ seeds = st.integers(0, 2**31)
 counts = st.integers(0, 500)
 CLASSES = 3
 LAYOUT = Layout.of([("w", "F64", (6,)), ("b", "F64", (2,))])
+WIDE = Layout.of([("w", "F32", (3 * CHUNK_BYTES // 4,))])
 
 
 def model_of(seed: int, spread: float = 1.0) -> ModelBytes:
@@ -98,6 +101,26 @@ def test_11_a_mean_reads_each_update_once(silos: int) -> None:
     sources = [Counted(model_of(index)) for index in range(silos)]
     weighted_mean(sources, [1.0] * silos, LAYOUT)
     assert all(source.read == {0: 1} for source in sources)
+
+
+def test_11_memory_does_not_grow_with_the_silos() -> None:
+    """Of 40 updates of three chunks, which come from a disk, few chunks are held beside the threads' working memory."""
+    model = ModelBytes.of(WIDE, np.ones(3 * CHUNK_BYTES // 4, np.float32).view(np.uint8))
+
+    class OnDisk:
+        manifest = model.manifest
+
+        def chunk(self, index: int) -> bytes:
+            return bytes(bytearray(model.chunk(index)))
+
+    tracemalloc.start()
+    try:
+        mean = weighted_mean([OnDisk() for _ in range(40)], [1.0] * 40, WIDE)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert mean.digest == model.digest
+    assert peak < 64 * CHUNK_BYTES, "about 45; those of two chunks at a time would be 80 more"
 
 
 @few

@@ -20,6 +20,7 @@ from fedctl.main import app
 from fedctl.results import RoundResult, SeedResult, SimulationFolder, Spread, read_results
 from fedctl.simulation import claim as claim_simulation
 from fedctl.simulation import make, write_result
+from fedctl.simulation_view import summary
 from fedctl.workdir import Workdir
 
 DOCUMENTS = """
@@ -115,18 +116,25 @@ def test_last_and_best_are_over_the_seeds(tmp_path: Path) -> None:
     results = read_results(simulation(tmp_path / "sim"))
     assert results.last("accuracy").values == (0.7, 0.9) and results.best("accuracy").values == (0.8, 0.9)
     assert results.best("loss").values == pytest.approx((0.2, 0.1))
+
+
+def test_a_warm_up_s_rounds_are_not_the_best_ones(tmp_path: Path) -> None:
+    results = read_results(simulation(tmp_path / "sim", ["spec.warmUp=[{method: FedProx, rounds: 1}]"]))
+    assert results.best("accuracy").values == (0.7, 0.9)
+    assert summary(results)["best"]["accuracy"]["values"] == [0.7, 0.9]
+    assert [entry["bestRound"] for entry in summary(results)["seeds"]] == [2, 2]
     assert [(point.round, point.nbytes) for point in curve(results, "accuracy")] == [(0, 500), (1, 2000), (2, 4500)]
 
 
 def test_a_simulation_and_a_run_in_one_table(tmp_path: Path) -> None:
     lines = rows(compare(simulation(tmp_path / "sim"), run(tmp_path / "run")))
-    assert lines[0] == "METHOD FEDERATION SEEDS ROUNDS LAST ACCURACY BEST ACCURACY MOVED"
-    assert lines[1] == "FedAvg tiny 2 2 0.8000 ± 0.1414 0.8500 ± 0.0707 4.5 kB"
-    assert lines[2] == "FedProx tiny 1 2 0.4000 0.4000 4.5 kB"
+    assert lines[0] == "METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY MOVED"
+    assert lines[1] == "FedAvg 2 2 0.8000 ± 0.1414 0.8500 ± 0.0707 4.5 kB"
+    assert lines[2] == "FedProx 1 2 0.4000 0.4000 4.5 kB"
 
 
 def test_a_run_on_its_way_shows_its_rounds(tmp_path: Path) -> None:
-    assert rows(compare(run(tmp_path / "run", rounds=1)))[1].startswith("FedProx tiny 1 1/2 ")
+    assert rows(compare(run(tmp_path / "run", rounds=1)))[1].startswith("FedProx 1 1/2 ")
 
 
 def test_the_same_method_is_told_apart_by_its_folder(tmp_path: Path) -> None:

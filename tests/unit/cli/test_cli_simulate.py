@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, Failure, commands, documents, learning, storage
+from anchorage.errors import AnchorageError, Failure, commands, data, documents, learning, storage
 from anchorage.messages import Profile
 from anchorage.methods import validate_study
 from anchorage.rounds.interfaces import RoundRecord, SiloRecord
@@ -104,11 +104,11 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
 def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Scripted(monkeypatch)
     first = simulate(file, "--seeds", 2).stdout
-    assert played.seeds == [5, 6] and "2 seeds, 1 rounds, finished in" in first and "0.5500 ± 0.0707" in first
+    assert played.seeds == [5, 6] and "2 seeds, 1 round, finished in" in first and "0.5500 ± 0.0707" in first
     again = simulate(file, "--seeds", 3, "-o", "wide").stdout
     assert played.seeds == [5, 6, 7] and again.count("was finished before on cpu, it is not run again") == 2
     assert "0.6000 ± 0.1000" in again and "digest-7" in again
-    assert "1 seed, 1 rounds, finished before" in simulate(file).stdout and len(played.seeds) == 3
+    assert "1 seed, 1 round, finished before" in simulate(file).stdout and len(played.seeds) == 3
     assert len(json.loads(simulate(file, "--seeds", 2, "-o", "json").stdout)["seeds"]) == 2
 
 
@@ -215,6 +215,18 @@ def test_a_folder_belongs_to_its_documents(file: Path, monkeypatch: pytest.Monke
     assert refused(other) is commands.WORKDIR_TAKEN and "differs in spec.rounds;" in str(other.exception)
 
 
+def test_a_folder_in_which_nothing_came_to_round_1_takes_mended_documents(file: Path) -> None:
+    part = "silo.spec.managed.data.partition={recipe: Iid, parts: 8, part: 0, labelledPerClass: 900}"
+    assert refused(simulate(file, "--set", part)) is data.PARTITION_IMPOSSIBLE
+    assert simulate(file).exit_code == 0
+    assert refused(simulate(file, "--set", part)) is commands.WORKDIR_TAKEN
+
+
+def test_a_speed_that_is_no_silos_claims_no_folder(file: Path) -> None:
+    assert refused(simulate(file, "--speed", "b-*=1")) is commands.SPEED_INVALID
+    assert not (file.parent / "work").exists()
+
+
 def test_two_simulations_do_not_share_a_folder(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted(monkeypatch)
     (file.parent / "work").mkdir()
@@ -280,6 +292,15 @@ def test_lines_tell_of_rounds_and_failures_only(file: Path) -> None:
         f"silo b does not count: {storage.DISK_FULL.code} no room",
         "round 1/1 committed, accuracy 0.9123",
     ]
+
+
+def test_rounds_in_which_no_silo_learns_are_told_once(file: Path) -> None:
+    stream = io.StringIO()
+    watcher = SeedWatcher(validate_study(file).federation, "seed 5 (1 of 1) on cpu", LineView(stream), 0)
+    for number, state in enumerate(["Inactive", "Inactive", "Counted", "Inactive"], 1):
+        watcher.committed(RoundRecord(number, "d", 1.0, {}, (SiloRecord("a", state),)), MODEL, None)
+    told = [line.split(",")[0] for line in stream.getvalue().splitlines() if line.startswith("from ")]
+    assert told == [f"from round {number} on no silo had anything to learn from" for number in (1, 4)]
 
 
 def test_the_picture_holds_the_first_silos_of_the_round(file: Path) -> None:

@@ -1,18 +1,21 @@
 """A server's and a silo's learner on small synthetic images, and the methods that they are tried with."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
+from torch import Tensor
 
 from anchorage.aggregation import build_memory
 from anchorage.aggregation.clusters import GlobalCentroids
 from anchorage.aggregation.helper_models import task_layout
 from anchorage.data import ImageSet
-from anchorage.learning import build_server_learner, build_silo_learner
+from anchorage.learning import build_server_learner, build_silo_learner, silo_learner
 from anchorage.messages import Announcement, SideChannel, Task, TaskKind
 from anchorage.methods import resolve
 from anchorage.spec.method import MethodSpec, ResolvedMethod
@@ -216,3 +219,16 @@ def given(labels: str) -> ImageSet:
         known = np.where(np.arange(26) < 10, images.labels, -1)
         return ImageSet(images.images, known, images.ids, images.groups, images.classes)
     return images
+
+
+def watch_steps(monkeypatch: pytest.MonkeyPatch, watching: Callable[[], AbstractContextManager[object]]) -> None:
+    """Have silos take the steps of a round, and nothing before or behind them, within a context."""
+    take_steps = silo_learner.take_steps
+
+    def watched(losses: Iterator[Tensor]) -> Iterator[Tensor]:
+        with watching():
+            yield from losses
+
+    monkeypatch.setattr(
+        silo_learner, "take_steps", lambda n, sgd, losses, **k: take_steps(n, sgd, watched(losses), **k)
+    )

@@ -3,13 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from learning_party import MATCHED, Party, given
+from learning_party import MATCHED, Party, given, method_of
 from torch.nn.functional import nll_loss
 
+from anchorage.aggregation import build_memory
 from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
 from anchorage.learning.models import build_model
+from anchorage.messages import Announcement
 from anchorage.spec.method import Decomposition
 from anchorage.tensors.layout import PSI
+from anchorage.tensors.model import ModelBytes
 
 
 def _rows(values):
@@ -50,10 +53,22 @@ def test_a_tie_goes_to_the_own_class():
     assert agreement(first, []).item() == 0
 
 
-def test_sparsify_drops_small_changes_and_small_values():
-    psi = {"w": torch.nn.Parameter(torch.tensor([1e-6, 1.0, 1.0 + 1e-5, 2.0]))}
-    sparsify(psi, {"w": torch.tensor([0.5, 1.0, 1.0, 1.0])}, smallest=1e-5, smallest_change=1e-4)
-    assert psi["w"].tolist() == [0.0, 1.0, 1.0, 2.0]
+def test_sparsify_drops_small_values_and_then_small_changes():
+    psi = {"w": torch.nn.Parameter(torch.tensor([1e-6, 1.0, 1.0 + 1e-5, 2.0, 5e-6]))}
+    sparsify(psi, {"w": torch.tensor([0.5, 1.0, 1.0, 1.0, 1.02e-4])}, smallest_change=1e-4, smallest=1e-5)
+    assert psi["w"].tolist() == [0.0, 1.0, 1.0, 2.0, 0.0]
+
+
+@pytest.mark.parametrize("labels", ["Partial", "None"])
+def test_what_hardly_changed_is_sent_as_received_in_both_parts(labels, tmp_path):
+    method = method_of("FedMatch", pseudoLabels={"threshold": "0"}, decomposition={"smallestChange": "1000"})
+    party = Party(method, given(labels), tmp_path, labels=labels)
+    party.train()
+    before = party.model.arrays()
+    trained = {n: a for n, a in party.arrays().items() if n.endswith(("weight", "bias")) and not n.startswith("helper")}
+    assert any(name.startswith(PSI) for name in trained) and any(name.startswith("encoder.") for name in trained)
+    for name, array in trained.items():
+        np.testing.assert_array_equal(array, before[name])
 
 
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
@@ -66,6 +81,26 @@ def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
     assert any(name.startswith("encoder.conv") or name == "classifier.weight" for name in moved) == (labels != "None")
     assert (any(name == "classifier.weight" for name in after)) == (labels != "None")
     assert told.side["embedding"].shape == (3,) and told.side["embedding"].sum() == pytest.approx(1)
+
+
+def test_helpers_change_what_a_silo_learns(tmp_path):
+    """In round 10 the parts of two other silos come behind the model; in round 9 there is no room for them."""
+    method, labels = MATCHED[0]
+    party = Party(method, given(labels), tmp_path, labels=labels)
+    memory = build_memory(party.method, 3)
+    alike = Announcement("task", {}, {"embedding": np.full(3, 1 / 3)}, {}, None)
+    memory.conclude(dict.fromkeys((party.silo, "b", "c"), alike))
+    others = {n: -5 * a if n.startswith(PSI) else a for n, a in party.model.arrays().items()}
+    updates = dict.fromkeys("bc", ModelBytes.from_arrays(party.model.layout, others))
+
+    def trained(number: int) -> Announcement:
+        source, side = memory.model_for(party.silo, number, party.model, party.server.up, updates)
+        received = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
+        return party.learner.train(party.task(10, side), received, party._out, lambda done, total: 0)
+
+    helped, alone = trained(10), trained(9)
+    assert helped.update is not None and alone.update is not None
+    assert helped.update.layout == alone.update.layout and helped.update.digest != alone.update.digest
 
 
 def test_folding_keeps_the_outputs(tmp_path):

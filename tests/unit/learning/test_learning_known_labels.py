@@ -211,6 +211,11 @@ def test_b7_similarity_per_pseudo_class(known):
             "r": [0.0 if a else 1 - w for w, a in zip(means, absent, strict=True)],
         },
     )
+    fewer = sums.means(2)
+    rare = sums.counts() < 2
+    assert rare.any() and not rare.all()
+    np.testing.assert_array_equal(np.isnan(fewer), rare, "a class of one image is not told of (METHODS.md section 10)")
+    np.testing.assert_array_equal(fewer[~rare], np.array(means)[~rare])
 
 
 def test_g2_the_pull_adds_the_distance_to_the_gradient(known):

@@ -92,6 +92,19 @@ def test_what_is_announced(tmp_path):
     assert set(announcement.metrics) == {"loss", "acceptance", "seconds"}
 
 
+@pytest.mark.parametrize("name", ["SemiAnAgg", "FedAnchor"])
+def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
+    """METHODS.md section 12, number 19: such a mean would be nearly an image's own."""
+    told = []
+    for minimum in (1, 9, 27):  # of 26 images, 9, 9 and 8 of the classes
+        weighting = {"type": "SemiAnAgg", "minimumPerClass": minimum}
+        method = method_of(name, pseudoLabels={"threshold": "0"}, weighting=weighting)
+        told.append(Party(method, given("None"), tmp_path / str(minimum)).train().side["similarity"])
+    one, some, none = (np.isfinite(similarity) for similarity in told)
+    assert one.any() and none.sum() == 0 and (some <= one).all()
+    np.testing.assert_array_equal(told[1][some], told[0][some])
+
+
 def test_labelled_silos_say_nothing_of_similarity(tmp_path):
     announcement = Party(method_of("SemiAnAgg"), given("All"), tmp_path, "All").train()
     assert np.isnan(announcement.side["similarity"]).all()

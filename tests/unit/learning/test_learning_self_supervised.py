@@ -110,6 +110,27 @@ def test_probes_and_reports(tmp_path: Path) -> None:
     assert torch.equal(one.weight, other.weight) and one.weight.argmax(1).tolist() == list(range(CLASSES))
 
 
+def test_the_linear_probe_takes_the_published_steps() -> None:
+    """METHODS.md 6.13: SGD 0.1, momentum 0.9, 100 epochs, a tenth from 60 and from 80 on, batches of 256."""
+    features = torch.randn(300, 4, generator=torch.Generator().manual_seed(2))
+    labels = (features[:, 0] > 0).long()
+    probe = linear_probe(features, labels, 2, Draws(1))
+    linear, order = nn.Linear(4, 2), Draws(1).numpy("probe")
+    nn.init.zeros_(linear.weight)
+    nn.init.zeros_(linear.bias)
+    sgd = torch.optim.SGD(linear.parameters(), lr=0.1, momentum=0.9)
+    schedule = torch.optim.lr_scheduler.MultiStepLR(sgd, [60, 80], gamma=0.1)
+    for _ in range(100):
+        permuted = torch.from_numpy(order.permutation(300))
+        for chosen in (permuted[:256], permuted[256:]):
+            sgd.zero_grad()
+            nn.functional.cross_entropy(linear(features[chosen]), labels[chosen]).backward()
+            sgd.step()
+        schedule.step()
+    torch.testing.assert_close(probe.weight, linear.weight)
+    torch.testing.assert_close(probe.bias, linear.bias)
+
+
 def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
     party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
     first = party.train(1, {})

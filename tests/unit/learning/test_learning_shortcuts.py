@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
 from anchorage.aggregation.counted_updates import COUNTED
-from anchorage.learning import build_server_learner
+from anchorage.learning import build_server_learner, server_learner
 from anchorage.learning.contrast_models import ModelContrast, model_contrast
 from anchorage.learning.contrastive import class_terms
 from anchorage.learning.control_variates import ControlVariates
@@ -175,9 +175,14 @@ def test_18_the_own_score_is_that_of_the_last_validation_and_costs_no_pass(tmp_p
     assert announced.side["validation"].tolist() == validated(party.learner._network, 1)[1].tolist()
 
 
-def test_25_features_by_the_random_anchor_come_from_the_seed_again(tmp_path: Path) -> None:
+def test_25_features_by_the_random_anchor_come_from_the_seed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """They are kept while the process lives and never stored: the seed alone gives the same bytes."""
     party = Party(method_of("SemiAnAgg"), given("None"), tmp_path)
+    first = party.server.side_channel(party.model, 1)["random_anchor"]
+    monkeypatch.delattr(server_learner, "build_random_anchor")
+    assert party.server.side_channel(party.model, 2)["random_anchor"] is first, "the server draws it once"
     kept = party.learner._images.anchor_features(party.run, {})
     assert party.learner._images.anchor_features(party.run, {}) is kept
     party.restart()

@@ -83,8 +83,14 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
         ({"method": {"name": "FedAvg"}}, "spec.method"),
         ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
         ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
-        ({"warmUp": [STAGE | {"rounds": 2}]}, "spec.warmUp is FedBarlow for 2 rounds, local.epochs=1, but training began"),
-        ({"warmUp": [STAGE | {"set": ["local.epochs=2"]}]}, "FedBarlow for 1 rounds, local.epochs=2, but training began"),
+        (
+            {"warmUp": [STAGE | {"rounds": 2}]},
+            "spec.warmUp is FedBarlow for 2 rounds, local.epochs=1, but training began",
+        ),
+        (
+            {"warmUp": [STAGE | {"set": ["local.epochs=2"]}]},
+            "FedBarlow for 1 rounds, local.epochs=2, but training began",
+        ),
         ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
         ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
     ],

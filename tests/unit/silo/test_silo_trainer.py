@@ -16,8 +16,12 @@ from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, evaluate_task, model_of, 
 
 from anchorage.errors import AnchorageError
 from anchorage.messages import Assigned, Permit, Task
+from anchorage.methods import resolve
 from anchorage.rounds.buffers import MemoryBuffers
 from anchorage.rounds.silo import SiloWorker, WithdrawnError
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription, StageDescription
 from anchorage.tensors.chunks import Manifest
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import ModelBytes, read_arrays
@@ -38,7 +42,7 @@ def ignore(done: int, total: int) -> int:
 @pytest.fixture
 def setup(tmp_path: Path) -> Setup:
     return Setup(
-        silo="a", labels="None", device="cpu", state=str(tmp_path), data_root="", run="", data="",
+        silo="a", labels="None", device="cpu", state=str(tmp_path), data_root="", run="{}", data="",
         down=LAYOUT.to_json(), up=LAYOUT.to_json(), trainer='{"type": "Null", "step": "0.5", "samples": 7}',
     )  # fmt: skip
 
@@ -114,6 +118,23 @@ class TestNullLearner:
     def test_an_update_that_is_not_part_of_the_model_is_a_mistake(self) -> None:
         with pytest.raises(ValueError, match="weight"):
             NullLearner(Layout.of([("weight", "F32", (1,))]), Layout.of([("weight", "F32", (2,))]), 1.0, 1)
+
+    def test_every_stage_has_its_layouts(self, setup: Setup) -> None:
+        first = LAYOUT.select(["weight"])
+        own, slots = {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}, resolve(MethodSpec(name="FedAvg"))
+        stage = StageDescription(method=slots, down=first.to_json(), up=first.to_json(), last=1)
+        spec = ModelSpec(name="SmallCnn", num_classes=2, image_size=8)
+        run = RunDescription(
+            federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
+        )
+        learner, samples = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        assert samples == 7
+        for number, layout in ((1, first), (2, LAYOUT)):
+            model = ModelBytes.from_arrays(layout, {n: a for n, a in ONE.arrays().items() if n in layout.by_name})
+            buffers = MemoryBuffers()
+            announcement = learner.train(train_task(model, number), model.buffer(), buffers.update, ignore)
+            assert announcement.update is not None and announcement.update.layout == layout.digest
+            assert float(read_arrays(layout, buffers.update(layout.nbytes))["weight"].flat[0]) == 1.5
 
 
 class TestProcess:

@@ -1,6 +1,7 @@
 """Many silos in one process: what is shared between them, what travels, what is found again, and silos beside each other."""
 
 import sys
+import threading
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -142,7 +143,7 @@ def test_images_that_cannot_be_used_end_the_simulation(study: Callable[..., Stud
             (tmp_path / "images" / name / f"{name}{number}.png").write_bytes(b"no image")
     place = "silo.spec.managed.data."
     broken = study(2, f"{place}format=ImageFolder", f"{place}claimName=images", "spec.model.numClasses=2", *ALL)
-    with pytest.raises(AnchorageError) as caught:
+    with pytest.raises(AnchorageError, match="^ANC-1203 BadImages: silo a-[01]: ") as caught:
         simulate(broken, tmp_path, tmp_path / "state")
     assert caught.value.failure is data.BAD_IMAGES
 
@@ -203,6 +204,29 @@ def ray(monkeypatch: pytest.MonkeyPatch) -> FakeRay:
     fake = FakeRay()
     monkeypatch.setitem(sys.modules, "ray", fake)
     return fake
+
+
+@pytest.mark.parametrize("method", ["FedAvg", "DVW", "SCAFFOLD", "SOLO"])
+def test_silos_beside_each_other_reach_the_model_of_one_after_another(
+    method: str, study: Callable[..., Study], tmp_path: Path
+) -> None:
+    documents = study(6, f"spec.method.name={method}", "spec.protocol.silosPerRound=4")
+    alone, _ = simulate(documents, tmp_path, tmp_path / "alone")
+    beside = Simulation(documents, tmp_path, tmp_path / "beside", at_once=3).play()
+    assert beside.digest == alone.digest
+
+
+def test_a_defect_in_a_lane_is_raised_as_it_is(
+    study: Callable[..., Study], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def broken(*arguments: object) -> None:
+        raise ZeroDivisionError("a defect")
+
+    monkeypatch.setattr("anchorage.learning.silo_learner.TorchSiloLearner.train", broken)
+    before = set(threading.enumerate())
+    with pytest.raises(ZeroDivisionError, match="a defect"):
+        Simulation(study(4), tmp_path, tmp_path / "state", at_once=2).play()
+    assert set(threading.enumerate()) <= before
 
 
 @pytest.mark.parametrize("method", ["FedAvg", "DVW"])

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 
+import numpy as np
 from torch import Tensor
 
 from anchorage.learning.local_training import Batching
@@ -21,15 +22,16 @@ def _losses(work: RoundWork, batching: Batching, beside: Callable[[Tensor, Tenso
     assert network.projector is not None, "built for this method"
     scale, off_diagonal = float(slot.scale), float(slot.off_diagonal)
     augmentation = work.draws.torch("augmentation")
-    labels = images.views.to_device(images.labels)
     for positions in batching.positions(len(images.train), work.draws.numpy("batches")):
-        indices = images.views.to_device(images.train[positions])
-        first, second = images.views.barlow(indices, augmentation)
+        chosen = images.train[positions]
+        first, second = images.views.barlow(images.views.to_device(chosen), augmentation)
         features = network.encoder(first)
         one, other = network.projector(features), network.projector(network.encoder(second))
         loss = scale * redundancy_loss(one, other, off_diagonal)
-        if beside is not None and (known := labels[indices] >= 0).any():
-            loss = loss + beside(network.classifier(features.detach()[known]), labels[indices][known])
+        known = np.flatnonzero(images.labels[chosen] >= 0)
+        if beside is not None and len(known):
+            labels = images.views.to_device(images.labels[chosen[known]])
+            loss = loss + beside(network.classifier(features.detach()[images.views.to_device(known)]), labels)
         yield loss
 
 

@@ -26,7 +26,7 @@ def by_fixed_labels(work: RoundWork) -> Work:
         batching.steps(len(fix.indices)),
         samples,
         lambda: len(fix.indices),
-        lambda: {} if similarity is None else {"similarity": similarity.means()},
+        lambda: {} if similarity is None else {"similarity": similarity.means(method.weighting.minimum_per_class)},
     )
 
 

@@ -17,7 +17,8 @@ def by_flexmatch(work: RoundWork) -> Work:
     images, pseudo = work.images, work.run.method.pseudo_labels
     classes = work.run.model.num_classes
     curriculum = Curriculum(_latest(work), classes, float(pseudo.threshold), images.views.device)
-    wanted = work.run.method.weighting.type == "SemiAnAgg"
+    weighting = work.run.method.weighting
+    wanted = weighting.type == "SemiAnAgg"
     features = images.anchor_features(work.run, work.side)[images.unlabelled] if wanted else None
     data = Unlabelled(images.views, images.unlabelled, work.copy_received(), curriculum, features)
     flexmatch = FlexMatchLosses(work.network, data, classes, dual=work.run.method.heads.second == "PersonalDual")
@@ -29,7 +30,7 @@ def by_flexmatch(work: RoundWork) -> Work:
         steps,
         work.counts(),
         lambda: flexmatch.selected,
-        lambda: {"similarity": flexmatch.sums.means()} if wanted else {},
+        lambda: {"similarity": flexmatch.sums.means(weighting.minimum_per_class)} if wanted else {},
         lambda: {LATEST: curriculum.latest.cpu().numpy()} if persist else {},
     )
 

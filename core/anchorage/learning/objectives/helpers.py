@@ -1,6 +1,6 @@
 """FedMatch: labels train sigma; agreement with other silos' models on unlabelled images trains a sparse psi (METHODS.md 6.6)."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain, islice, repeat
 
 import numpy as np
@@ -27,7 +27,7 @@ def by_helpers(work: RoundWork) -> Work:
 
 
 class HelperLosses:
-    """Yields both losses of every step, and makes psi sparse behind the last one.
+    """Yields both losses of every step, and drops small changes behind the last one: of psi, and of sigma where labels trained it.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ class HelperLosses:
     def __init__(self, work: RoundWork) -> None:
         self._work, self._split = work, work.run.method.decomposition
         self._parts = Parts(work.network)
-        self._received = {name: p.detach().clone() for name, p in self._parts.psi.items()}
+        self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
         self._helpers = [
             self._parts.fixed(self._helper(i)) for i in range(int(work.received_side("helpers")["helpers"]))
         ]
@@ -73,16 +73,17 @@ class HelperLosses:
             labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
             for positions in islice(labelled, self._epoch):
                 if positions is not None:
-                    yield self._supervised(images.labelled[positions], augmentation)
+                    yield self._supervised(images.labelled[positions])
                 if (guessed := next(endless, None)) is not None:
                     yield self._unsupervised(images.unlabelled[guessed], augmentation)
-        split = self._split
-        sparsify(self._parts.psi, self._received, float(split.smallest), float(split.smallest_change))
+        psi, sigma = self._received
+        sparsify(self._parts.psi, psi, float(self._split.smallest_change), float(self._split.smallest))
+        sparsify(self._parts.sigma, sigma, float(self._split.smallest_change))
 
-    def _supervised(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
+    def _supervised(self, indices: NDArray[np.int64]) -> Tensor:
         images = self._work.images
         views, labels = images.views, images.views.to_device(images.labels[indices])
-        logits = self._parts.train_sigma(views.weak(views.to_device(indices), augmentation))
+        logits = self._parts.train_sigma(views.plain(views.to_device(indices)))
         return float(self._split.supervised_weight) * functional.cross_entropy(logits, labels)
 
     def _unsupervised(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
@@ -91,14 +92,15 @@ class HelperLosses:
         chosen = views.to_device(indices)
         own = parts.train_psi(views.plain(chosen)).softmax(1)
         keep = own.detach().amax(1) >= float(self._work.run.method.pseudo_labels.threshold)
-        if int(keep.sum()) < self._known.smallest:
+        places = keep.nonzero()[:, 0]  # the one thing that a step has to wait for: how large its batch is
+        if len(places) < self._known.smallest:
             return pulls
-        self._kept += keep.sum()
-        kept = chosen[keep]
+        self._kept += len(places)
+        kept = chosen[places]
         helpers = [parts.probabilities(weights, views.plain(kept)) for weights in self._helpers]
-        labels, _ = vote(own.detach()[keep], helpers)
+        labels, _ = vote(own.detach()[places], helpers)
         taught = functional.cross_entropy(parts.train_psi(views.strong(kept, augmentation)), labels)
-        return pulls + float(split.consistency_weight) * (taught + agreement(own[keep], helpers))
+        return pulls + float(split.consistency_weight) * (taught + agreement(own[places], helpers))
 
     def _helper(self, index: int) -> dict[str, Tensor]:
         device = self._work.images.views.device
@@ -114,6 +116,10 @@ class HelperLosses:
         noise = torch.from_numpy(generator(run.seed, NOISE_IMAGE).standard_normal(shape).astype(np.float32))
         weights = self._parts.fixed({name: p.detach() for name, p in self._parts.psi.items()})
         return {"embedding": self._parts.probabilities(weights, noise.to(views.device))[0].double().cpu().numpy()}
+
+
+def _copies(part: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in part.items()}
 
 
 def _endless(batching: Batching, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:

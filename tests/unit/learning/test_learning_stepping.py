@@ -1,0 +1,85 @@
+"""What a training does not do again for every silo, round and step: memory of the optimiser, waiting for the device."""
+
+import traceback
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import torch
+from learning_party import ADAPTIVE, ANCHOR, CONSISTENT, MATCHED, MODEL, SERVED, Party, given, method_of, watch_steps
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from anchorage.learning.models import build_model
+from anchorage.learning.stepping import build_optimiser, take_steps
+from anchorage.spec.method import Optimiser
+
+READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal"}
+INDEX = {"aten::index", "aten::index_put", "aten::index_put_"}
+DRAWN = "/anchorage/data/"
+"""Views are drawn on the CPU, and what is read there are draws."""
+METHODS = [
+    *((method_of(name), labels) for name, labels in [
+        ("FedProx", "All"), ("MOON", "All"), ("SCAFFOLD", "All"), ("FedAvgSemi", "Partial"), ("SemiAnAgg", "None"),
+        ("SSILCDM", "None"), ("RSCFed", "Partial"), ("FedCon", "None"), ("FedRoD", "All"), ("FedCLR", "Partial"), ("Orchestra", "None"),
+    ]),
+    *((method, "None") for method in (ANCHOR[0], SERVED[0], CONSISTENT[0], CONSISTENT[2], ADAPTIVE[0])),
+    MATCHED[0],
+]  # fmt: skip
+
+
+class Reads(TorchDispatchMode):
+    """Counts what would have a host wait for the GPU that calculates: values read, and results whose size depends on values."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = func._schema.name
+        masks = name in INDEX and any(i is not None and i.dtype == torch.bool for i in args[1])
+        if masks or name in READ:
+            source = [frame for frame in traceback.extract_stack() if "/anchorage/" in frame.filename][-1]
+            self.found[f"{source.filename}:{source.lineno} {name}"] += DRAWN not in source.filename
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize(("method", "labels"), METHODS, ids=lambda given: getattr(given, "name", given))
+def test_no_step_waits_for_the_device(tmp_path, monkeypatch, method, labels):
+    reads = Reads()
+    watch_steps(monkeypatch, lambda: reads)
+    party = Party(method, given(labels), tmp_path, labels)
+    assert party.train().update is not None
+    allowed = {"helpers.py": 1}  # FedMatch's batch is of the images that are confident, so its size has to be known
+    found = {place: count for place, count in reads.found.items() if count}
+    assert all(count <= allowed.get(place.split(":")[0].split("/")[-1], 0) for place, count in found.items()), found
+
+
+def test_an_optimiser_s_memory_is_reset_in_place():
+    network, buffers = build_model(MODEL, method_of("FedAvg"), 1), {}
+    start = {name: tensor.clone() for name, tensor in network.state_dict().items()}
+    rules = Optimiser(learning_rate="0.1", momentum="0.9", weight_decay="0.01")
+
+    def trained(sgd: torch.optim.SGD) -> Sequence[torch.Tensor]:
+        network.load_state_dict(start)
+        images = torch.linspace(-1, 1, 4 * 64).view(4, 1, 8, 8)
+        take_steps(network, sgd, (network(images).square().mean() for _ in range(3)))
+        return [parameter.detach().clone() for parameter in network.parameters()]
+
+    expected = trained(build_optimiser(network, rules))
+    for turn in range(2):
+        sgd = build_optimiser(network, rules, buffers=buffers)
+        memory = [state["momentum_buffer"] for state in sgd.state.values()]
+        assert all(buffer is kept for buffer, kept in zip(memory, buffers.values(), strict=True)), turn
+        assert not any(buffer.any() or buffer.requires_grad for buffer in memory), turn
+        assert all(map(torch.equal, trained(sgd), expected)), turn
+        assert all(buffer.any() for buffer in memory if buffer.ndim > 1), "the steps went into this memory"
+
+
+def test_silos_that_share_a_network_share_the_optimiser_s_memory(tmp_path):
+    party = Party(method_of("FedAvg"), given("All"), tmp_path, "All")
+    first = party.digest()
+    kept = dict(party.learner._networks.momentum)
+    assert len(kept) == len(list(party.learner._network.parameters()))
+    assert party.digest() == first, "the same round again"
+    assert all(party.learner._networks.momentum[parameter] is buffer for parameter, buffer in kept.items())

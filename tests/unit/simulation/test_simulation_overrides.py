@@ -1,0 +1,62 @@
+"""Slots overridden at random: what results is refused with a reason, or plays a round; nothing else ever happens."""
+
+import random
+from itertools import islice
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+from pydantic.alias_generators import to_camel
+
+from anchorage.methods import PRESETS, validate_study
+from anchorage.methods.snippet import snippet
+from anchorage.spec.files import Study
+from anchorage.spec.method import ResolvedMethod
+from anchorage.spec.mistakes import DocumentError
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from anchorage.simulation.run import simulate
+
+DRAWN, PLAYED = 60, 3
+SWITCHES = ("type", "second", "at", "policy", "contrastive", "consistency")
+TINY = ("spec.rounds=1", "silo.spec.managed.data.partition.parts=40")
+
+
+def choices() -> list[tuple[str, tuple[str, ...]]]:
+    found: list[tuple[str, tuple[str, ...]]] = []
+    for slot, field in ResolvedMethod.model_fields.items():
+        kind: Any = field.annotation
+        for name in SWITCHES:
+            if name in getattr(kind, "model_fields", {}):
+                found.append((f"{to_camel(slot)}.{name}", get_args(kind.model_fields[name].annotation)))
+    return found
+
+
+def drawn(number: int, file: Path) -> tuple[str, Study | DocumentError]:
+    """Write a preset's own file, and read it with one to three slots overridden."""
+    draw = random.Random(number)
+    preset = PRESETS[draw.choice(list(PRESETS))]
+    file.write_text(snippet(preset))
+    work = "cycle.maxEpochs" if preset.slots.local.cycle else "epochs"
+    overrides = [f"spec.method.local.{work}=1", *TINY]
+    for path, words in draw.sample(choices(), draw.choice([1, 1, 2, 3])):
+        overrides.append(f"spec.method.{path}={draw.choice(words)}")
+    told = f"{number}: {preset.name} {overrides[3:]}"
+    try:
+        return told, validate_study(file, overrides)
+    except DocumentError as error:
+        return told, error
+
+
+def test_slots_overridden_at_random_are_refused_with_a_reason_or_play_a_round(tmp_path: Path) -> None:
+    assert len(choices()) == 14
+    seen = [drawn(number, tmp_path / "drawn.yaml") for number in range(DRAWN)]
+    for told, refused in seen:
+        if isinstance(refused, DocumentError):
+            assert all(mistake.message and mistake.where for mistake in refused.mistakes), told
+    playable = ((told, study) for told, study in seen if isinstance(study, Study))
+    for told, study in islice(playable, PLAYED):
+        record, _ = simulate(study, tmp_path, tmp_path / told.partition(":")[0])
+        assert record.round == 1, told
