@@ -72,7 +72,7 @@ images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PI
 image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
 	$(BIN)/python images/lock.py
 
-bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
+bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 QUALITY := .anchorage/quality
@@ -85,7 +85,7 @@ quality-small: $(VENV)/.run ## Every semi-supervised method against its lower bo
 	$(SMALL)/digits-partial-labels.yaml --workdir $(QUALITY)/digits-partial-labels $(ARGS)
 
 quality-cifar: $(VENV)/.run ## The same on a part of JPEG CIFAR-10, from ANCHORAGE_DATA
-	test -d $(QUALITY)/data/cifar10-small || $(BIN)/python benchmarks/quality/prepare.py cifar10 --limit 200 --out $(QUALITY)/data
+	test -d $(QUALITY)/data/cifar10-small || $(BIN)/python benchmarks/quality/prepare.py cifar10 --limit 300 --classes 4 --out $(QUALITY)/data
 	$(SMALL)/cifar10-labels-at-server.yaml --workdir $(QUALITY)/cifar10-labels-at-server --data-root $(QUALITY)/data $(ARGS)
 	$(BIN)/python benchmarks/quality/anchors_alone.py --workdir $(QUALITY)/cifar10-labels-at-server --data-root $(QUALITY)/data
 	$(SMALL)/cifar10-labels-at-one-silo.yaml --workdir $(QUALITY)/cifar10-labels-at-one-silo --data-root $(QUALITY)/data $(ARGS)

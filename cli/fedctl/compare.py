@@ -10,7 +10,7 @@ import typer
 from rich.console import RenderableType
 
 from anchorage.errors import AnchorageError, commands
-from anchorage.methods.published import PublishedResult, find_published
+from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.curves import curve, plot
 from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.pictures import allowed_picture
@@ -86,7 +86,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> PublishedResult | None:
-    """Return what the papers report for a method; None where nothing was wanted or they do not.
+    """Return what the papers report for a method, under the name that they give it; None where nothing was wanted or they do not.
 
     Raises
     ------
@@ -94,7 +94,9 @@ def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> Pub
         What is wanted is in no paper, or several results fit.
     """
     try:
-        return find_published({"method": method, "metric": metric, **wanted}) if wanted else None
+        name = wanted.get("method", method)
+        found = (find_published({"metric": metric, **wanted, "method": known}) for known in NAMES.get(name, (name,)))
+        return next(filter(None, found), None) if wanted else None
     except ValueError as error:
         raise typer.BadParameter(f"published results: {error}") from error
 

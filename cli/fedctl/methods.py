@@ -13,6 +13,7 @@ from anchorage.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
 from anchorage.methods.effective import effective_slots, leaves
 from anchorage.methods.published import PublishedResult, published_of
+from anchorage.methods.resolution import unknown_method
 from anchorage.methods.snippet import snippet
 from fedctl.output import Format, emit, people, plain_table
 
@@ -54,7 +55,7 @@ def describe_method(name: str, output: Format) -> None:
         There is no such method.
     """
     if name not in PRESETS:
-        raise AnchorageError(UNKNOWN_METHOD, f"found {name!r}, allowed are {', '.join(PRESETS)}")
+        raise AnchorageError(UNKNOWN_METHOD, unknown_method(name))
     if output.for_people:
         people().print(_description(PRESETS[name]))
     else:

@@ -142,7 +142,7 @@ def partition_table(holders: Mapping[str, Holder], columns: int = UNBOUNDED) -> 
     """Draw one bar per holder of images, as long as its images are many, in one colour per class; shorter where columns are few."""
     most = max((len(holder.choice.listing) for holder in holders.values()), default=0)
     numbers = max((len(" ".join(map(str, holder.counts))) for holder in holders.values()), default=0)
-    taken = max(map(len, holders), default=0) + len("images") + len("labelled") + numbers + 4 * GAP
+    taken = max(map(len, ("holder", *holders))) + len("images") + len("labelled") + numbers + 4 * GAP
     width = min(BAR_WIDTH, max(LEAST_BAR, columns - taken))
     table = plain_table("holder", "images", "labelled", "classes", "per class", right=("images", "labelled"))
     for name, holder in holders.items():

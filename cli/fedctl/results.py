@@ -281,7 +281,8 @@ class SimulationFolder:
     def forget_beginnings(self) -> bool:
         """Remove what attempts left that came to no round 1, such as with images that cannot be used; False where there are rounds."""
         journals = self.root.glob("seed-*/rounds/rounds.jsonl")
-        if self.finished() or any(journal.read_bytes().count(b"\n") > 1 for journal in journals):
+        begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
+        if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):
             return False
         for folder in (*self.root.glob("seed-*"), self.root / "tracking"):
             rmtree(folder, ignore_errors=True)

@@ -21,6 +21,7 @@ from fedctl.processes import InterruptError
 from fedctl.results import Results, RoundResult, SeedResult, SimulationFolder
 from fedctl.simulation_tracking import SeedTracking, tracking_of
 from fedctl.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
+from fedctl.summary import opening
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
@@ -216,7 +217,10 @@ def simulate_seeds(
         at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
         how = (wanted.speeds, tracking, wanted.ray, at_once)
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
-        return play_missing(studies, simulator)
+        played = play_missing(studies, simulator)
+        if tracking is not None:
+            view.say(f"the runs in MLflow: {opening(tracking.uri)}")
+        return played
 
 
 def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
@@ -295,8 +299,11 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
     Raises
     ------
     AnchorageError
-        The folder holds rounds of other documents, or cannot be written.
+        The folder holds rounds of other documents, or a run of `fedctl run`; or it cannot be written.
     """
+    if Workdir(folder.root).federation.exists():
+        message = f"{folder.root} holds a run of `fedctl run`; name another --workdir"
+        raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if folder.documents.exists():
         before, now = _essence(folder.study()), _essence(study)
         changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]

@@ -41,7 +41,7 @@ class SeedTracking:
     """
 
     def __init__(self, folder: Path, uri: str, view: View) -> None:
-        self._folder, self._uri, self._view = folder, uri, view
+        self._folder, self.uri, self._view = folder, uri, view
 
     @contextmanager
     def seed(self, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Iterator[Observer]:
@@ -59,7 +59,7 @@ class SeedTracking:
             raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{folder} cannot be made: {error.strerror}") from error
         tracked = TrackedRun.of(outbox, study.federation, run.method, study.written())
         tracked.catch_up(history)
-        sender, code = Sender(folder, self._uri), INTERNAL
+        sender, code = Sender(folder, self.uri), INTERNAL
         try:
             yield tracked
             code = ""
@@ -78,7 +78,7 @@ class SeedTracking:
         """Send what is left of a finished seed."""
         folder = self._folder / str(seed)
         if folder.exists():
-            self._send(folder, Sender(folder, self._uri), SEND_SECONDS, keep=False)
+            self._send(folder, Sender(folder, self.uri), SEND_SECONDS, keep=False)
 
     def _send(self, folder: Path, sender: Sender, seconds: float, *, keep: bool) -> None:
         """Wait until everything is sent; the folder is removed then, unless its seed goes on."""

@@ -18,7 +18,7 @@ from fedctl.output import Format
 from fedctl.pictures import allowed_picture
 from fedctl.results import SimulationFolder
 from fedctl.simulation import Wanted, results_of, simulate_seeds
-from fedctl.view import View, view_for
+from fedctl.view import FIRST_METRICS, View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "studies"
@@ -112,9 +112,8 @@ def run_study(
     study = read_document(file, StudyFile)
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
     cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
-    if study.metric is not None:
-        for cell, _ in cells:
-            cell.paper(study.metric)
+    for cell, _ in cells:
+        cell.paper(study.metric or FIRST_METRICS[0])
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
             _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view)

@@ -15,6 +15,10 @@ SideChannel = Mapping[str, NDArray[Any]]
 
 DIFFERENCES = "differences"
 """What a silo is told whose update travels as differences from the task's model (`anchorage.tensors.differences`)."""
+REPETITIONS = "repetitions"
+"""What a silo is told that trains more than once in a round, int64: how often."""
+REPETITION = "repetition"
+"""What its learner is told then, int64: which time it is, from 0."""
 
 
 class TaskKind(StrEnum):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.messages import Announcement, Evaluation, Task
+from anchorage.messages import REPETITION, Announcement, Evaluation, Task
 from anchorage.randomness import generator
 from anchorage.tensors.chunks import Manifest
 from anchorage.tensors.layout import Layout
@@ -69,7 +69,7 @@ class PrivateLearner:
         update = out(self._up.nbytes)
         self._clip(model, update)
         if self._noise_std:
-            self._add_noise(task.round, model, update)
+            self._add_noise(task, model, update)
         return replace(announcement, update=Manifest.of(self._up.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
@@ -91,9 +91,9 @@ class PrivateLearner:
                     delta = np.subtract(new, old, dtype=np.float64)
                     new[:] = old + delta * (self._clip_norm / norm)
 
-    def _add_noise(self, round_number: int, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
+    def _add_noise(self, task: Task, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
         seed = self._noise_seed
-        draws = np.random.default_rng() if seed is None else generator(seed, "noise", round_number)
+        draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _time_of(task))
         for _, new, floating in self._segments.walk(model, update):
             if floating:
                 new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
@@ -101,3 +101,8 @@ class PrivateLearner:
             if entry.name.endswith("running_var") and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)
+
+
+def _time_of(task: Task) -> str:
+    """Return which time it is that the silo trains in this round, empty at the first: noise that is drawn twice could be subtracted."""
+    return str(int(task.side.get(REPETITION, 0)) or "")

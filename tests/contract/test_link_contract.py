@@ -25,6 +25,7 @@ from anchorage.messages import (
     TaskFailed,
     TaskKind,
 )
+from anchorage.tensors.differences import Differences, Restored
 from anchorage.tensors.spool import MemorySpool
 
 MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
@@ -231,6 +232,19 @@ def test_bytes_that_are_not_the_announced_ones_are_refused(world: World) -> None
     refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, Short())
     silo.push(task.id, OTHER)
     assert world.event() == Arrived("a", task.id)
+
+
+def test_an_update_may_travel_as_differences(world: World) -> None:
+    silo, task = at_work(world)
+    silo.announce(announcement_of(task, OTHER))
+    world.event()
+    update = MemorySpool(OTHER.manifest)
+    world.link.permit("a", task.id, Restored(update, OTHER))
+    assert order_of(silo) == Permit(task.id)
+    silo.push(task.id, Differences(OTHER, OTHER))
+    assert world.event() == Arrived("a", task.id)
+    assert content(update) == b"".join(OTHER.chunks)
+    assert 0 < world.link.traffic()[0] < OTHER.manifest.nbytes / 100
 
 
 def test_a_sink_for_other_bytes_is_refused(world: World) -> None:

@@ -16,6 +16,8 @@ from anchorage.tensors.model import ModelBytes
 
 HELPER = "helper"
 """Begins the names of the tensors that travel behind a model."""
+EVERY = 10
+"""Rounds from one in which helpers are sent to the next, as in the public code (METHODS.md 5.3)."""
 
 
 def helper_name(index: int, tensor: str) -> str:
@@ -33,12 +35,8 @@ def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
     return Layout.of([*own, *((helper_name(h, t.name), t.dtype, t.shape) for h in range(count) for t in parts)])
 
 
-EVERY = 10
-"""Rounds from one in which helpers are sent to the next, as in the public code (METHODS.md 5.3)."""
-
-
 def without_helpers(down: Layout) -> Layout:
-    """Return the layout of the community model alone, of that of a train task's model."""
+    """Return the layout of the community model alone; `down` is that of a train task's model, with helpers or without."""
     return down.select(t.name for t in down.tensors if not t.name.startswith(HELPER))
 
 

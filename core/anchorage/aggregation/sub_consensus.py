@@ -9,7 +9,7 @@ from anchorage.aggregation.mean import NonFiniteUpdate, find_nonfinite
 from anchorage.aggregation.regions import Region, float_regions, for_each_chunk
 from anchorage.aggregation.server_step import BUFFERS
 from anchorage.aggregation.weigher import Announcements, BaseWeigher, Evaluations
-from anchorage.messages import SideChannel
+from anchorage.messages import REPETITIONS, SideChannel
 from anchorage.randomness import generator
 from anchorage.spec.method import Weighting
 from anchorage.tensors.chunks import ChunkSource
@@ -17,12 +17,6 @@ from anchorage.tensors.joined import models_in
 from anchorage.tensors.layout import Layout
 
 Floats = NDArray[np.float64]
-
-
-REPETITIONS = "repetitions"
-"""What a silo is told that trains more than once in a round, int64: how often."""
-REPETITION = "repetition"
-"""What its learner is told then, int64: which time it is, from 0."""
 
 
 class SubConsensus(BaseWeigher):

@@ -117,7 +117,10 @@ def read_index(file: Path) -> IndexFile:
         message = f"{file} cannot be read ({error.strerror}); check partition.file"
         raise AnchorageError(DATA_MISSING, message) from error
     except UnicodeDecodeError as error:
-        raise AnchorageError(MANIFEST_WRONG, f"{file} is no text in UTF-8; write one image a line") from error
+        message = (
+            f"{file} is no text in UTF-8; pickles (.pth) are never opened: turn it into JSON as docs/data.md shows"
+        )
+        raise AnchorageError(MANIFEST_WRONG, message) from error
     if file.suffix.lower() != ".json":
         return IndexFile(file, {"": [line.strip() for line in text.splitlines() if line.strip()]})
     try:

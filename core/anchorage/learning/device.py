@@ -66,7 +66,7 @@ def own_stream(name: str) -> None:
     """
     device = find_device(name)
     if device.type == "cuda":
-        torch.cuda.set_stream(torch.cuda.Stream(device))
+        torch.cuda.set_stream(torch.cuda.Stream(device))  # type: ignore[no-untyped-call]
 
 
 @contextmanager

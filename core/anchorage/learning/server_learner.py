@@ -203,10 +203,11 @@ class TorchServerLearner:
     def _load_file(self, path: Path) -> None:
         try:
             arrays = load_file(path)
-        except (OSError, SafetensorError) as error:
-            message = f"{path}: not a readable safetensors file ({error}); give spec.model.initial another"
+            load_arrays(self._network, arrays)
+        except (OSError, SafetensorError, AnchorageError) as error:
+            found = error.message if isinstance(error, AnchorageError) else str(error)
+            message = f"{path} does not hold the weights of this {self._model.name} ({found}); give spec.model.initial another"
             raise AnchorageError(MODEL_MISMATCH, message) from error
-        load_arrays(self._network, arrays)
         if self._network.psi is not None and not any(name.startswith(PSI) for name in arrays):
             self._network.psi.restart(self._network)
 

@@ -16,7 +16,6 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from anchorage.aggregation.helper_models import without_helpers
-from anchorage.aggregation.sub_consensus import REPETITION
 from anchorage.data import ImageSet
 from anchorage.data.augmentation import AUGMENTATIONS
 from anchorage.errors import AnchorageError
@@ -37,7 +36,7 @@ from anchorage.learning.stepping import build_optimiser, momentum_arrays, restor
 from anchorage.learning.validation import RoundLabels, validation_split
 from anchorage.learning.views import Views
 from anchorage.learning.weights import load, load_arrays, load_local, local_arrays, network_arrays, write
-from anchorage.messages import Announcement, Evaluation, SideChannel, Task
+from anchorage.messages import REPETITION, Announcement, Evaluation, SideChannel, Task
 from anchorage.spec.run import RunDescription
 from anchorage.tensors.layout import Layout
 from anchorage.tensors.model import read_arrays
@@ -126,7 +125,8 @@ class TorchSiloLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device = run, silo, device
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
-        self._alone = without_helpers(self._down)
+        layouts = (self._down, without_helpers(self._down), self._up)
+        self._layouts = {layout.digest: layout for layout in layouts}
         self._networks = networks or Networks(run, device)
         self._network = self._networks.training
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
@@ -156,7 +156,7 @@ class TorchSiloLearner:
         """Train from `model` and write the update; see `anchorage.rounds.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
-            arrived = read_arrays(self._down if model.nbytes == self._down.nbytes else self._alone, model)
+            arrived = read_arrays(self._layout_of(task), model)
             load_arrays(self._network, network_arrays(arrived))
             again = int(task.side.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
@@ -196,11 +196,13 @@ class TorchSiloLearner:
         Labels are the images' own; a silo without any takes the accepted pseudo-labels of the task's round, and scores 0 of 0 where it
         has none. It waits for a `train` of that round that has begun, so a train task must be handed over before the round's evaluations.
         """
-        layout = self._up if task.model.layout == self._up.digest else self._down
         with calculation(), self._scoring:
             scorer = self._networks.scoring
-            load(scorer, layout, model)
+            load(scorer, self._layout_of(task), model)
             return Evaluation(task.id, self._score(scorer, task.round))
+
+    def _layout_of(self, task: Task) -> Layout:
+        return self._layouts.get(task.model.layout, self._down)
 
     def _start_from(self, kept: Mapping[str, NDArray[Any]]) -> None:
         """Go on from the silo's own last model, where the method says so and there is one (SOLO)."""

@@ -1,6 +1,7 @@
 """From a preset's name and a user's overrides to a method with every slot filled."""
 
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import TypeVar
 
 from pydantic import BaseModel
@@ -54,8 +55,11 @@ def resolve(spec: MethodSpec) -> ResolvedMethod:
 
 
 def unknown_method(name: str) -> str:
-    """Say that no preset has this name, and which there are."""
-    return f"found {name!r}, allowed are {', '.join(sorted(PRESETS))}"
+    """Say that no preset has this name, which is nearest, and which there are."""
+    plain = {"".join(filter(str.isalnum, known)).lower(): known for known in PRESETS}
+    near = get_close_matches("".join(filter(str.isalnum, name)).lower(), plain, n=1, cutoff=0.85)
+    meant = f"did you mean {plain[near[0]]}? " if near else ""
+    return f"found {name!r}, {meant}allowed are {', '.join(sorted(PRESETS))}"
 
 
 def _start(slot: str, preset: Document, override: Document) -> Document:

@@ -33,7 +33,8 @@ RSCFED = Preset(
         "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "
         "random, and in each group an update far from the group's mean counts less. The server must see individual "
         "updates. A silo that several groups draw trains once for each of them and sends as many models, so a round "
-        "costs as much training and upload as its groups have members. Distances are of parameters alone. "
+        "costs as much training and upload as its groups have members. Distances are of parameters alone; with "
+        "`weighting.distance: All` buffers and counters are in them, too, as in the published code. "
         "`weighting.scale` fits large data sets: for the few images of a small federation lower it, or one silo carries "
         "a whole group."
     ),

@@ -54,7 +54,8 @@ SSIL_CDM = Preset(
     advice=(
         "For rare classes and unlabelled silos whose class frequencies nobody knows: a silo keeps a running guess of "
         "its own frequencies, which never leaves it, and corrects its pseudo-labels by it. The balanced head is the one "
-        "that is tested. Two strong views and a second model that labels make a step about twice as long as FixMatch's. "
+        "that is tested. A silo that has no image of a class comes to give its images that label: with such silos take "
+        "OrigACR or adjustment None. Two strong views and a second model that labels make a step about twice as long as FixMatch's. "
         "There is no public federated code, so expect differences from the published figures."
     ),
 )

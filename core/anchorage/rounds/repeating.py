@@ -6,8 +6,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.aggregation.sub_consensus import REPETITION, REPETITIONS
-from anchorage.messages import Announcement, Evaluation, Task
+from anchorage.messages import REPETITION, REPETITIONS, Announcement, Evaluation, Task
 from anchorage.rounds.interfaces import SiloLearner
 from anchorage.tensors.chunks import Manifest
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from anchorage.errors import CATALOGUE, AnchorageError, commands, documents, storage
@@ -252,7 +253,20 @@ def test_methods_are_listed_and_described() -> None:
     assert [method["name"] for method in json.loads(fedctl("methods", "list", "-o", "json").output)] == list(PRESETS)
     text = fedctl("methods", "describe", "FedAnchor").output
     assert "pseudoLabels.threshold" in text and "prototypes" in text
+    assert "accuracy 0.7782 ± 0.0049" in fedctl("methods", "describe", "SemiFL").output
+    found = json.loads(fedctl("methods", "describe", "FedAvgSemi", "-o", "json").output)["published"]
+    assert [result["value"] for result in found] == [0.6779, 0.4021] and found[0]["method"] == "FedAvg-Semi"
     assert refused(fedctl("methods", "describe", "FedSGD")).failure is documents.UNKNOWN_METHOD
+
+
+def test_tables_fit_a_narrow_terminal(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("sklearn")
+    monkeypatch.setattr("fedctl.methods.people", lambda: Console(width=80))
+    monkeypatch.setattr("fedctl.partition.people", lambda: Console(width=80))
+    listed = fedctl("methods", "list").output.splitlines()
+    assert set(PRESETS) <= set(listed) and max(map(len, listed)) <= 80
+    parts = fedctl("data", "partition", "-f", file).output.splitlines()
+    assert len(parts) == 4 and max(map(len, parts)) <= 80
 
 
 def test_a_partition_is_drawn_and_checked(file: Path) -> None:
@@ -275,6 +289,9 @@ def test_a_folder_is_claimed_for_one_federation(file: Path, tmp_path: Path) -> N
     with pytest.raises(AnchorageError, match=r"spec\.model\.imageSize") as caught:
         claim(run, validate_study(file, ["spec.model.imageSize=16"]))
     assert caught.value.failure is commands.WORKDIR_TAKEN
+    (run.root / "simulation.yaml").touch()
+    with pytest.raises(AnchorageError, match=r"WorkdirTaken: .* holds a simulation"):
+        claim(run, validate_study(file))
 
 
 def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:

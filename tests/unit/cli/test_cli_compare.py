@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from anchorage.errors import AnchorageError, Failure, commands
 from anchorage.methods import validate_study
+from fedctl.compare import published_beside
 from fedctl.curves import curve
 from fedctl.local_run import claim
 from fedctl.main import app
@@ -185,6 +186,10 @@ def test_methods_stand_beside_what_their_papers_report(tmp_path: Path) -> None:
     table = rows(compare(sim, other, "--published", setting[0], "--published", setting[1]))
     assert "±" in table[1].split("0.8500 ± 0.0707")[1] and table[2].startswith("FedProx")
     assert compare(sim, "--published", "dataset=CIFAR-10").exit_code == 2
+    told = published_beside(
+        {"source": "SemiAnAgg Table 3"}, "FedAvgSemi", "accuracy"
+    )  # which the paper calls FedAvg-Semi
+    assert told is not None and told.value == "0.6779"
     assert compare(sim, "--published", "dataset=CIFAR-11").exit_code == 2
     assert compare(sim, "--published", "paper=1").exit_code == 2 == compare(sim, "--published", "x").exit_code
 

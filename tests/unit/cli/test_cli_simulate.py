@@ -222,6 +222,12 @@ def test_a_folder_in_which_nothing_came_to_round_1_takes_mended_documents(file: 
     assert refused(simulate(file, "--set", part)) is commands.WORKDIR_TAKEN
 
 
+def test_a_folder_of_a_run_is_not_simulated_in(file: Path) -> None:
+    (file.parent / "work").mkdir()
+    Workdir(file.parent / "work").federation.touch()
+    assert refused(simulate(file)) is commands.WORKDIR_TAKEN
+
+
 def test_a_speed_that_is_no_silos_claims_no_folder(file: Path) -> None:
     assert refused(simulate(file, "--speed", "b-*=1")) is commands.SPEED_INVALID
     assert not (file.parent / "work").exists()

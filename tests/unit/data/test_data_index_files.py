@@ -157,6 +157,13 @@ def test_lists_that_do_not_fit_are_refused(tmp_path, site, text, failure, words)
     )
 
 
+def test_a_pickle_is_never_opened(tmp_path, site):
+    published_split(site)
+    (site / "split.pth").write_bytes(b"\x80\x02cos\nsystem\n(S'touch opened'\ntR.")
+    part = section(use="Part", partition=Partition(recipe="File", file="split.pth", silo="0"))
+    refused(part, tmp_path, failures.MANIFEST_WRONG, "pickles (.pth) are never opened", "docs/data.md")
+
+
 def test_a_mark_that_is_none_is_refused(tmp_path, site):
     published_split(site)
     write_table(site / "split.csv", ["image", "silo", "labelled"], [("image000", "a", "yes")])

@@ -128,11 +128,25 @@ def test_raw_anchors_and_prototypes_give_the_same_labels(tmp_path):
     assert counts["Raw"][1] == {"anchors", "anchor_labels"} and counts["Prototypes"][1] == {"prototypes"}
 
 
-def test_nothing_accepted_is_inactive(tmp_path):
-    party = Party(method_of("FedAnchor", pseudoLabels={"threshold": "1"}), given("None"), tmp_path)
+@pytest.mark.parametrize(
+    ("name", "inactive"),
+    [("FedAnchor", True), ("SemiFL", True), ("CBAFed", True), ("FedAvgSemi", False), ("SSILCDM", False)],
+)
+def test_a_threshold_that_nothing_passes(tmp_path, name, inactive):
+    """Labels of the round: the silo is inactive. Labels of a batch: it trains on nothing, and tells that it used none (METHODS.md 6)."""
+    ceiling = {"ceiling": "1"} if name == "CBAFed" else {}
+    party = Party(method_of(name, pseudoLabels={"threshold": "1", **ceiling}), given("None"), tmp_path)
     announcement = party.train()
-    assert announcement.update is None and party.update is None
+    assert (announcement.update is None) == (party.update is None) == inactive
     assert announcement.samples["selected"] == 0
+
+
+@pytest.mark.parametrize("name", ["FedAnchor", "SemiFL", "FedCon", "FedBarlow", "Orchestra"])
+def test_labels_that_a_method_must_not_see_change_nothing(tmp_path, name):
+    slots = {"pseudoLabels": {"threshold": "0"}} if name in ("FedAnchor", "SemiFL") else {}
+    parties = (Party(method_of(name, **slots), given(labels), tmp_path / labels, labels) for labels in ("None", "All"))
+    hidden, shown = (party.digest(2) for party in parties)
+    assert hidden == shown
 
 
 def test_no_labels_and_no_pseudo_labels_is_inactive(tmp_path):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from learning_party import Party, given, method_of
 
-from anchorage.aggregation.sub_consensus import REPETITION, REPETITIONS
+from anchorage.messages import REPETITION, REPETITIONS
 from anchorage.rounds.repeating import RepeatingLearner
 from anchorage.tensors.chunks import Manifest
 

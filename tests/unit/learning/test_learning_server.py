@@ -34,7 +34,7 @@ def test_an_unknown_device_is_refused(tmp_path):
 
 
 def test_weights_to_start_from(tmp_path):
-    from safetensors.numpy import save_file
+    from safetensors.numpy import save, save_file
 
     method = method_of("FedAvg")
     given = build_server_learner(model=MODEL, method=method, seed=5, anchors=None, test=None).initialise()
@@ -42,9 +42,13 @@ def test_weights_to_start_from(tmp_path):
     save_file(given.arrays(), path)
     server = build_server_learner(model=MODEL, method=method, seed=6, anchors=None, test=None, initial=path)
     assert server.initialise().digest == given.digest
-    path.write_bytes(b"not tensors")
-    with pytest.raises(AnchorageError, match="ModelMismatch"):
-        server.initialise()
+    other = {name: array for name, array in given.arrays().items() if name != "classifier.bias"}
+    for content in (b"not tensors", save(other), save({**other, "head.bias": other["classifier.weight"]})):
+        path.write_bytes(content)
+        with pytest.raises(
+            AnchorageError, match="ModelMismatch: .*start.safetensors .* give spec.model.initial another"
+        ):
+            server.initialise()
 
 
 def test_server_training_is_a_function_of_model_and_round():

@@ -116,7 +116,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             "spec.method.regulariser.mu=0.1",
             (
                 "ANC-1116 MeaninglessOverride: {}: spec.method.regulariser.mu: found a value that nothing "
-                "reads: regulariser.type is None, and only Proximal and Moon and FeatureDistance read mu; remove it"
+                "reads: regulariser.type is None, and only Proximal, Moon and FeatureDistance read mu; remove it"
             ),
         ),
         (

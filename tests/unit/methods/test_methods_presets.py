@@ -152,6 +152,8 @@ def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
         AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are Async.*, CBAFed, "
     ):
         resolve(MethodSpec(name="FedMagic"))
+    with pytest.raises(AnchorageError, match="found 'SemiFl', did you mean SemiFL"):
+        resolve(MethodSpec(name="SemiFl"))
 
 
 @pytest.fixture

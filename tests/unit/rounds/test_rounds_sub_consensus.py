@@ -8,8 +8,7 @@ import pytest
 from scripted_silos import LAYOUT, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.aggregation import build_weigher
-from anchorage.aggregation.sub_consensus import REPETITION, REPETITIONS
-from anchorage.messages import Announcement, Task, TaskKind
+from anchorage.messages import REPETITION, REPETITIONS, Announcement, Task, TaskKind
 from anchorage.rounds.repeating import RepeatingLearner
 from anchorage.spec.method import Weighting
 from anchorage.tensors.chunks import Manifest

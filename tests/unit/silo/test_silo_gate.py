@@ -10,8 +10,9 @@ import pytest
 from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
 from anchorage.errors import CATALOGUE, AnchorageError
-from anchorage.messages import Announcement, Assigned, Evaluation, Permit, Task
+from anchorage.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
 from anchorage.rounds.buffers import MemoryBuffers
+from anchorage.rounds.repeating import RepeatingLearner
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.single import read_document
 from anchorage.tensors.chunks import Manifest
@@ -272,6 +273,17 @@ class TestPrivateLearner:
 
     def test_without_a_seed_no_two_runs_are_alike(self) -> None:
         assert not np.array_equal(self.train(clip=None, std=0.1)[0], self.train(clip=None, std=0.1)[0])
+
+    def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
+        task = replace(train_task(model), side={REPETITIONS: np.array(2)})
+        announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
+        update = buffers.update(2 * LAYOUT.nbytes)
+        assert announced.update == Manifest.of(LAYOUT.digest, update)
+        first, second = (read_arrays(LAYOUT, part)["weight"] - np.float64(1.0) for part in np.split(update, 2))
+        assert np.array_equal(first, self.train(clip=0.0, std=0.5, seed=3)[0])
+        assert second.std() == pytest.approx(0.5, rel=0.01) and abs(np.corrcoef(first, second)[0, 1]) < 0.01
 
     def test_variances_stay_variances(self) -> None:
         _, arrays = self.train(clip=None, std=1000.0, seed=1)

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from silo_fakes import WAIT_SECONDS, FakeLink
 
-from anchorage.aggregation.sub_consensus import REPETITIONS
 from anchorage.errors import AnchorageError
 from anchorage.learning import build_server_learner
-from anchorage.messages import Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.methods import resolve
 from anchorage.rounds.silo import SiloWorker
 from anchorage.spec.data import DataSection, Partition

@@ -27,6 +27,13 @@ def test_a_number_for_a_decimal_is_taken_as_text(text: str, value: str) -> None:
         assert pseudo_labels.threshold == value
 
 
+def test_a_number_of_classes_is_taken_as_text() -> None:
+    place = "silo.spec.managed.data.partition."
+    managed = load_federation(DIGITS, [f"{place}recipe=Shards", f"{place}classesPerPart=4"]).silos[0].spec.managed
+    assert managed is not None and managed.data.partition is not None
+    assert managed.data.partition.class_counts == (4, 4, 4)
+
+
 def test_values_are_yaml() -> None:
     overrides = [
         "spec.evaluation=null",

@@ -1,0 +1,128 @@
+"""What differences would save where DVW sends models to be scored: ``make bench-differences ARGS="--model ResNet18 --json FILE"``.
+
+Two silos train on the digits, enlarged; then a silo's update is packed as FedMatch's are on their way up (`anchorage.tensors.differences`),
+against the community model that it was trained from and that every silo of a round holds (METHODS.md 9.2, number 19).
+"""
+
+import argparse
+import json
+import tempfile
+import time
+from pathlib import Path
+
+import numpy as np
+
+from anchorage.aggregation import weighted_mean
+from anchorage.data import ImageSet
+from anchorage.data.digits import list_digits
+from anchorage.learning import TorchSiloLearner, build_server_learner, build_silo_learner
+from anchorage.messages import Task, TaskKind
+from anchorage.methods import resolve
+from anchorage.rounds.buffers import ModelBuffer
+from anchorage.spec.method import MethodSpec
+from anchorage.spec.model import ModelSpec
+from anchorage.spec.run import RunDescription
+from anchorage.tensors.differences import Differences, Restored
+from anchorage.tensors.model import ModelBytes
+
+SILOS, IMAGES = 2, 400
+ENLARGED = 2
+"""Pixels of 16: at 8 the last layers of ResNet-18 see one pixel, and most of their weights never move."""
+
+
+def digits(part: int) -> ImageSet:
+    """Return one silo's digits."""
+    listing = list_digits(10)
+    chosen = slice(part * IMAGES, (part + 1) * IMAGES)
+    names = listing.ids[chosen]
+    pixels = np.stack([np.asarray(image) for image in listing.sources[chosen]])[:, None]
+    pixels = pixels.repeat(ENLARGED, 2).repeat(ENLARGED, 3)
+    return ImageSet(pixels, np.asarray(listing.labels[chosen]), names, names, listing.classes)
+
+
+def packed(update: ModelBytes, received: ModelBytes) -> dict[str, float]:
+    """Return the share of the bytes that is left, and how fast they are packed and unpacked, in MB/s of processor time."""
+    source = Differences(update, received)
+    begun = time.process_time()
+    chunks = [source.chunk(index) for index in range(len(update.chunks))]
+    between = time.process_time()
+    arrived = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
+    arrived.receive(update.manifest)
+    sink = Restored(arrived, received)
+    for index, chunk in enumerate(chunks):
+        sink.write(index, chunk)
+    ended = time.process_time()
+    megabytes = update.layout.nbytes / 1e6
+    left = sum(map(len, chunks)) / update.layout.nbytes
+    return {"left": left, "pack_mb_s": megabytes / (between - begun), "unpack_mb_s": megabytes / (ended - between)}
+
+
+class Federation:
+    """Two silos and their community model.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network.
+    folder : Path
+        Of the silos.
+    """
+
+    def __init__(self, model: ModelSpec, folder: Path) -> None:
+        method = resolve(MethodSpec.model_validate({"name": "DVW"}))
+        server = build_server_learner(model=model, method=method, seed=1, anchors=None, test=None, device="cpu")
+        run = RunDescription(
+            federation="bench", seed=1, model=model, method=method, rounds=99, mode="Synchronous",
+            down=server.down.to_json(), up=server.up.to_json(),
+        )  # fmt: skip
+        self.up, self.community = server.up, server.initialise()
+        self._learners: list[TorchSiloLearner] = [
+            build_silo_learner(
+                run=run, silo=f"s{k}", labels="All", images=digits(k), state=folder / str(k), device="cpu"
+            )
+            for k in range(SILOS)
+        ]
+
+    def play(self, number: int) -> dict[str, float]:
+        """Play a round; return what is left of an update, and its accuracy on the silo's own validation images."""
+        updates = [self._trained(learner, number) for learner in self._learners]
+        row = {**packed(updates[0][0], self.community), "accuracy": updates[0][1], "round": number}
+        mean = weighted_mean([update for update, _ in updates], [1.0] * SILOS, self.up)
+        self.community = self.community.replaced(mean)
+        return row
+
+    def _trained(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
+        buffer = np.empty(self.up.nbytes, np.uint8)
+        task = Task(str(number), TaskKind.TRAIN, number, self.community.manifest)
+        said = learner.train(task, self.community.buffer(), lambda nbytes: buffer, lambda done, total: 0)
+        right, total = said.side["validation"].tolist()
+        return ModelBytes.of(self.up, buffer), right / total
+
+
+def main() -> None:
+    """Print the figures; with --json write them, too."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="SmallCnn")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    pixels = 8 * ENLARGED
+    model = ModelSpec.model_validate(
+        {"name": options.model, "numClasses": 10, "imageSize": pixels, "channels": 1, "augmentation": "Digits"}
+    )
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        federation = Federation(model, Path(folder))
+        for number in range(1, options.rounds + 1):
+            rows.append(row := federation.play(number))
+            print(
+                f"round {number}: accuracy {row['accuracy']:.2f}, {row['left']:.1%} left, packed at {row['pack_mb_s']:.0f} "
+                f"and unpacked at {row['unpack_mb_s']:.0f} MB/s"
+            )
+    if options.json:
+        settings = {"model": options.model, "megabytes": federation.up.nbytes / 1e6}
+        options.json.write_text(json.dumps({"benchmark": "differences", "rows": rows, "settings": settings}, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,45 @@
+"""Updates go up as differences where a memory says that they hardly differ, and have the layout of the model (FedMatch, METHODS.md 6.6)."""
+
+import pytest
+from scripted_silos import LAYOUT, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
+
+from anchorage.aggregation.helper_models import HelperModels
+from anchorage.messages import DIFFERENCES
+from anchorage.methods import PRESETS
+from anchorage.tensors.chunks import ChunkSink
+from anchorage.tensors.differences import Differences
+from anchorage.tensors.model import ModelBytes
+
+
+class PackingLink(ScriptedLink):
+    """Its silos pack what they are told to."""
+
+    def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
+        if DIFFERENCES in self.sides[silo][-1]:
+            (model,) = self.offered.values()
+            sink.write(0, Differences(self.updates[silo, task], model).chunk(0))
+        super().permit(silo, task, sink)
+
+
+class OfWeights(PlainLearner):
+    """Whose silos send the weights alone."""
+
+    up = LAYOUT.select(["w"])
+
+
+class WeightsOnly(ScriptedSilo):
+    def update_for(self, model: ModelBytes) -> ModelBytes:
+        return ModelBytes.from_arrays(OfWeights.up, model_of(value_of(model) + 1).arrays())
+
+
+@pytest.mark.parametrize(
+    ("learner", "silo", "told"), [(PlainLearner(), ScriptedSilo, True), (OfWeights(), WeightsOnly, False)]
+)
+def test_who_is_told_so_sends_differences(learner, silo, told):
+    s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2)
+    s.link.__class__ = PackingLink
+    s.engine.memory = HelperModels(PRESETS["FedMatch"].slots, 2)
+    s.engine.run()
+    assert [DIFFERENCES in side for sides in s.link.sides.values() for side in sides] == [told] * 4
+    assert value_of(s.store.latest().model) == 2.0
+    assert set(s.store.contributions()) == {"a", "b"}
