@@ -1,12 +1,13 @@
 """``fedctl data partition``: who holds how many images of each class, as numbers, as bars, and as a list."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import typer
+from pydantic.alias_generators import to_camel
 from rich.console import RenderableType
 from rich.text import Text
 
@@ -33,6 +34,13 @@ COLOURS = (
     "bright_green",
     "white",
 )
+READ_BY = {
+    "alpha": ("PerClient", "PerClass", "PerClassCapped"),
+    "sizes": ("Iid", "ClassQuota"),
+    "classes_per_part": ("Shards", "DistinctShards", "ClassQuota"),
+    "min_size": ("PerClass", "PerClassCapped"),
+}
+"""Fields of a partition, and the recipes that read them."""
 _NAMED_CLASSES = 20
 """So many classes have a line in a picture's legend."""
 
@@ -116,7 +124,10 @@ def show_partition(
         A section cannot be read, or cannot be divided as it says; or a file cannot be written.
     """
     allowed_picture(picture)
-    holders = holders_of(validate_study(file, overrides, silos), data_root or file.parent)
+    study = validate_study(file, overrides, silos)
+    holders = holders_of(study, data_root or file.parent)
+    for line in dict.fromkeys(_set_in_vain(study)):
+        typer.echo(line, err=True)
     if index is not None:
         _write(index, holders)
     if picture is not None:
@@ -126,6 +137,16 @@ def show_partition(
         console.print(partition_table(holders, console.width))
     else:
         emit({name: holder.as_document() for name, holder in holders.items()}, output)
+
+
+def _set_in_vain(study: Study) -> Iterator[str]:
+    """Say which fields of a partition are set that its recipe does not read; they are no mistake, for a study sets recipes alone."""
+    for section in sections_of(study).values():
+        if (partition := section.partition) is not None:
+            for field in sorted(partition.model_fields_set & READ_BY.keys()):
+                if partition.recipe not in (readers := READ_BY[field]):
+                    found = f"partition.{to_camel(field)} is set, but {partition.recipe} does not read it"
+                    yield f"{found}; {', '.join(readers)} would"
 
 
 def holders_of(study: Study, root: Path) -> dict[str, Holder]:

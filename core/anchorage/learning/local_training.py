@@ -264,7 +264,7 @@ class FlexMatchLosses:
         indices, places = data.views.to_device(data.indices[positions]), data.views.to_device(positions)
         with torch.no_grad():
             features = data.received.encoder(data.views.weak(indices, augmentation))
-            confidence, labels = data.received.classifier(features).softmax(1).max(1)
+            confidence, labels = data.received.classifier(data.received.projection(features)).softmax(1).max(1)
             used, confident = data.curriculum.masks(confidence, labels)
             if data.anchor_features is not None:
                 self.sums.add(data.anchor_features[places], features, labels, confident)

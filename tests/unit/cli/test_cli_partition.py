@@ -143,3 +143,15 @@ def test_fast_and_slow_silos_take_sizes_in_turn(root: Path) -> None:
         "fast-2": 10,
         "slow-3": 5,
     }
+
+
+def test_a_field_that_a_recipe_does_not_read_is_told_of(tmp_path: Path) -> None:
+    pytest.importorskip("sklearn")
+    place = "silo.spec.managed.data.partition."
+    digits = Path(__file__).parents[3] / "examples" / "digits.yaml"
+    said = fedctl("data", "partition", "-f", digits, "--set", f"{place}recipe=Iid", "--set", f"{place}minSize=3").stderr
+    assert said.splitlines() == [
+        "partition.alpha is set, but Iid does not read it; PerClient, PerClass, PerClassCapped would",
+        "partition.minSize is set, but Iid does not read it; PerClass, PerClassCapped would",
+    ]
+    assert fedctl("data", "partition", "-f", digits).stderr == ""

@@ -31,7 +31,8 @@ def _losses(work: RoundWork, batching: Batching, beside: Callable[[Tensor, Tenso
         known = np.flatnonzero(images.labels[chosen] >= 0)
         if beside is not None and len(known):
             labels = images.views.to_device(images.labels[chosen[known]])
-            loss = loss + beside(network.classifier(features.detach()[images.views.to_device(known)]), labels)
+            seen = network.projection(features).detach()[images.views.to_device(known)]
+            loss = loss + beside(network.classifier(seen), labels)
         yield loss
 
 
