@@ -8,6 +8,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.messages import Profile, Report
+from anchorage.methods import resolve
 from anchorage.rounds.interfaces import RoundRecord
 from anchorage.spec.federation import Federation
 from anchorage.spec.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
@@ -46,7 +47,7 @@ class SeedWatcher:
         self._status = FederationStatus(rounds=spec.rounds)
         self._silos: dict[str, SiloStatus] = {}
         self._pace = Pace()
-        self._idle = False
+        self._idle = resolve(spec.method).self_supervised.type == "Clusters"  # which sends no models in its first round
         self._begun = self._drawn = monotonic()
 
     def silo_joined(self, silo: str, profile: Profile) -> None:
@@ -87,11 +88,12 @@ class SeedWatcher:
             if part.name in self._silos:
                 changes = {"weight": repr(part.weight), "samples": part.samples.get("train", 0), "state": part.state}
                 self._silos[part.name] = self._silos[part.name].model_copy(update=changes)
-        idle = bool(record.silos) and all(part.state == "Inactive" for part in record.silos)
-        if idle and not self._idle:
-            found = "no silo had anything to learn from, such as accepted pseudo-labels"
-            self._view.say(f"from round {record.round} on {found}; the server goes on without them")
-        self._idle = idle
+        if record.silos:
+            idle = all(part.state == "Inactive" for part in record.silos)
+            if idle and not self._idle:
+                found = "no silo had anything to learn from, such as accepted pseudo-labels"
+                self._view.say(f"from round {record.round} on {found}; the server goes on without them")
+            self._idle = idle
         metrics = {metric.name: metric for metric in self._status.metrics}
         metrics |= {name: Metric(name=name, value=repr(float(value))) for name, value in record.metrics.items()}
         changes = {

@@ -307,6 +307,14 @@ def test_rounds_in_which_no_silo_learns_are_told_once(file: Path) -> None:
         watcher.committed(RoundRecord(number, "d", 1.0, {}, (SiloRecord("a", state),)), MODEL, None)
     told = [line.split(",")[0] for line in stream.getvalue().splitlines() if line.startswith("from ")]
     assert told == [f"from round {number} on no silo had anything to learn from" for number in (1, 4)]
+    quiet = io.StringIO()
+    orchestra = validate_study(file, ["spec.method={name: Orchestra}", "spec.evaluation=null"]).federation
+    watcher = SeedWatcher(orchestra, "seed 5 (1 of 1) on cpu", LineView(quiet), 0)
+    watcher.committed(RoundRecord(0, "d", 1.0), MODEL, None)
+    watcher.committed(
+        RoundRecord(1, "d", 1.0, {}, (SiloRecord("a", "Inactive"),)), MODEL, None
+    )  # it sends centroids alone
+    assert "from round" not in quiet.getvalue()
 
 
 def test_the_picture_holds_the_first_silos_of_the_round(file: Path) -> None:
