@@ -45,7 +45,6 @@ def test_another_seed_is_another_model(tmp_path: Path) -> None:
 
 KILL = "SIGKILL"
 RUNS: list[tuple[str, int, tuple[str | int, ...], tuple[str | int, ...]]] = [
-    ("FedAnchor", 2, (), ()),
     ("FedAnchor", 2, (), ("trained", 1, KILL)),
     ("SemiAnAgg", 3, ("weigh", 2, KILL), ("trained", 2, KILL)),
     ("DVW", 2, ("evaluate at silos", 1, KILL), ("announced", 2, KILL)),
@@ -53,8 +52,9 @@ RUNS: list[tuple[str, int, tuple[str | int, ...], tuple[str | int, ...]]] = [
 """Method, silos, the server's accident, and the first silo's (of `federation_accident`)."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("method", "silos", "of_server", "of_silo"), RUNS)
-def test_processes_killed_or_not_reach_the_model_of_one_process(
+def test_killed_processes_reach_the_model_of_one_process(
     method: str,
     silos: int,
     of_server: tuple[str | int, ...],

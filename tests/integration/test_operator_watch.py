@@ -141,6 +141,7 @@ def test_an_edited_spec_is_applied_at_once(api):
         eventually(lambda: {body["spec"]["replicas"] for body in api.store.list("statefulsets")} == {0})
 
 
+@pytest.mark.slow
 def test_many_federations_at_once(api):
     with operating(api):
         for n in range(30):

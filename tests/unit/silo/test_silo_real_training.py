@@ -84,6 +84,7 @@ def silo_of() -> Iterator[Callable[..., Silo]]:
         silo.trainer.close()
 
 
+@pytest.mark.slow
 def test_a_killed_trainer_changes_nothing_in_the_result(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
