@@ -14,12 +14,6 @@ settings.register_profile("anchorage", deadline=None)  # a busy machine is no fa
 settings.load_profile("anchorage")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the modules that have slow tests: at the end one of them would keep a single process busy."""
-    slow = {item.path for item in items if item.get_closest_marker("slow")}
-    items.sort(key=lambda item: item.path not in slow)
-
-
 class KnownAnswers:
     """The methods' known answers, read from the file named by ANCHORAGE_KNOWN_ANSWERS (default: the repository's copy)."""
 

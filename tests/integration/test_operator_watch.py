@@ -144,9 +144,9 @@ def test_an_edited_spec_is_applied_at_once(api):
 @pytest.mark.slow
 def test_many_federations_at_once(api):
     with operating(api):
-        for n in range(30):
+        for n in range(12):
             federation(api, f"fed-{n}")
-        eventually(lambda: all(built(api, f"fed-{n}") for n in range(30)))
+        eventually(lambda: all(built(api, f"fed-{n}") for n in range(12)))
         begun = quiet(api)
         time.sleep(1.0)
         assert api.writes(begun) == []

@@ -19,7 +19,7 @@ pytest.importorskip("sklearn")
 
 from anchorage.simulation.run import simulate
 
-DRAWN, PLAYED = 60, 3
+DRAWN, PLAYED = 40, 2
 SWITCHES = ("type", "second", "at", "policy", "contrastive", "consistency")
 TINY = ("spec.rounds=1", "silo.spec.managed.data.partition.parts=40")
 
