@@ -142,17 +142,19 @@ class SynchronousEngine(Engine):
                 self._arrive(opened, silo, announcement)
                 opened.updates[silo] = update
         self.link.offer(model)
+        last: dict[str, ChunkSource] = {}
+        if self.memory is not None and self.memory.keeps_updates:
+            last = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
         for silo in opened.awaited():
-            self.link.assign(silo, self._task_of(opened, silo, model))
+            self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
 
-    def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes) -> Task:
+    def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
         """Return a silo's task: the same for all, but for what weigher and memory tell this one, and what comes behind the model (FedMatch)."""
         source: ChunkSource = model
         side = {**opened.side, **self.weigher.side_channel(silo)}
         if self.memory is not None:
-            updates = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
-            source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, updates)
+            source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, last)
             side |= told
         if source is not model:
             self.link.offer(source)
