@@ -41,13 +41,13 @@ types: $(VENV)/.dev ## mypy strict
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
-GENERATED := core/anchorage/wire docs/errors docs/conditions.md docs/federation.md crds charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml \
+GENERATED := core/anchorage/transport/grpc docs/errors docs/conditions.md docs/federation.md crds charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml \
 	$(foreach chart,anchorage silo-agent,$(addprefix charts/$(chart)/,README.md values.schema.json values.yaml))
 
 generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values
-	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/wire/anchorage.proto
-	$(BIN)/python -m anchorage.errors.pages docs/errors
-	$(BIN)/python -m anchorage.spec.pages docs/federation.md
+	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/transport/grpc/anchorage.proto
+	$(BIN)/python -m anchorage.api.errors.pages docs/errors
+	$(BIN)/python -m anchorage.api.pages docs/federation.md
 	$(BIN)/python -m anchorage.methods.pages docs/methods
 	$(BIN)/python -m anchorage_operator.pages docs/conditions.md
 	$(BIN)/python -m anchorage.crd crds

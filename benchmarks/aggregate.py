@@ -19,12 +19,12 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor ha
 
 import numpy as np
 
-from anchorage.aggregation.mean import add_weighted, weighted_mean
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import SpoolFile
-from anchorage.wire.allocator import keep_chunk_memory
+from anchorage.engine.aggregation.mean import add_weighted, weighted_mean
+from anchorage.transport.grpc.allocator import keep_chunk_memory
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import SpoolFile
 
 RESNET18_PARAMETERS = 11_190_000
 THREADS = 2

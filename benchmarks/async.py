@@ -23,20 +23,20 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # before numpy: the floor ha
 import numpy as np
 from safetensors.numpy import save_file
 
-from anchorage.aggregation import Community
-from anchorage.messages import Profile, Report
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observers
+from anchorage.api.base import Metadata
+from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
+from anchorage.api.files import Study
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.engine.aggregation import Community
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observers
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import play
 from anchorage.simulation.store import MemoryStore
-from anchorage.spec.base import Metadata
-from anchorage.spec.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
-from anchorage.spec.files import Study
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null import NullLearner
 

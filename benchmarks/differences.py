@@ -1,6 +1,6 @@
 """What differences would save where DVW sends models to be scored: ``make bench-differences ARGS="--model ResNet18 --json FILE"``.
 
-Two silos train on the digits, enlarged; then a silo's update is packed as FedMatch's are on their way up (`anchorage.tensors.differences`),
+Two silos train on the digits, enlarged; then a silo's update is packed as FedMatch's are on their way up (`anchorage.transport.tensors.differences`),
 against the community model that it was trained from and that every silo of a round holds (METHODS.md 9.2, number 19).
 """
 
@@ -12,18 +12,18 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorage.aggregation import weighted_mean
-from anchorage.data import ImageSet
-from anchorage.data.digits import list_digits
-from anchorage.learning import TorchSiloLearner, build_server_learner, build_silo_learner
-from anchorage.messages import Task, TaskKind
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.engine.aggregation import weighted_mean
+from anchorage.engine.buffers import ModelBuffer
+from anchorage.learning.data import ImageSet
+from anchorage.learning.data.digits import list_digits
+from anchorage.learning.learners import TorchSiloLearner, build_server_learner, build_silo_learner
 from anchorage.methods import resolve
-from anchorage.rounds.buffers import ModelBuffer
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.differences import Differences, Restored
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Task, TaskKind
+from anchorage.transport.tensors.differences import Differences, Restored
+from anchorage.transport.tensors.model import ModelBytes
 
 SILOS, IMAGES = 2, 400
 ENLARGED = 2

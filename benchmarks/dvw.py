@@ -14,14 +14,14 @@ from pathlib import Path
 
 import numpy as np
 
-from anchorage.data import ImageSet
-from anchorage.learning import TorchSiloLearner, build_server_learner, build_silo_learner
-from anchorage.messages import Task, TaskKind
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.learning.data import ImageSet
+from anchorage.learning.learners import TorchSiloLearner, build_server_learner, build_silo_learner
 from anchorage.methods import resolve
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Task, TaskKind
+from anchorage.transport.tensors.model import ModelBytes
 
 TARGET = 0.05
 CLASSES = 10

@@ -16,7 +16,9 @@ import numpy as np
 import psutil
 from floor import DEFAULT_BYTES, Floor
 
-from anchorage.messages import (
+from anchorage.engine.buffers import BufferSource, ModelBuffer
+from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.messages import (
     Announced,
     Announcement,
     Arrived,
@@ -28,12 +30,10 @@ from anchorage.messages import (
     Task,
     TaskKind,
 )
-from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage.rounds.buffers import BufferSource, ModelBuffer
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import SpoolFile
-from anchorage.wire import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import SpoolFile
 
 FEDERATION = "bench"
 

@@ -18,20 +18,20 @@ from pathlib import Path
 import numpy as np
 from safetensors.numpy import save_file
 
-from anchorage.messages import Profile, Report
-from anchorage.randomness import generator
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observers
+from anchorage.api.base import Metadata
+from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
+from anchorage.api.files import Study
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observers
+from anchorage.learning.randomness import generator
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import play
 from anchorage.simulation.silos import Learners
 from anchorage.simulation.store import FolderStore
-from anchorage.spec.base import Metadata
-from anchorage.spec.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec
-from anchorage.spec.files import Study
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null import NullLearner
 from fedctl.resnet18 import random_model

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from anchorage.data import ImageSet
-from anchorage.learning import build_server_learner, build_silo_learner
-from anchorage.messages import Task, TaskKind
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.learning.data import ImageSet
+from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.methods import resolve
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
+from anchorage.transport.messages import Task, TaskKind
 
 CLASSES = 10
 

@@ -12,10 +12,10 @@ import statistics
 import sys
 from pathlib import Path
 
-from anchorage import learning
+from anchorage.api.federation import FederationSpec
+from anchorage.learning import learners
 from anchorage.methods import resolve
-from anchorage.rounds.study import read_images
-from anchorage.spec.federation import FederationSpec
+from anchorage.methods.study import read_images
 from fedctl.results import SimulationFolder
 
 KEPT = "anchors-alone.json"
@@ -25,7 +25,7 @@ def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[st
     """Return the metrics on the test images after as many rounds at the server as the federation has."""
     assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
 
-    report = learning.train_on_anchors_alone(
+    report = learners.train_on_anchors_alone(
         model=spec.model,
         method=resolve(spec.method),
         seed=seed,

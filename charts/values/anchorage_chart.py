@@ -24,8 +24,8 @@ from kubernetes_parts import (
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 
-from anchorage.spec.base import HOST_PATTERN, TRACKING_URI_PATTERN
-from anchorage.spec.pod import PodOverrides, Resources
+from anchorage.api.base import HOST_PATTERN, TRACKING_URI_PATTERN
+from anchorage.api.pod import PodOverrides, Resources
 
 Seconds = Annotated[int, Field(ge=1, le=3600)]
 HostName = Annotated[str, StringConstraints(pattern=HOST_PATTERN, max_length=253)]

@@ -5,8 +5,8 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
-from anchorage.spec.base import ENV_NAME_PATTERN, LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, QUANTITY_PATTERN
-from anchorage.spec.pod import Resources
+from anchorage.api.base import ENV_NAME_PATTERN, LABEL_KEY_PATTERN, LABEL_VALUE_PATTERN, QUANTITY_PATTERN
+from anchorage.api.pod import Resources
 
 
 class Values(BaseModel):

@@ -19,9 +19,9 @@ from kubernetes_parts import (
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 
-from anchorage.spec.base import ADDRESS_PATTERN, Name
-from anchorage.spec.data import DataSection
-from anchorage.spec.pod import Resources
+from anchorage.api.base import ADDRESS_PATTERN, Name
+from anchorage.api.data import DataSection
+from anchorage.api.pod import Resources
 from anchorage_silo.policy import Policy
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN, max_length=260)]

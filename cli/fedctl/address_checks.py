@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 import yaml
 from cryptography import x509
 
-from anchorage.errors import AnchorageError, cluster
-from anchorage.pki.identity import server_uri, uris_of
+from anchorage.api.errors import AnchorageError, cluster
+from anchorage.transport.pki.identity import server_uri, uris_of
 from fedctl.checkup import Check, Level
 from fedctl.invitation import address_parts
 

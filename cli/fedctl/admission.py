@@ -5,10 +5,10 @@ import time
 
 import typer
 
-from anchorage.errors import AnchorageError, cluster
-from anchorage.spec.base import API_VERSION
-from anchorage.spec.silo_status import SiloCrStatus
-from anchorage.spec.status import timestamp
+from anchorage.api.base import API_VERSION
+from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.status import timestamp
 from fedctl.choice import Place
 from fedctl.cluster_api import SECRETS, SILOS
 from fedctl.cluster_source import condition, is_managed, typed_status

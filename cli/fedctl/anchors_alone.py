@@ -6,10 +6,10 @@ import os
 import sys
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
+from anchorage.api.data import DataSection
+from anchorage.api.errors import AnchorageError
+from anchorage.api.files import load_federation
 from anchorage.methods import resolve
-from anchorage.spec.data import DataSection
-from anchorage.spec.files import load_federation
 
 LEAST_PRIORITY = 19
 
@@ -41,7 +41,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     AnchorageError
         The documents or the images cannot be used.
     """
-    from anchorage import data, learning
+    from anchorage.learning import data, learners
 
     spec = load_federation(file).federation.spec
     assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
@@ -57,7 +57,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
         )
         return images
 
-    report = learning.train_on_anchors_alone(
+    report = learners.train_on_anchors_alone(
         model=spec.model,
         method=resolve(spec.method),
         seed=spec.seed,

@@ -15,13 +15,13 @@ from numpy.typing import NDArray
 from safetensors.numpy import load_file, save_file
 
 import anchorage
-from anchorage.errors import AnchorageError, commands
-from anchorage.randomness import generator
-from anchorage.spec.base import Metadata
-from anchorage.spec.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec, Tracking
-from anchorage.spec.files import dump_yaml
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
+from anchorage.api.base import Metadata
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo, SiloSpec, Tracking
+from anchorage.api.files import dump_yaml
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.learning.randomness import generator
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import left_status
 from fedctl.resnet18 import random_model

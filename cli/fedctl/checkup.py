@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster
 
 
 class Level(StrEnum):

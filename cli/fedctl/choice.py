@@ -5,7 +5,7 @@ from pathlib import Path
 
 import typer
 
-from anchorage.errors import AnchorageError, cluster, commands
+from anchorage.api.errors import AnchorageError, cluster, commands
 from fedctl.cluster_api import FEDERATIONS, ClusterApi
 from fedctl.cluster_connection import ClusterConnection
 from fedctl.cluster_source import ClusterSource

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster
 from fedctl.cluster_connection import Answer, ClusterConnection
 
 GROUP = "anchorage.dev"

@@ -10,7 +10,7 @@ from urllib.parse import urlencode, urlsplit
 
 import yaml
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster
 
 CONNECT_SECONDS = 5.0
 READ_SECONDS = 30.0

@@ -9,12 +9,12 @@ from pathlib import Path
 from time import sleep, time
 from typing import Any, TypeVar
 
-from anchorage.errors import CATALOGUE, AnchorageError, cluster, commands
-from anchorage.spec.base import Document
-from anchorage.spec.checking import check_document
-from anchorage.spec.silo_status import SiloCrStatus
-from anchorage.spec.source import RawDocument
-from anchorage.spec.status import Condition, FederationStatus, SiloStatus, timestamp
+from anchorage.api.base import Document
+from anchorage.api.checking import check_document
+from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
+from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.source import RawDocument
+from anchorage.api.status import Condition, FederationStatus, SiloStatus, timestamp
 from fedctl.cluster_api import EVENTS, FEDERATIONS, PODS, SILOS, ClusterApi, Json
 from fedctl.cluster_connection import CommandError
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow

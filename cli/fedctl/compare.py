@@ -9,7 +9,7 @@ from typing import Any
 import typer
 from rich.console import RenderableType
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.curves import curve, plot
 from fedctl.output import Format, amount, emit, people, plain_table

@@ -5,8 +5,8 @@ from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
 
+from anchorage.api.federation import Federation
 from anchorage.methods import resolve
-from anchorage.spec.federation import Federation
 from fedctl.processes import Child, Happening, end_all
 from fedctl.workdir import Workdir, read_json
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.pki import Authority, Tokens
-from anchorage.spec.base import Document
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.transport.pki import Authority, Tokens
 from fedctl.workdir import Workdir
 
 LOOPBACK = "127.0.0.1"

@@ -6,13 +6,13 @@ from pathlib import Path
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorage.data import DataReport, check
-from anchorage.errors import AnchorageError
-from anchorage.errors.data import BAD_IMAGES
-from anchorage.errors.documents import UNKNOWN_CHOICE
+from anchorage.api.data import DataSection
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import BAD_IMAGES
+from anchorage.api.errors.documents import UNKNOWN_CHOICE
+from anchorage.api.files import Study
+from anchorage.learning.data import DataReport, check
 from anchorage.methods import validate_study
-from anchorage.spec.data import DataSection
-from anchorage.spec.files import Study
 from fedctl.output import Format, emit, people, plain_table
 
 SHOWN_BAD = 20

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from rich.text import Text
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster
 from fedctl.address_checks import Expectation, address_checks, read_expectation
 from fedctl.arguments import Site
 from fedctl.checkup import Check, Level, guarded

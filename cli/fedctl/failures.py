@@ -5,7 +5,7 @@ from types import FrameType
 
 import typer
 
-from anchorage.errors import AnchorageError
+from anchorage.api.errors import AnchorageError
 from fedctl.processes import InterruptError, signals_to
 
 

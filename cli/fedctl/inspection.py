@@ -13,7 +13,7 @@ import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 from fedctl.output import Format, amount, duration, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import FIRST_METRICS, metrics_line, moved

@@ -11,9 +11,9 @@ from typing import Any
 import typer
 import yaml
 
-from anchorage.errors import AnchorageError, cluster
-from anchorage.spec.base import API_VERSION
-from anchorage.spec.status import timestamp
+from anchorage.api.base import API_VERSION
+from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.status import timestamp
 from fedctl.arguments import Labels
 from fedctl.choice import Place, in_cluster, local_run
 from fedctl.cluster_api import CONFIG_MAPS, SECRETS, SILOS, ClusterApi, Json

@@ -9,9 +9,9 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import Study
 from anchorage.methods import check
-from anchorage.spec.files import Study
 from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.results import Results, SimulationFolder, Spread
 from fedctl.simulation import DEFAULT_FOLDER, Wanted, results_of, simulate_seeds

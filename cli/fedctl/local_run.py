@@ -12,11 +12,11 @@ from typing import Any
 
 import psutil
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import Federation
+from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
+from anchorage.api.status import FederationStatus
 from anchorage.methods import validate_study
-from anchorage.spec.federation import Federation
-from anchorage.spec.files import Study, as_mapping, dump_yaml, load_federation
-from anchorage.spec.status import FederationStatus
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import ask_status, left_status, succeeded

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from time import sleep
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.spec.files import as_mapping, load_federation
-from anchorage.spec.status import timestamp
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import as_mapping, load_federation
+from anchorage.api.status import timestamp
 from fedctl.observation import observe, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow
 from fedctl.workdir import Workdir, read_json

@@ -8,8 +8,8 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.documents import UNKNOWN_METHOD
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import UNKNOWN_METHOD
 from anchorage.methods import PRESETS, Preset, SideChannel
 from anchorage.methods.effective import effective_slots, leaves
 from anchorage.methods.published import PublishedResult, published_of

@@ -7,10 +7,10 @@ from typing import Any
 
 import typer
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.errors.storage import TENSOR_FILE_UNUSABLE
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from fedctl.output import Format, emit
 from fedctl.source import ModelFile, Source
 

@@ -7,8 +7,8 @@ from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.spec.status import Condition, FederationStatus
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.status import Condition, FederationStatus
 from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
 

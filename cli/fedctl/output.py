@@ -12,7 +12,7 @@ import yaml
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from anchorage.errors import AnchorageError, Failure, cluster
+from anchorage.api.errors import AnchorageError, Failure, cluster
 
 
 class Format(StrEnum):

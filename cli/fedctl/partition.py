@@ -11,11 +11,11 @@ from pydantic.alias_generators import to_camel
 from rich.console import RenderableType
 from rich.text import Text
 
-from anchorage.data import Choice, Pools, write_index
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.data import DataSection
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import Study
+from anchorage.learning.data import Choice, Pools, write_index
 from anchorage.methods import validate_study
-from anchorage.spec.data import DataSection
-from anchorage.spec.files import Study
 from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
 from fedctl.pictures import allowed_picture, new_figure, save_figure

@@ -5,7 +5,7 @@ from typing import Any
 
 import typer
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 
 SUFFIXES = (".png", ".svg")
 """Kinds of files that a picture is written as."""

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from time import monotonic
 from types import FrameType
 
-from anchorage.errors import CATALOGUE, AnchorageError, Failure, commands
+from anchorage.api.errors import CATALOGUE, AnchorageError, Failure, commands
 
 _FOLLOW_PARENT = (
     "import ctypes, os, sys; prctl = getattr(ctypes.CDLL(None), 'prctl', None); prctl and prctl(1, 15, 0, 0, 0); "

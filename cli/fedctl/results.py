@@ -9,11 +9,11 @@ from pathlib import Path
 from shutil import rmtree
 from typing import Any
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.records import BEST_BY
-from anchorage.spec.federation import Federation
-from anchorage.spec.files import Study, load_federation
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import Federation
+from anchorage.api.files import Study, load_federation
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.records import BEST_BY
 from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 

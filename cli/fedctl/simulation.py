@@ -11,10 +11,10 @@ from shutil import rmtree
 from time import monotonic
 from typing import Any
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import Study, as_mapping
+from anchorage.engine.observer import Observers
 from anchorage.methods import validate_study
-from anchorage.rounds.observer import Observers
-from anchorage.spec.files import Study, as_mapping
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError

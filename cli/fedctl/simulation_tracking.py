@@ -6,14 +6,14 @@ from contextlib import contextmanager
 from pathlib import Path
 from shutil import rmtree
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.errors.rounds import STOPPED
-from anchorage.errors.tracking import TRACKING_UNREACHABLE
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observer
-from anchorage.spec.files import Study
-from anchorage.spec.run import RunDescription
-from anchorage.tracking import Outbox, Sender, TrackedRun
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.api.files import Study
+from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observer
+from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from fedctl.processes import InterruptError
 from fedctl.view import View
 from fedctl.workdir import Workdir

@@ -7,12 +7,12 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from anchorage.messages import Profile, Report
+from anchorage.api.federation import Federation
+from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
+from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import resolve
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.spec.federation import Federation
-from anchorage.spec.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
 from fedctl.output import counted, duration, people, plain_table
 from fedctl.results import Results, Spread
 from fedctl.view import Pace, Picture, View
@@ -24,7 +24,7 @@ SHOW_SECONDS = 0.2
 
 
 class SeedWatcher:
-    """Shows one seed's run to people; an `anchorage.rounds.observer.Observer`.
+    """Shows one seed's run to people; an `anchorage.engine.observer.Observer`.
 
     Parameters
     ----------

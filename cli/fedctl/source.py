@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from anchorage.spec.status import FederationStatus
+from anchorage.api.status import FederationStatus
 
 Round = Mapping[str, Any]
-"""A committed round as JSON values (`anchorage.rounds.interfaces.RoundRecord`, camelCase)."""
+"""A committed round as JSON values (`anchorage.engine.interfaces.RoundRecord`, camelCase)."""
 
 SiloRow = Mapping[str, Any]
-"""A silo as JSON values (`anchorage.spec.status.SiloStatus`, camelCase; in a cluster ``role``, ``approved`` and ``certificate`` too)."""
+"""A silo as JSON values (`anchorage.api.status.SiloStatus`, camelCase; in a cluster ``role``, ``approved`` and ``certificate`` too)."""
 
 BOOKKEEPING = frozenset({"schemaVersion", "checksum", "contributions"})
 """Fields of the journal that are the server's own."""

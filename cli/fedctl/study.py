@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from pydantic import Field
 
+from anchorage.api.base import Document
+from anchorage.api.files import Study
+from anchorage.api.single import read_document
 from anchorage.methods.published import PublishedResult
-from anchorage.spec.base import Document
-from anchorage.spec.files import Study
-from anchorage.spec.single import read_document
 from fedctl.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.output import Format
 from fedctl.pictures import allowed_picture

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
-from anchorage.spec.federation import Federation
-from anchorage.spec.status import FederationStatus
+from anchorage.api.federation import Federation
+from anchorage.api.status import FederationStatus
 from fedctl.output import counted, duration, people
 from fedctl.view import FIRST_METRICS, moved
 from fedctl.workdir import Workdir

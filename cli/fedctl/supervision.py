@@ -9,7 +9,7 @@ from time import monotonic
 from types import FrameType
 from typing import Any, Protocol
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
 

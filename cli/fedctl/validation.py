@@ -5,8 +5,8 @@ from pathlib import Path
 
 import typer
 
+from anchorage.api.mistakes import DocumentError, Mistake, dotted
 from anchorage.methods import validate_study
-from anchorage.spec.mistakes import DocumentError, Mistake, dotted
 from fedctl.output import Format, counted, emit
 
 

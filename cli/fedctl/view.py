@@ -11,7 +11,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from anchorage.spec.status import FederationStatus
+from anchorage.api.status import FederationStatus
 from fedctl.output import amount, duration, plain_table
 
 FIRST_METRICS = ("accuracy", "balanced_accuracy", "macro_auc", "loss")

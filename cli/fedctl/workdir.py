@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 
 DEFAULT_PARENT = Path(".anchorage")
 

@@ -17,8 +17,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.data.splits import anchor_rows
-from anchorage.randomness import generator
+from anchorage.learning.data.splits import anchor_rows
+from anchorage.learning.randomness import generator
 
 SEED = 2018
 ANCHORS = 70

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from anchorage.spec.federation import FederationSpec
+from anchorage.api.federation import FederationSpec
 from anchorage_operator.names import ENROLMENT_PORT, SILOS_PORT, public_name, server_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.settings import OperatorSettings

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anchorage.spec.federation import Managed, SiloSpec
+from anchorage.api.federation import Managed, SiloSpec
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_pod import (
     PodParts,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anchorage.spec.pod import Amount, ClaimMount, PodOverrides, Resources
+from anchorage.api.pod import Amount, ClaimMount, PodOverrides, Resources
 from anchorage_operator.names import (
     CONFIG_FOLDER,
     CONFIG_HASH,

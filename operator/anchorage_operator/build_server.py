@@ -4,9 +4,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anchorage.spec.base import API_VERSION
-from anchorage.spec.federation import FederationSpec
-from anchorage.spec.pod import Resources
+from anchorage.api.base import API_VERSION
+from anchorage.api.federation import FederationSpec
+from anchorage.api.pod import Resources
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.build_pod import (
     PodParts,

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from anchorage.spec.status import timestamp
+from anchorage.api.status import timestamp
 from anchorage_operator import reasons
 from anchorage_operator.addresses import certificate_names
 from anchorage_operator.conditions import Finding

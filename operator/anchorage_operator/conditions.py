@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from anchorage.spec.status import timestamp
+from anchorage.api.status import timestamp
 from anchorage_operator.observed import Json
 
 Truth = Literal["True", "False", "Unknown"]

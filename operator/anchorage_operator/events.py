@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from threading import Lock
 from typing import Any
 
-from anchorage.spec.status import timestamp
+from anchorage.api.status import timestamp
 from anchorage_operator.kube import ApiError, KubeApi
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.planned import Event

@@ -1,8 +1,8 @@
 """The conditions of a Federation."""
 
-from anchorage.errors import CATALOGUE
-from anchorage.errors.rounds import QUORUM_LOST, STOPPED
-from anchorage.spec.status import Condition
+from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
+from anchorage.api.status import Condition
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
 from anchorage_operator.conditions import Finding, listed

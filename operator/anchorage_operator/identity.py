@@ -11,12 +11,12 @@ from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import Any
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.identity import AUTHORITY_UNUSABLE
-from anchorage.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
-from anchorage.pki.credentials import certificate_of
-from anchorage.pki.files import write_once
-from anchorage.spec.status import timestamp
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
+from anchorage.api.status import timestamp
+from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
+from anchorage.transport.pki.credentials import certificate_of
+from anchorage.transport.pki.files import write_once
 from anchorage_operator.cache import Key
 from anchorage_operator.kube import ApiError, KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name

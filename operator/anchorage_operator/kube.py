@@ -14,8 +14,8 @@ from kubernetes.client.exceptions import ApiException
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import ConfigException, load_incluster_config, load_kube_config
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.cluster import KUBECONFIG_UNUSABLE
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.cluster import KUBECONFIG_UNUSABLE
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.observed import CHILD_KINDS, Json
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from anchorage.errors import AnchorageError
-from anchorage.logs import log_to_stderr
+from anchorage.api.errors import AnchorageError
+from anchorage.api.logs import log_to_stderr
 from anchorage_operator.kube import HttpKubeApi, configure, connection_of
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.process import POLLERS, WORKERS, Operator

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from anchorage.errors import Failure
-from anchorage.errors.identity import (
+from anchorage.api.errors import Failure
+from anchorage.api.errors.identity import (
     NOT_APPROVED,
     REQUEST_REFUSED,
     TOKEN_EXPIRED,
@@ -12,7 +12,7 @@ from anchorage.errors.identity import (
     TOKEN_UNKNOWN,
     TOKEN_USED,
 )
-from anchorage.spec.status import timestamp
+from anchorage.api.status import timestamp
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.drift import digest

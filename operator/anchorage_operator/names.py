@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from anchorage.spec.base import API_VERSION
+from anchorage.api.base import API_VERSION
 from anchorage_operator.observed import Json
 
 FIELD_MANAGER = "anchorage-operator"

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from anchorage.spec.status import FederationStatus
+from anchorage.api.status import FederationStatus
 
 Json = Mapping[str, Any]
 """A Kubernetes object or a part of one, as plain values."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Set
 
-from anchorage.spec.federation import Silo
+from anchorage.api.federation import Silo
 from anchorage_operator.build_agent import AgentParts, agent_objects
 from anchorage_operator.build_server import ServerParts, server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times

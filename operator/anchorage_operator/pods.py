@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from anchorage.errors import CATALOGUE
-from anchorage.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
+from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
 from anchorage_operator import reasons
 from anchorage_operator.moments import seconds_of
 from anchorage_operator.observed import Json

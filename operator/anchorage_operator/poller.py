@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
-from anchorage.errors import AnchorageError
-from anchorage.spec.status import FederationStatus
+from anchorage.api.errors import AnchorageError
+from anchorage.api.status import FederationStatus
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name

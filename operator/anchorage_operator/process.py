@@ -4,7 +4,7 @@ import logging
 import time
 from threading import Event, Thread
 
-from anchorage.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity

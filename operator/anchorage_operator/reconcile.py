@@ -3,7 +3,7 @@
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
-from anchorage.errors import AnchorageError
+from anchorage.api.errors import AnchorageError
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity, InvitationChangedError

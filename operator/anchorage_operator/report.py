@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.spec.status import FederationStatus, Metric, timestamp
+from anchorage.api.status import FederationStatus, Metric, timestamp
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions
 from anchorage_operator.membership import approval

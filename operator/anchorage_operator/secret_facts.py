@@ -9,8 +9,8 @@ from threading import Lock
 
 from cryptography import x509
 
-from anchorage.errors import AnchorageError
-from anchorage.pki import certificate_of
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.pki import certificate_of
 from anchorage_operator.cache import Key
 from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name

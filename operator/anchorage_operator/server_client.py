@@ -10,9 +10,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from anchorage.errors import AnchorageError
-from anchorage.pki import key_fingerprint
-from anchorage.spec.status import FederationStatus
+from anchorage.api.errors import AnchorageError
+from anchorage.api.status import FederationStatus
+from anchorage.transport.pki import key_fingerprint
 from anchorage_operator.moments import seconds_of
 from anchorage_operator.observed import Member, Request
 

@@ -5,10 +5,10 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
-from anchorage.spec.base import Document, Name
-from anchorage.spec.federation import TrackingUri
-from anchorage.spec.pod import Image, PodOverrides
-from anchorage.spec.single import read_document
+from anchorage.api.base import Document, Name
+from anchorage.api.federation import TrackingUri
+from anchorage.api.pod import Image, PodOverrides
+from anchorage.api.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
 DomainName = Annotated[str, StringConstraints(strict=True, pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]

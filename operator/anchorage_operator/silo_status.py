@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from anchorage.spec.status import SiloStatus, timestamp
+from anchorage.api.status import SiloStatus, timestamp
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, conditions, find, listed
 from anchorage_operator.membership import Approval, approval, is_managed

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from anchorage.errors.rounds import DEADLINE_EXCEEDED
-from anchorage.spec.federation import FederationSpec
-from anchorage.spec.status import FederationStatus
+from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
+from anchorage.api.federation import FederationSpec
+from anchorage.api.status import FederationStatus
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.moments import seconds_of
 from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL

@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-from anchorage.errors import CATALOGUE
-from anchorage.errors.rounds import QUORUM_LOST
+from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors.rounds import QUORUM_LOST
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, clipped, find, listed
 from anchorage_operator.names import involved

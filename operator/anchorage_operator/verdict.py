@@ -1,4 +1,4 @@
-"""Whether the objects that users wrote can be put in force: the rules of `anchorage.spec` and `anchorage.methods`, and what cannot change."""
+"""Whether the objects that users wrote can be put in force: the rules of `anchorage.api` and `anchorage.methods`, and what cannot change."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from anchorage.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
+from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
+from anchorage.api.federation import Federation, FederationSpec, Silo
+from anchorage.api.mistakes import Mistake, dotted
+from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
-from anchorage.spec.federation import Federation, FederationSpec, Silo
-from anchorage.spec.mistakes import Mistake, dotted
-from anchorage.spec.objects import named, read_objects
 from anchorage_operator import reasons
 from anchorage_operator.build_server import FEDERATION_FILE
 from anchorage_operator.drift import amount

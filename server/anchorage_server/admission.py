@@ -4,10 +4,10 @@ import re
 from pathlib import Path
 from typing import Protocol
 
-from anchorage.errors import AnchorageError, identity
-from anchorage.pki import Registrar, SigningRequest, key_fingerprint, silo_uri
-from anchorage.rounds.interfaces import Clock
-from anchorage.spec.base import NAME_PATTERN
+from anchorage.api.base import NAME_PATTERN
+from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.link import Clock
+from anchorage.transport.pki import Registrar, SigningRequest, key_fingerprint, silo_uri
 from anchorage_server.members import Members
 from anchorage_server.request_desk import Kind, RequestDesk
 

@@ -9,13 +9,18 @@ from typing import Any
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
-from anchorage.rounds.interfaces import Checkpoint, RoundRecord, ServerLearner
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
+from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import Checkpoint, RoundRecord, ServerLearner
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import (
+    partial_path,
+    read_description,
+    read_safetensors,
+    write_safetensors,
+)
 from anchorage_server.durable import sync
 from anchorage_server.models import checkpoint_name
 

@@ -5,8 +5,8 @@ from typing import Annotated, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.spec.base import Document
-from anchorage.spec.single import read_document
+from anchorage.api.base import Document
+from anchorage.api.single import read_document
 
 Address = Annotated[
     str,

@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from cryptography.x509 import load_der_x509_certificate
 from pydantic import ValidationError
 
-from anchorage.errors import AnchorageError
-from anchorage.pki import Credentials, operator_uri, uris_of
-from anchorage.probes import Answer, ProbeServer
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.pki import Credentials, operator_uri, uris_of
+from anchorage.transport.probes import Answer, ProbeServer
 from anchorage_server.http import JSON
 
 HANDSHAKE_SECONDS = 5.0

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import DISK_FULL, NOT_WRITABLE, STATE_IN_USE, STORAGE_FAILED
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import DISK_FULL, NOT_WRITABLE, STATE_IN_USE, STORAGE_FAILED
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _REFUSED = {errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR}

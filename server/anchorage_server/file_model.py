@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from anchorage.messages import Report, SideChannel
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description, read_safetensors
+from anchorage.transport.messages import Report, SideChannel
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
 from anchorage_server.memory import require_memory
 
 

@@ -7,15 +7,15 @@ from time import sleep
 
 from pydantic import Field, ValidationError
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Joined, Left, StopRequested
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError
+from anchorage.api.files import Study
+from anchorage.api.run import RunDescription
+from anchorage.api.status import StoredModel, TrackingStatus
 from anchorage.methods import resolve
-from anchorage.rounds.interfaces import Clock
-from anchorage.rounds.study import parts_of
-from anchorage.spec.base import Document
-from anchorage.spec.files import Study
-from anchorage.spec.run import RunDescription
-from anchorage.spec.status import StoredModel, TrackingStatus
+from anchorage.methods.study import parts_of
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
 from anchorage_server.durable import FolderLock, replace_file, storage_errors
 from anchorage_server.journal import read_journal

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 
-from anchorage.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage_server.status import StatusBoard
 
 JSON = "application/json"

@@ -4,9 +4,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.identity import AUTHORITY_UNUSABLE
-from anchorage.pki import Authority, Credentials, SigningRequest, load_key, new_key, server_uri
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, server_uri
 from anchorage_server.durable import storage_errors
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 from blake3 import blake3
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import JOURNAL_DAMAGED
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.records import record_from_json, record_to_json
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import JOURNAL_DAMAGED
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.records import record_from_json, record_to_json
 from anchorage_server.durable import storage_errors
 
 SCHEMA_VERSION = 1

@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from anchorage.rounds.interfaces import ServerLearner
-from anchorage.rounds.study import parts_of, read_images
-from anchorage.spec.federation import FederationSpec
-from anchorage.spec.method import ResolvedMethod
+from anchorage.api.federation import FederationSpec
+from anchorage.api.method import ResolvedMethod
+from anchorage.engine.interfaces import ServerLearner
+from anchorage.methods.study import parts_of, read_images
 from anchorage_server.file_model import FileModel
 from anchorage_server.memory import require_memory
 
@@ -38,14 +38,14 @@ def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLea
     parts = parts_of(spec)
     if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
         return [FileModel(initial) for _ in parts]
-    from anchorage import learning
+    from anchorage.learning.learners import build_server_learner
 
     anchors, evaluation = (
         read_images(section, data_root, spec.model, spec.seed) if section else None
         for section in (spec.anchor_data, spec.evaluation.data if spec.evaluation else None)
     )
     learners = [
-        learning.build_server_learner(
+        build_server_learner(
             model=spec.model,
             method=part.method,
             seed=spec.seed,

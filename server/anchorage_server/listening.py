@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
-from anchorage.pki import Credentials, Registrar, Tokens
-from anchorage.rounds.interfaces import Clock, RoundRecord
-from anchorage.spec.files import Study
-from anchorage.wire import GrpcSiloLink
-from anchorage.wire.enrolment import serve_enrolment
+from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.transport.grpc import GrpcSiloLink
+from anchorage.transport.grpc.enrolment import serve_enrolment
+from anchorage.transport.link import Clock
+from anchorage.transport.pki import Credentials, Registrar, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer

@@ -3,9 +3,9 @@
 import logging
 from collections.abc import Sequence
 
-from anchorage.messages import Profile, Report
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.tensors.model import ModelBytes
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
 
 _log = logging.getLogger("anchorage_server.run")
 

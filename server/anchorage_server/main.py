@@ -6,9 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import STOPPED
-from anchorage.logs import log_to_stderr
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.logs import log_to_stderr
 from anchorage_server.config import read_config
 from anchorage_server.process import serve
 from anchorage_server.signals import end_at_once

@@ -9,12 +9,12 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, ValidationError, model_validator
 
-from anchorage.spec.base import KEY_PATTERN, Document, Name
-from anchorage.spec.status import MOST_SILOS, Total
+from anchorage.api.base import KEY_PATTERN, Document, Name
+from anchorage.api.status import MOST_SILOS, Total
 from anchorage_server.durable import replace_file, storage_errors
 
 Key = Annotated[str, StringConstraints(strict=True, pattern=KEY_PATTERN, max_length=64)]
-"""`anchorage.pki.key_fingerprint` of a certificate."""
+"""`anchorage.transport.pki.key_fingerprint` of a certificate."""
 
 _log = logging.getLogger(__name__)
 

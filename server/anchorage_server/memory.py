@@ -4,8 +4,8 @@ from pathlib import Path
 
 import psutil
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import MODEL_TOO_LARGE
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import MODEL_TOO_LARGE
 
 MODELS = 4
 """Copies of the model that a round needs at most: the community model, the sum, the new model, and one that is read or trained."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from anchorage.rounds.interfaces import RoundRecord
+from anchorage.engine.interfaces import RoundRecord
 from anchorage_server.durable import storage_errors
 
 _RESULT = re.compile(r"(final|best)\.safetensors")

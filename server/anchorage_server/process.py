@@ -6,17 +6,17 @@ from contextlib import ExitStack
 from dataclasses import replace
 from threading import Thread
 
-from anchorage.aggregation import build_memory, build_server_step, build_weigher
-from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import STOPPED
-from anchorage.rounds import ENGINES
-from anchorage.rounds.engine import Engine
-from anchorage.rounds.interfaces import RoundRecord, ServerLearner
-from anchorage.rounds.observer import Observers
-from anchorage.rounds.records import BEST_BY
-from anchorage.rounds.study import describe_run, round_settings, warm_up_stages
-from anchorage.spec.files import Study
-from anchorage.spec.run import RunDescription
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.files import Study
+from anchorage.api.run import RunDescription
+from anchorage.engine import ENGINES
+from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.engine.engine import Engine
+from anchorage.engine.interfaces import RoundRecord, ServerLearner
+from anchorage.engine.observer import Observers
+from anchorage.engine.records import BEST_BY
+from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import BinaryIO
 
-from anchorage.errors import AnchorageError, commands
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.records import record_to_json
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.records import record_to_json
 from anchorage_server.durable import storage_errors
 from anchorage_server.journal import read_journal
 from anchorage_server.models import describe_models, model_file

@@ -8,10 +8,10 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.errors import CATALOGUE, AnchorageError, identity
-from anchorage.rounds.interfaces import Clock
-from anchorage.spec.base import Document
-from anchorage.spec.status import Code, Line, timestamp
+from anchorage.api.base import Document
+from anchorage.api.errors import CATALOGUE, AnchorageError, identity
+from anchorage.api.status import Code, Line, timestamp
+from anchorage.transport.link import Clock
 
 CAPACITY = 256
 """Requests that wait at the same time."""

@@ -5,11 +5,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from anchorage.rounds.interfaces import Checkpoint
-from anchorage.rounds.records import record_to_json
-from anchorage.spec.run import RunDescription
-from anchorage.spec.status import StoredModel
-from anchorage.tensors.safetensors_file import write_safetensors
+from anchorage.api.run import RunDescription
+from anchorage.api.status import StoredModel
+from anchorage.engine.interfaces import Checkpoint
+from anchorage.engine.records import record_to_json
+from anchorage.transport.tensors.safetensors_file import write_safetensors
 from anchorage_server.durable import replace_file, storage_errors, sync
 from anchorage_server.store import DiskRoundStore
 

@@ -8,9 +8,9 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import NoReturn
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import STOPPED
-from anchorage.wire import GrpcSiloLink
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.transport.grpc import GrpcSiloLink
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
 

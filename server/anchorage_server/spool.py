@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import CONTRIBUTION_DAMAGED
-from anchorage.messages import Announcement
-from anchorage.rounds.interfaces import SpooledUpdate
-from anchorage.tensors.spool import SpoolFile
-from anchorage.wire.convert import decode_announcement, encode_announcement
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import CONTRIBUTION_DAMAGED
+from anchorage.engine.interfaces import SpooledUpdate
+from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.spool import SpoolFile
 from anchorage_server.durable import replace_file, storage_errors, sync
 from anchorage_server.journal import Contribution
 

@@ -7,12 +7,9 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from anchorage.errors import CATALOGUE
-from anchorage.errors.rounds import STOPPED
-from anchorage.messages import Profile, Report
-from anchorage.rounds.interfaces import Clock, RoundRecord
-from anchorage.rounds.records import record_to_json
-from anchorage.spec.status import (
+from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.status import (
     CheckpointStatus,
     Condition,
     FederationStatus,
@@ -22,7 +19,11 @@ from anchorage.spec.status import (
     TrackingStatus,
     timestamp,
 )
-from anchorage.tensors.model import ModelBytes
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.records import record_to_json
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.durable import replace_file
 
 Truth = Literal["True", "False", "Unknown"]

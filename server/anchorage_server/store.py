@@ -7,9 +7,9 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from anchorage.messages import Announcement
-from anchorage.rounds.interfaces import Checkpoint, RoundRecord, SpooledUpdate
-from anchorage.tensors.model import ModelBytes
+from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.checkpoints import Checkpoints, Identity
 from anchorage_server.durable import FolderLock, storage_errors
 from anchorage_server.journal import Contribution, Entry, Journal

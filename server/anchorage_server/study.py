@@ -1,11 +1,11 @@
 """The documents that a server works on."""
 
-from anchorage.errors.documents import NOT_A_DOCUMENT
+from anchorage.api.errors.documents import NOT_A_DOCUMENT
+from anchorage.api.files import Study
+from anchorage.api.mistakes import DocumentError, Mistake
+from anchorage.api.source import read_documents
 from anchorage.methods import validate_study
 from anchorage.methods.validation import validate_documents
-from anchorage.spec.files import Study
-from anchorage.spec.mistakes import DocumentError, Mistake
-from anchorage.spec.source import read_documents
 from anchorage_server.config import ServerConfig
 
 

@@ -4,13 +4,13 @@ import logging
 from collections.abc import Sequence
 from pathlib import Path
 
-from anchorage.errors.tracking import TRACKING_UNREACHABLE
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.spec.files import Study, dump_yaml
-from anchorage.spec.mistakes import without_password
-from anchorage.spec.run import RunDescription
-from anchorage.spec.status import TrackingStatus
-from anchorage.tracking import Outbox, Sender, Sent, TrackedRun
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.api.files import Study, dump_yaml
+from anchorage.api.mistakes import without_password
+from anchorage.api.run import RunDescription
+from anchorage.api.status import TrackingStatus
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.tracking import Outbox, Sender, Sent, TrackedRun
 from anchorage_server.durable import storage_errors
 
 SEND_SECONDS = 120.0

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from anchorage.errors import AnchorageError, silo
+from anchorage.api.errors import AnchorageError, silo
 
 
 class AuditLog:

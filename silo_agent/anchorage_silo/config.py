@@ -5,8 +5,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.spec.base import Decimal, Document, Name
-from anchorage.spec.data import DataSection
+from anchorage.api.base import Decimal, Document, Name
+from anchorage.api.data import DataSection
 
 Address = Annotated[
     str,

@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from anchorage.errors import AnchorageError, silo, transfer
-from anchorage.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
-from anchorage.pki.files import write_whole
-from anchorage.pki.keys import PrivateKey
-from anchorage.wire.enrolment import enrol
+from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.transport.grpc.enrolment import enrol
+from anchorage.transport.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
+from anchorage.transport.pki.files import write_whole
+from anchorage.transport.pki.keys import PrivateKey
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import unusable

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError, silo
-from anchorage.messages import TaskKind
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.transport.messages import TaskKind
 
 MODEL_FILES = {TaskKind.TRAIN: "model.bin", TaskKind.EVALUATE: "candidate.bin"}
 UPDATE_FILE = "update.bin"

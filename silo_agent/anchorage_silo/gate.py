@@ -3,10 +3,10 @@
 import logging
 from collections.abc import Sequence
 
-from anchorage.errors import CATALOGUE
-from anchorage.messages import Announcement, Evaluation, Order, Task, TaskKind
-from anchorage.rounds.interfaces import ServerLink
-from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.api.errors import CATALOGUE
+from anchorage.transport.link import ServerLink
+from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.policy import Policy
 from anchorage_silo.standing import Standing

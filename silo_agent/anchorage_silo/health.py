@@ -4,7 +4,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from anchorage.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage_silo.standing import Standing
 
 _log = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
-from anchorage.errors import AnchorageError, rounds
-from anchorage.logs import log_to_stderr
+from anchorage.api.errors import AnchorageError, rounds
+from anchorage.api.logs import log_to_stderr
 
 END_SECONDS = 10.0
 """How long a clean end may take, well below the grace that a cluster gives; then the process just ends."""
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         signal.signal(number, interruption)
     try:
         # only now, since they take a while, and until it has handlers a container's first process hears no signal
-        from anchorage.spec.single import read_document
+        from anchorage.api.single import read_document
         from anchorage_silo.config import SiloConfig
         from anchorage_silo.session import take_part
 

@@ -10,16 +10,16 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announcement, TaskKind
-from anchorage.rounds.buffers import ModelBuffer
-from anchorage.tensors.chunks import Manifest
-from anchorage.wire.convert import decode_announcement, encode_announcement
+from anchorage.api.errors import AnchorageError
+from anchorage.engine.buffers import ModelBuffer
+from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
+from anchorage.transport.messages import Announcement, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
 from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, reserve, unusable
 
 
 class MappedBuffers:
-    """Buffers in a folder (`anchorage.rounds.buffers.Buffers`), for one process at a time.
+    """Buffers in a folder (`anchorage.engine.buffers.Buffers`), for one process at a time.
 
     Parameters
     ----------

@@ -5,9 +5,9 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.messages import Announcement, Evaluation, Task
-from anchorage.tensors.chunks import LateManifest
-from anchorage.tensors.layout import Layout
+from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.tensors.chunks import LateManifest
+from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.segments import Segments
 
 

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from anchorage.errors import AnchorageError, identity, transfer
+from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage_silo.standing import Standing
 
 FIRST_PAUSE_SECONDS = 0.2

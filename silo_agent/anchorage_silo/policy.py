@@ -5,10 +5,10 @@ from typing import Annotated
 
 from pydantic import Field
 
-from anchorage.errors import AnchorageError, silo
-from anchorage.messages import Announcement, Evaluation
-from anchorage.spec.base import Document, PositiveDecimal
-from anchorage.spec.method import MethodName
+from anchorage.api.base import Document, PositiveDecimal
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.method import MethodName
+from anchorage.transport.messages import Announcement, Evaluation
 
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Side channels that hold the hospital's images themselves (GlobalMixup): they leave only where the policy names them."""

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.messages import REPETITION, Announcement, Evaluation, Task
-from anchorage.randomness import generator
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.layout import Layout
+from anchorage.learning.randomness import generator
+from anchorage.transport.messages import REPETITION, Announcement, Evaluation, Task
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.segments import FLOATS, Segments
 
 if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
-    from anchorage.rounds.interfaces import SiloLearner
+    from anchorage.engine.interfaces import SiloLearner
 
 
 class PrivateLearner:

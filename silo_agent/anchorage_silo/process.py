@@ -14,11 +14,11 @@ from typing import IO, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import CATALOGUE, AnchorageError, silo
-from anchorage.messages import Announcement, Evaluation, Task, TaskKind
-from anchorage.rounds.repeating import repetitions_of
-from anchorage.tensors.layout import Layout
-from anchorage.wire.convert import decode_announcement, decode_evaluation, encode_task
+from anchorage.api.errors import CATALOGUE, AnchorageError, silo
+from anchorage.engine.repeating import repetitions_of
+from anchorage.transport.grpc.convert import decode_announcement, decode_evaluation, encode_task
+from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.surroundings import trainer_environment
 

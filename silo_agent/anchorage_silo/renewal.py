@@ -6,12 +6,12 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
-from anchorage.errors import AnchorageError, identity
-from anchorage.pki import Credentials, SigningRequest, load_key
-from anchorage.pki.authority import BACKDATED
-from anchorage.pki.credentials import read_certificate
-from anchorage.vitals import Vitals
-from anchorage.wire.connection import Pause
+from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.grpc.connection import Pause
+from anchorage.transport.pki import Credentials, SigningRequest, load_key
+from anchorage.transport.pki.authority import BACKDATED
+from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.vitals import Vitals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.files import unusable
 from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, UNDECIDED

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
 
 FLOATS: dict[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
 """The floating dtypes that numpy computes with, by their safetensors names."""

@@ -12,16 +12,16 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from anchorage import __version__
-from anchorage.errors import AnchorageError, silo, transfer
-from anchorage.messages import Profile
-from anchorage.pki import Credentials, silo_uri
-from anchorage.rounds.silo import SiloWorker
-from anchorage.spec.run import RunDescription
-from anchorage.spec.single import read_document
-from anchorage.tensors.layout import Layout
-from anchorage.wire import GrpcServerLink
-from anchorage.wire.describe import describe
-from anchorage.wire.renewal import renew
+from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.api.run import RunDescription
+from anchorage.api.single import read_document
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.messages import Profile
+from anchorage.transport.pki import Credentials, silo_uri
+from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of, enrolled, forget_identity, invited_again

@@ -4,10 +4,10 @@ import threading
 from collections import Counter
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.pki.credentials import read_certificate
-from anchorage.vitals import Vitals
-from anchorage.wire.contact import Contact
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.grpc.contact import Contact
+from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.vitals import Vitals
 
 
 class Standing:

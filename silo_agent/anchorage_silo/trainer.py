@@ -18,19 +18,19 @@ from typing import IO, TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Task, TaskKind
-from anchorage.tensors.layout import Layout
-from anchorage.wire.convert import decode_task, encode_announcement, encode_evaluation
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
+from anchorage.transport.messages import Task, TaskKind
+from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, attach
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.null import NullLearner
 from anchorage_silo.privacy import PrivateLearner
 
 if TYPE_CHECKING:  # pydantic, the engine and torch are no part of a null trainer's process
-    from anchorage.data import ImageSet
-    from anchorage.rounds.interfaces import SiloLearner
-    from anchorage.spec.run import RunDescription
+    from anchorage.api.run import RunDescription
+    from anchorage.engine.interfaces import SiloLearner
+    from anchorage.learning.data import ImageSet
 
 
 T = TypeVar("T")
@@ -143,8 +143,8 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
     trainer = json.loads(setup.trainer)
     if trainer["type"] == "Null":
         return _null(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"]
-    from anchorage.rounds.stages import staged
-    from anchorage.spec.run import RunDescription
+    from anchorage.api.run import RunDescription
+    from anchorage.engine.stages import staged
 
     images = read_images(setup)
 
@@ -156,16 +156,17 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
 
 
 def _null(setup: Setup, step: float, samples: int) -> "SiloLearner":
-    """Return the null trainer, of every stage's layouts where the run has a warm-up."""
+    """Return the null trainer, of every stage's layouts where the run has a warm-up; it trains as often as a task says."""
 
     def build(run: "RunDescription | Setup") -> "SiloLearner":
         down, up = Layout.from_json(run.down), Layout.from_json(run.up)
         return _private(setup, NullLearner(down, up, step, samples), down, up)
 
-    if not json.loads(setup.run).get("warmUp"):
+    run = json.loads(setup.run)
+    if not run.get("warmUp") and run.get("method", {}).get("weighting", {}).get("type") != "SubConsensus":
         return build(setup)
-    from anchorage.rounds.stages import staged
-    from anchorage.spec.run import RunDescription
+    from anchorage.api.run import RunDescription
+    from anchorage.engine.stages import staged
 
     return staged(RunDescription.model_validate_json(setup.run), build)
 
@@ -187,9 +188,9 @@ def read_images(setup: Setup) -> "ImageSet":
     AnchorageError
         They cannot be read, there are none, or they lack the labels that the silo is said to have.
     """
-    from anchorage.rounds.study import read_images as read_section
-    from anchorage.spec.data import DataSection
-    from anchorage.spec.run import RunDescription
+    from anchorage.api.data import DataSection
+    from anchorage.api.run import RunDescription
+    from anchorage.methods.study import read_images as read_section
 
     run = RunDescription.model_validate_json(setup.run)
     images = read_section(DataSection.model_validate_json(setup.data), Path(setup.data_root), run.model, run.seed)
@@ -197,7 +198,7 @@ def read_images(setup: Setup) -> "ImageSet":
 
 
 def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":
-    from anchorage.learning import build_silo_learner
+    from anchorage.learning.learners import build_silo_learner
 
     state = Path(setup.state, "learner")
     state.mkdir(exist_ok=True)

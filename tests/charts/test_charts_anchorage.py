@@ -7,7 +7,7 @@ import pytest
 import yaml
 from helm_charts import CHARTS, Helm, Values, container, of_kind
 
-from anchorage.spec.pod import ClaimMount, EnvironmentVariable
+from anchorage.api.pod import ClaimMount, EnvironmentVariable
 from anchorage_operator.build_network import OPERATOR_NAME
 from anchorage_operator.kube import API_VERSIONS
 from anchorage_operator.names import CONTROL_PORT, NAME_LABEL, server_labels

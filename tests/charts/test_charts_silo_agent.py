@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from helm_charts import AUTHORITY, CHARTS, DATA, ENROLMENT, SITE, Helm, Values, container, of_kind
 
-from anchorage.spec.single import read_document
+from anchorage.api.single import read_document
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.policy import Policy
 

@@ -11,10 +11,10 @@ from pydantic.alias_generators import to_camel
 from refusal import FEDERATION, Object, changed
 from refused_methods import LEFT_TO_THE_OPERATOR
 
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.mistakes import DocumentError, Mistake, dotted
 from anchorage.methods import PRESETS, validate_documents
 from anchorage.methods.preset import Preset
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.mistakes import DocumentError, Mistake, dotted
 
 COUNT = 400
 SLOTS = [name for name in ResolvedMethod.model_fields if name not in ("name", "local")]

@@ -7,7 +7,7 @@ import pytest
 from link_world import PROFILE, Identities, SystemClock, World
 
 from anchorage.simulation.link import InProcessLink
-from anchorage.wire import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
 
 
 @pytest.fixture(scope="session")

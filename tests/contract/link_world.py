@@ -11,11 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from anchorage.messages import Announcement, Event, Order, Profile, Progressed, Task, TaskKind
-from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement, Event, Order, Profile, Progressed, Task, TaskKind
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 PATIENCE = 20.0
 """Seconds after which a test that waits has failed."""

@@ -7,12 +7,12 @@ from typing import Any
 import pytest
 from link_world import PATIENCE
 
-from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.pki import SigningRequest, load_key, silo_uri
-from anchorage.vitals import Vitals
-from anchorage.wire import convert
-from anchorage.wire.contact import Contact
-from anchorage.wire.renewal import renew
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.contact import Contact
+from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.pki import SigningRequest, load_key, silo_uri
+from anchorage.transport.vitals import Vitals
 
 
 class Told(Contact):

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from link_world import PATIENCE, PROFILE, World, announcement_of, model_of, order_of, train_task
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import (
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.messages import (
     Announced,
     Arrived,
     Assigned,
@@ -25,8 +25,8 @@ from anchorage.messages import (
     TaskFailed,
     TaskKind,
 )
-from anchorage.tensors.differences import Differences, Restored
-from anchorage.tensors.spool import MemorySpool
+from anchorage.transport.tensors.differences import Differences, Restored
+from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
 

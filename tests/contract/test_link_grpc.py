@@ -18,9 +18,9 @@ from link_world import (
     train_task,
 )
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
-from anchorage.tensors.spool import MemorySpool
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
+from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, UPDATE = model_of(3.3), model_of(3.3, seed=1)
 SEVERAL = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

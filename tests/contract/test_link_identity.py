@@ -11,12 +11,12 @@ import grpc
 import pytest
 from link_world import Identities, World, announcement_of, model_of, order_of, train_task
 
-from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.messages import Announced, Announcement, Assigned
-from anchorage.pki import Authority, SigningRequest, load_key, new_key, server_uri, silo_uri
-from anchorage.tensors.spool import MemorySpool
-from anchorage.wire import anchorage_pb2 as pb
-from anchorage.wire.calls import MAX_UP_BYTES, SESSION, TASK, path
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc.calls import MAX_UP_BYTES, SESSION, TASK, path
+from anchorage.transport.messages import Announced, Announcement, Assigned
+from anchorage.transport.pki import Authority, SigningRequest, load_key, new_key, server_uri, silo_uri
+from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, UPDATE = model_of(3.3), model_of(3.3, seed=1)
 

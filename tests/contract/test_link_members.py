@@ -5,9 +5,9 @@ import threading
 import pytest
 from link_world import World, announcement_of, model_of, order_of, train_task
 
-from anchorage.errors import AnchorageError, storage, transfer
-from anchorage.messages import Announced, Arrived, Assigned, Broken, Joined, Left, MembersChanged, Permit
-from anchorage.tensors.spool import MemorySpool
+from anchorage.api.errors import AnchorageError, storage, transfer
+from anchorage.transport.messages import Announced, Arrived, Assigned, Broken, Joined, Left, MembersChanged, Permit
+from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, UPDATE = model_of(3.3), model_of(3.3, seed=1)
 

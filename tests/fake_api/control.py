@@ -2,8 +2,8 @@
 
 import json
 
-from anchorage.pki import Authority, Credentials, SigningRequest, key_to_pem, make_key, server_uri
-from anchorage.spec.status import FederationStatus
+from anchorage.api.status import FederationStatus
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, key_to_pem, make_key, server_uri
 from anchorage_server.control import ControlServer, json_answer
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
-from anchorage.pki import SigningRequest, key_fingerprint, make_key, silo_uri
-from anchorage.spec.status import FederationStatus, SiloStatus
+from anchorage.api.status import FederationStatus, SiloStatus
+from anchorage.transport.pki import SigningRequest, key_fingerprint, make_key, silo_uri
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity

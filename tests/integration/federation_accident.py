@@ -74,7 +74,7 @@ PINGS = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping
 
 
 def prepare_server(accident: Accident) -> None:
-    from anchorage.wire.calls import SERVER_OPTIONS
+    from anchorage.transport.grpc.calls import SERVER_OPTIONS
     from anchorage_server import journal
     from anchorage_server.checkpoints import Checkpoints
     from anchorage_server.status import StatusBoard

@@ -8,8 +8,8 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
+from anchorage.api.files import Study
 from anchorage.methods import validate_study
-from anchorage.spec.files import Study
 
 NAME = "derm"
 DIGITS = {"format": "Digits", "testPercent": 20, "anchors": 20}

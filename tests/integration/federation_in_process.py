@@ -1,17 +1,17 @@
 """What null trainers reach in one process: the engine, the workers and the store in memory, without sockets and files."""
 
-from anchorage.aggregation import build_weigher
-from anchorage.messages import Profile
+from anchorage.api.files import Study
+from anchorage.engine import ENGINES
+from anchorage.engine.aggregation import build_weigher
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.observer import Observers
+from anchorage.engine.silo import SiloWorker
 from anchorage.methods import resolve
-from anchorage.rounds import ENGINES
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.observer import Observers
-from anchorage.rounds.silo import SiloWorker
-from anchorage.rounds.study import round_settings
+from anchorage.methods.study import round_settings
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.run import WallClock
 from anchorage.simulation.store import MemoryStore
-from anchorage.spec.files import Study
+from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null import NullLearner
 

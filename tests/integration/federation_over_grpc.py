@@ -5,23 +5,23 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
-from anchorage.aggregation import build_memory, build_server_step, build_weigher
-from anchorage.learning import build_silo_learner
-from anchorage.messages import Profile
+from anchorage.api.federation import Silo
+from anchorage.api.files import Study
+from anchorage.api.run import RunDescription
+from anchorage.engine import ENGINES
+from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.observer import Observers
+from anchorage.engine.silo import SiloWorker
+from anchorage.engine.stages import staged
+from anchorage.learning.learners import build_silo_learner
 from anchorage.methods import resolve
-from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage.rounds import ENGINES
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.interfaces import SiloLearner
-from anchorage.rounds.observer import Observers
-from anchorage.rounds.silo import SiloWorker
-from anchorage.rounds.stages import staged
-from anchorage.rounds.study import describe_run, read_images, round_settings, warm_up_stages
+from anchorage.methods.study import describe_run, read_images, round_settings, warm_up_stages
 from anchorage.simulation.run import WallClock
-from anchorage.spec.federation import Silo
-from anchorage.spec.files import Study
-from anchorage.spec.run import RunDescription
-from anchorage.wire import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.messages import Profile
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage_server.checkpoints import identity_of
 from anchorage_server.learner import choose_learners
 from anchorage_server.store import DiskRoundStore

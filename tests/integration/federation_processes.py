@@ -16,7 +16,7 @@ from typing import Any
 
 from federation_in_process import null_step
 
-from anchorage.spec.files import Study
+from anchorage.api.files import Study
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.workdir import Workdir
 

@@ -6,15 +6,15 @@ import numpy as np
 from federation_in_process import null_step
 from federation_processes import Site
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announcement, Assigned, Finished, Order, Permit, Profile, Task
-from anchorage.pki import Credentials, SigningRequest, new_key, silo_uri
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description
-from anchorage.tensors.spool import MemorySpool
-from anchorage.wire import GrpcServerLink
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.messages import Announcement, Assigned, Finished, Order, Permit, Profile, Task
+from anchorage.transport.pki import Credentials, SigningRequest, new_key, silo_uri
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description
+from anchorage.transport.tensors.spool import MemorySpool
 
 
 def credentials_of(site: Site, silo: str) -> Credentials:

@@ -12,9 +12,11 @@ import numpy as np
 import yaml
 from server_site import Site
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Assigned, Dismissed, Finished, Permit, Profile, Task
-from anchorage.pki import (
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.messages import Announcement, Assigned, Dismissed, Finished, Permit, Profile, Task
+from anchorage.transport.pki import (
     Credentials,
     SigningRequest,
     key_fingerprint,
@@ -23,11 +25,9 @@ from anchorage.pki import (
     server_uri,
     silo_uri,
 )
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import MemorySpool
-from anchorage.wire import GrpcServerLink
-from anchorage.wire.describe import describe
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import MemorySpool
 
 LEAVE_SECONDS = 30
 

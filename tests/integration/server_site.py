@@ -12,15 +12,15 @@ import numpy as np
 import yaml
 from safetensors.numpy import save_file
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Assigned, Finished, Permit, Profile, Task
-from anchorage.pki import Authority, Credentials, SigningRequest, Tokens, new_key, silo_uri
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import MemorySpool
-from anchorage.wire import GrpcServerLink
-from anchorage.wire.describe import describe
-from anchorage.wire.enrolment import enrol
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.enrolment import enrol
+from anchorage.transport.messages import Announcement, Assigned, Finished, Permit, Profile, Task
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, Tokens, new_key, silo_uri
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import MemorySpool
 
 SILOS = ("a", "b")
 WEIGHTS = {"encoder.weight": np.linspace(-1, 1, 300_000, dtype=np.float32), "classifier.bias": np.zeros(3, np.float32)}

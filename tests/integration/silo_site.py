@@ -17,19 +17,19 @@ from typing import Any
 import numpy as np
 import yaml
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import ModelBuffer
 from anchorage.methods import resolve
-from anchorage.pki import Authority, Credentials, SigningRequest, Tokens, new_key, server_uri
-from anchorage.pki.keys import public_bytes
-from anchorage.rounds.buffers import ModelBuffer
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.wire import GrpcSiloLink
-from anchorage.wire.enrolment import serve_enrolment
+from anchorage.transport.grpc import GrpcSiloLink
+from anchorage.transport.grpc.enrolment import serve_enrolment
+from anchorage.transport.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, Tokens, new_key, server_uri
+from anchorage.transport.pki.keys import public_bytes
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 FEDERATION = "derm"
 LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])

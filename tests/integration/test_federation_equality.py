@@ -9,9 +9,9 @@ import pytest
 from federation_documents import digits_study
 from federation_processes import SIGKILLED, Site
 
+from anchorage.api.files import Study
 from anchorage.simulation import run as simulation
 from anchorage.simulation.run import simulate
-from anchorage.spec.files import Study
 
 pytest.importorskip("sklearn")
 

@@ -8,10 +8,10 @@ import pytest
 from federation_documents import digits_study
 from federation_processes import SIGKILLED, Site
 
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observers
+from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observers
 from anchorage.simulation.run import Simulation, simulate
-from anchorage.spec.files import Study
 
 pytest.importorskip("sklearn")
 

@@ -10,16 +10,16 @@ import pytest
 from federation_documents import ASYNCHRONOUS, LOCAL, digits_study, null_study
 from numpy.typing import NDArray
 
-from anchorage.messages import Announcement, Evaluation, Profile, Task
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observers
+from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observers
 from anchorage.simulation import remembered
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import Simulation, play, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
 from anchorage.simulation.store import MemoryStore
-from anchorage.spec.files import Study
-from anchorage.tensors.layout import Layout
+from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
+from anchorage.transport.tensors.layout import Layout
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null import NullLearner
 

@@ -6,7 +6,7 @@ import pytest
 from federation_documents import ASYNCHRONOUS, METHODS, digits_study
 from federation_over_grpc import digest_over_grpc
 
-from anchorage.aggregation import helper_models
+from anchorage.engine.aggregation import helper_models
 from anchorage.methods import PRESETS
 from anchorage.simulation.run import simulate
 

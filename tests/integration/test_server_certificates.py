@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from operated_site import OperatedSite, WorkingSilo
 
-from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.pki import SigningRequest, load_key, new_key, silo_uri
-from anchorage.wire.describe import describe
-from anchorage.wire.enrolment import enrol
-from anchorage.wire.renewal import renew
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.enrolment import enrol
+from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.pki import SigningRequest, load_key, new_key, silo_uri
 
 
 @pytest.fixture

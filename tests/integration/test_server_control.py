@@ -19,9 +19,9 @@ from operated_site import OperatedSite, WorkingSilo
 from safetensors.numpy import load_file
 from server_site import WEIGHTS
 
-from anchorage.errors import transfer
-from anchorage.pki import Authority, Credentials, SigningRequest, key_fingerprint, new_key
-from anchorage.wire.describe import describe
+from anchorage.api.errors import transfer
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, key_fingerprint, new_key
 
 WAIT_SECONDS = 150.0
 

@@ -8,8 +8,8 @@ import psutil
 import pytest
 from silo_site import LAYOUT, Agent, Site, audit_of
 
-from anchorage.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 Start = Callable[[Path], Agent]
 

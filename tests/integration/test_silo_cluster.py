@@ -11,7 +11,7 @@ import yaml
 from operated_site import OperatedSite
 from silo_site import WAIT_SECONDS, Agent
 
-from anchorage.pki import key_fingerprint
+from anchorage.transport.pki import key_fingerprint
 
 TOKEN = "a-token-that-only-the-operator-checks"
 

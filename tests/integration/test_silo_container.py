@@ -13,11 +13,11 @@ import psutil
 import pytest
 from silo_site import Agent, Site
 
-from anchorage.learning import build_server_learner
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 USER = 65532
 MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)

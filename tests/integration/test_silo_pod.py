@@ -18,11 +18,11 @@ from connect_proxy import ConnectProxy
 from prometheus_client.parser import text_string_to_metric_families
 from silo_site import LAYOUT, WAIT_SECONDS, Agent, Site, audit_of
 
-from anchorage.errors import AnchorageError, identity
-from anchorage.messages import Announced, Left
-from anchorage.pki import Authority
-from anchorage.pki.credentials import read_certificate
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.messages import Announced, Left
+from anchorage.transport.pki import Authority
+from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 Start = Callable[..., Agent]
 

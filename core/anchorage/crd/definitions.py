@@ -7,13 +7,13 @@ from typing import Any
 
 import yaml
 
+from anchorage.api.base import API_VERSION, Document
+from anchorage.api.federation import Federation, Silo
 from anchorage.crd.structural import described, structural
-from anchorage.spec.base import API_VERSION, Document
-from anchorage.spec.federation import Federation, Silo
 
 GROUP, VERSION = API_VERSION.split("/")
 
-HEAD = "# Generated from the types of anchorage.spec by `make generate`; do not edit.\n"
+HEAD = "# Generated from the types of anchorage.api by `make generate`; do not edit.\n"
 
 MOST_BYTES = 100_000
 """Of all definitions together; a client-side `kubectl apply` keeps an object of up to 262,144 bytes in an annotation."""

@@ -12,6 +12,9 @@ from typing import cast, get_args
 
 from pydantic.alias_generators import to_camel
 
+from anchorage.api.base import Document
+from anchorage.api.method import ResolvedMethod, Weighting
+from anchorage.api.slots import READ_BY
 from anchorage.crd.rule import Rule, one_of
 from anchorage.methods.checks import BY_REPRESENTATION, BY_SELECTION, LABELS_FIXED
 from anchorage.methods.labelled_work import POOLED
@@ -20,9 +23,6 @@ from anchorage.methods.preset import Preset
 from anchorage.methods.protocols import BARRIERS, BY_ANNOUNCEMENTS, BY_THEMSELVES
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.second_heads import LABELLED_BY
-from anchorage.spec.base import Document
-from anchorage.spec.method import ResolvedMethod, Weighting
-from anchorage.spec.slots import READ_BY
 
 _NOTHING = ("None",)
 _BY_SIMILARITY = ("AnchorSimilarity",)

@@ -1,16 +1,16 @@
 """Rules across the fields of an object, so that the API server refuses what `fedctl validate` refuses, with a message and the field.
 
-They stand by the name of the type whose fields they speak of, and are those of the types' own validators, of `anchorage.spec.rules`,
-`anchorage.spec.pools` and `anchorage.methods.checks`. What a rule says of several objects (how many silos have labels) the operator
+They stand by the name of the type whose fields they speak of, and are those of the types' own validators, of `anchorage.api.rules`,
+`anchorage.api.pools` and `anchorage.methods.checks`. What a rule says of several objects (how many silos have labels) the operator
 checks.
 """
 
 from collections.abc import Mapping
 
+from anchorage.api.base import NAME_PATTERN
+from anchorage.api.pod import RESERVED_PATHS
 from anchorage.crd.methods import METHOD_RULES, STUDY_RULES
 from anchorage.crd.rule import Rule, one_of
-from anchorage.spec.base import NAME_PATTERN
-from anchorage.spec.pod import RESERVED_PATHS
 
 LONGEST_NAME = 45
 """Characters of a name: the pods, services and labels that are named after it have 63."""

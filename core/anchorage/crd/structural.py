@@ -9,10 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from anchorage.api.allowed import FORMS, Schema
+from anchorage.api.base import PATH_PATTERN, TIME_PATTERN, Document
 from anchorage.crd.rule import Rule
 from anchorage.crd.rules import NO_PARENT_FOLDER, RULES
-from anchorage.spec.allowed import FORMS, Schema
-from anchorage.spec.base import PATH_PATTERN, TIME_PATTERN, Document
 
 _FOLLOWED = {"$ref", "anyOf", "properties", "required", "items", "patternProperties", "propertyNames"}
 _KEPT = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}
@@ -185,7 +185,7 @@ def _with_form(schema: dict[str, Any]) -> dict[str, Any]:
     if pattern == PATH_PATTERN:
         return {**schema, "x-kubernetes-validations": [NO_PARENT_FOLDER.as_mapping()]}
     if pattern is not None and pattern not in FORMS:
-        raise NotStructuralError(f"the pattern {pattern} has no words in anchorage.spec.allowed")
+        raise NotStructuralError(f"the pattern {pattern} has no words in anchorage.api.allowed")
     return schema
 
 

@@ -8,10 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anchorage.api.method import ValidationCycle
 from anchorage.learning.cycle import Cycle, remembered, staleness_limit
 from anchorage.learning.local_work import Work
-from anchorage.messages import SideChannel
-from anchorage.spec.method import ValidationCycle
+from anchorage.transport.messages import SideChannel
 
 _HISTORY = "cycle/staleness"
 
@@ -28,7 +28,7 @@ class AdaptiveRound:
     kept : mapping of str to ndarray
         What was kept from the rounds before.
     validate : callable
-        Returns the loss on the validation split, and the counts of `anchorage.messages.Evaluation`, of the network in training.
+        Returns the loss on the validation split, and the counts of `anchorage.transport.messages.Evaluation`, of the network in training.
     """
 
     def __init__(

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import torch
 
+from anchorage.api.method import PseudoLabels
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.models import Network
 from anchorage.learning.pseudo_labels import class_prototypes, unit_rows, unreachable
-from anchorage.messages import SideChannel
-from anchorage.spec.method import PseudoLabels
+from anchorage.transport.messages import SideChannel
 
 
 class AnchorEmbeddings(NamedTuple):

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from anchorage.aggregation.batch_norm import local_names
+from anchorage.engine.aggregation.batch_norm import local_names
 from anchorage.learning.models import Network
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of

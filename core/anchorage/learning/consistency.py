@@ -8,11 +8,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from anchorage.api.method import PseudoLabels
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
-from anchorage.spec.method import PseudoLabels
 
 
 def consistency_targets(weak: Tensor, threshold: float, temperature: float | None) -> tuple[Tensor, Tensor]:

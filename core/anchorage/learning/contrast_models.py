@@ -8,8 +8,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from anchorage.api.method import Regulariser
 from anchorage.learning.models import Network
-from anchorage.spec.method import Regulariser
 
 PREVIOUS = "previous/"
 """Prefix of the silo's last local models among what it keeps: ``previous/AGE/TENSOR``, age 0 the newest."""

@@ -9,12 +9,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anchorage.aggregation.counted_updates import COUNTED
+from anchorage.api.method import ResolvedMethod
+from anchorage.engine.aggregation.counted_updates import COUNTED
 from anchorage.learning.models import ANCHOR_HEAD
-from anchorage.messages import SideChannel
-from anchorage.spec.method import ResolvedMethod
-from anchorage.tensors.layout import CONTROL, Layout
-from anchorage.tensors.model import ModelBytes, array_dtype
+from anchorage.transport.messages import SideChannel
+from anchorage.transport.tensors.layout import CONTROL, Layout
+from anchorage.transport.tensors.model import ModelBytes, array_dtype
 
 KEPT = "control/"
 """Begins the names of the silo's own control variates, after its last update, among what it keeps."""

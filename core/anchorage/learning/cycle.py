@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from statistics import median
 
-from anchorage.spec.method import ValidationCycle
+from anchorage.api.method import ValidationCycle
 
 FIRST_CYCLES = 20
 """Cycles whose staleness gives the limit of all later ones."""

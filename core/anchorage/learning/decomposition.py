@@ -6,10 +6,10 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from anchorage.api.method import Decomposition
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.models import Network
-from anchorage.spec.method import Decomposition
 
 _SMALLEST_PROBABILITY = 1e-7  # as Keras clamps
 

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
 
 M = TypeVar("M", bound=nn.Module)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from anchorage.randomness import generator, seed_of
+from anchorage.learning.randomness import generator, seed_of
 
 
 @dataclass(frozen=True, slots=True)

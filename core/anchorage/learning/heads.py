@@ -6,7 +6,7 @@ The classifier is always the head that is tested: the generic one beside a perso
 from torch import Tensor, nn
 from torch.nn import functional
 
-from anchorage.spec.method import ResolvedMethod
+from anchorage.api.method import ResolvedMethod
 
 LOCAL_PART = "local."
 """Prefix of the tensors that never leave a silo: FedRoD's personal head, FedCon's projector."""

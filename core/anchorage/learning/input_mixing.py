@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
+from anchorage.api.method import InputMixing
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
-from anchorage.spec.method import InputMixing
 
 _ONE_LEVEL = Lock()
 """Torch has one level of forward mode for all threads of a process."""

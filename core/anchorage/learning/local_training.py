@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from anchorage.api.method import Local, Mixup, Supervised
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.heads import personal_cross_entropy
@@ -17,7 +18,6 @@ from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_e
 from anchorage.learning.models import Network
 from anchorage.learning.similarity import SimilaritySums
 from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
-from anchorage.spec.method import Local, Mixup, Supervised
 
 
 @dataclass(frozen=True)

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import RANDOM_ANCHOR_DIFFERS, SIDE_CHANNEL_MISSING
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import RANDOM_ANCHOR_DIFFERS, SIDE_CHANNEL_MISSING
+from anchorage.api.run import RunDescription
 from anchorage.learning.device import placed
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled, SupervisedLoss, supervised_losses
@@ -20,8 +21,7 @@ from anchorage.learning.pseudo_labels import accept, anchor_scores, class_protot
 from anchorage.learning.similarity import build_random_anchor, fingerprint
 from anchorage.learning.two_heads import balanced_term, personal_term, two_head_losses
 from anchorage.learning.views import Views
-from anchorage.messages import SideChannel
-from anchorage.spec.run import RunDescription
+from anchorage.transport.messages import SideChannel
 
 
 @dataclass(frozen=True)

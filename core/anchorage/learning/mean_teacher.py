@@ -7,12 +7,12 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from anchorage.api.method import PseudoLabels
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching
 from anchorage.learning.models import Network
 from anchorage.learning.moving_average import MovingAverage
 from anchorage.learning.views import Views
-from anchorage.spec.method import PseudoLabels
 
 SLOWEST = 0.999
 """Largest decay of the teacher."""

@@ -5,14 +5,14 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelSpec
 from anchorage.learning.cnns import LeafCnn, MoonCnn, ResNet9, SmallCnn, TutorialCnn
+from anchorage.learning.data.augmentation import AUGMENTATIONS
 from anchorage.learning.heads import build_second_part
 from anchorage.learning.projectors import Projector, build_projector
+from anchorage.learning.randomness import generator
 from anchorage.learning.resnets import ResNet18, WideResNet28
-from anchorage.randomness import generator
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.model import ModelSpec
 
 ANCHOR_WIDTH = 128
 """Width of the anchor head's output (METHODS.md 6.8)."""

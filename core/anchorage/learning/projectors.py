@@ -4,7 +4,7 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from anchorage.spec.method import ResolvedMethod
+from anchorage.api.method import ResolvedMethod
 
 PROJECTOR = "projector."
 """Prefix of the projector's tensors."""

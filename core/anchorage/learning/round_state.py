@@ -9,8 +9,8 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file, save_file
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import LEARNER_STATE_UNWRITABLE
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE
 
 
 class RoundState:

@@ -1,4 +1,4 @@
-"""The server's learner: what happens to the community model on the server's labelled images (`anchorage.rounds.interfaces.ServerLearner`)."""
+"""The server's learner: what happens to the community model on the server's labelled images (`anchorage.engine.interfaces.ServerLearner`)."""
 
 from collections.abc import Iterator, Mapping
 from functools import cached_property
@@ -13,14 +13,16 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from torch import Tensor, nn
 
-from anchorage.data import ImageSet
-from anchorage.data.augmentation import AUGMENTATIONS
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelSpec
 from anchorage.learning.anchor_embeddings import AnchorEmbeddings, embed_anchors
 from anchorage.learning.batch_norm import recalibrate
 from anchorage.learning.contrastive import balanced_batches, label_contrastive
 from anchorage.learning.control_variates import controls_of, with_controls
+from anchorage.learning.data import ImageSet
+from anchorage.learning.data.augmentation import AUGMENTATIONS
 from anchorage.learning.decomposition import fold, sigma_losses
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
@@ -35,11 +37,9 @@ from anchorage.learning.stepping import build_optimiser, take_steps
 from anchorage.learning.two_views import averaged, two_view_losses
 from anchorage.learning.views import Views
 from anchorage.learning.weights import layout_of, load, load_arrays, upward, write
-from anchorage.messages import Report, SideChannel
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.layout import PSI, Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Report, SideChannel
+from anchorage.transport.tensors.layout import PSI, Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
 """Test images whose embeddings a report carries."""

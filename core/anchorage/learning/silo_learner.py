@@ -1,4 +1,4 @@
-"""A silo's learner: trains and scores models for every method (`anchorage.rounds.interfaces.SiloLearner`)."""
+"""A silo's learner: trains and scores models for every method (`anchorage.engine.interfaces.SiloLearner`)."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,14 +15,15 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from anchorage.aggregation.helper_models import without_helpers
-from anchorage.data import ImageSet
-from anchorage.data.augmentation import AUGMENTATIONS
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import MODEL_MISMATCH
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MODEL_MISMATCH
+from anchorage.api.run import RunDescription
+from anchorage.engine.aggregation.helper_models import without_helpers
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.batch_norm import freeze_statistics, load_norms, norm_arrays
 from anchorage.learning.control_variates import ControlVariates
+from anchorage.learning.data import ImageSet
+from anchorage.learning.data.augmentation import AUGMENTATIONS
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
 from anchorage.learning.heads import LOCAL_PART
@@ -36,10 +37,9 @@ from anchorage.learning.stepping import build_optimiser, momentum_arrays, restor
 from anchorage.learning.validation import RoundLabels, validation_split
 from anchorage.learning.views import Views
 from anchorage.learning.weights import load, load_arrays, load_local, local_arrays, network_arrays, write
-from anchorage.messages import REPETITION, Announcement, Evaluation, SideChannel, Task
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import read_arrays
+from anchorage.transport.messages import REPETITION, Announcement, Evaluation, SideChannel, Task
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import read_arrays
 
 _VALIDATION = "validation/labels"
 _OWN = "own/"
@@ -153,7 +153,7 @@ class TorchSiloLearner:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Train from `model` and write the update; see `anchorage.rounds.interfaces.SiloLearner.train`."""
+        """Train from `model` and write the update; see `anchorage.engine.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
             arrived = read_arrays(self._layout_of(task), model)
@@ -191,7 +191,7 @@ class TorchSiloLearner:
             )
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Score a model on the validation split; see `anchorage.rounds.interfaces.SiloLearner.evaluate`.
+        """Score a model on the validation split; see `anchorage.engine.interfaces.SiloLearner.evaluate`.
 
         Labels are the images' own; a silo without any takes the accepted pseudo-labels of the task's round, and scores 0 of 0 where it
         has none. It waits for a `train` of that round that has begun, so a train task must be handed over before the round's evaluations.

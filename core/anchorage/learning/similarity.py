@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from anchorage.api.model import ModelSpec
 from anchorage.learning.models import Encoder, build_encoder, draw_weights
 from anchorage.learning.pseudo_labels import unit_rows
-from anchorage.spec.model import ModelSpec
 
 
 def build_random_anchor(model: ModelSpec, seed: int, number: int = 1) -> Encoder:

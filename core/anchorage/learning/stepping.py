@@ -9,10 +9,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import LOSS_NOT_FINITE
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import LOSS_NOT_FINITE
+from anchorage.api.method import Sgd
 from anchorage.learning.models import Network
-from anchorage.spec.method import Sgd
 
 WARM_UP_EPOCHS = 10
 """Epochs in which the step size rises (METHODS.md 5.3, FedBarlow)."""

@@ -7,7 +7,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchorage.data.augmentation import Augmentation
+from anchorage.learning.data.augmentation import Augmentation
 
 EVALUATION_BATCH = 256
 """Images per forward pass where nothing is learnt; part of what makes the same bytes."""

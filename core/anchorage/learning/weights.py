@@ -8,17 +8,17 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from anchorage.aggregation.batch_norm import travelling
-from anchorage.aggregation.helper_models import HELPER
-from anchorage.aggregation.server_step import BUFFERS
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import MODEL_MISMATCH
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MODEL_MISMATCH
+from anchorage.api.method import ResolvedMethod
+from anchorage.engine.aggregation.batch_norm import travelling
+from anchorage.engine.aggregation.helper_models import HELPER
+from anchorage.engine.aggregation.server_step import BUFFERS
 from anchorage.learning.heads import LOCAL_PART
 from anchorage.learning.models import ANCHOR_HEAD, CLASSIFIER
-from anchorage.spec.method import ResolvedMethod
-from anchorage.tensors.chunks import LateManifest, Manifest
-from anchorage.tensors.layout import CONTROL, PSI, Layout
-from anchorage.tensors.model import read_arrays, write_arrays
+from anchorage.transport.tensors.chunks import LateManifest, Manifest
+from anchorage.transport.tensors.layout import CONTROL, PSI, Layout
+from anchorage.transport.tensors.model import read_arrays, write_arrays
 
 BESIDE = (HELPER, CONTROL)
 """Begin the names of tensors that travel in a model and are no part of the network."""

@@ -1,7 +1,7 @@
 """What a method is held against: upper and lower bounds, and every party on its own (METHODS.md 6.1, 6.5)."""
 
+from anchorage.api.method import Local, Regulariser, ServerStep, Weighting
 from anchorage.methods.preset import Labels, Preset, slots
-from anchorage.spec.method import Local, Regulariser, ServerStep, Weighting
 
 
 def _bound(

@@ -1,7 +1,7 @@
 """CBAFed and its lower bound (METHODS.md 6.11)."""
 
+from anchorage.api.method import Local, Optimiser, PseudoLabels, ServerStep, UnlabelledWork, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, PseudoLabels, ServerStep, UnlabelledWork, Weighting
 
 _LOCAL = Local(
     epochs=11,

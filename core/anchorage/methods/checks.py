@@ -7,7 +7,7 @@ of their validation split in that round.
 
 from collections.abc import Callable, Iterator, Sequence
 
-from anchorage.errors.documents import (
+from anchorage.api.errors.documents import (
     CLASS_WITHOUT_ANCHORS,
     LABELS_MISSING,
     MEANINGLESS_OVERRIDE,
@@ -15,6 +15,8 @@ from anchorage.errors.documents import (
     TOO_FEW_SILOS,
     UNKNOWN_METHOD,
 )
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.mistakes import Mistake
 from anchorage.methods.labelled_work import (
     mixed_images_have_labels,
     own_models_are_not_averaged,
@@ -34,8 +36,6 @@ from anchorage.methods.without_labels import (
     self_supervision_is_the_only_loss,
     steps_are_told,
 )
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.mistakes import Mistake
 
 _METHOD = ("spec", "method")
 _TYPE = "type"

@@ -1,7 +1,7 @@
 """FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (METHODS.md 6.5)."""
 
+from anchorage.api.method import PseudoLabels, Regulariser, Weighting
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import PseudoLabels, Regulariser, Weighting
 
 _FIXMATCH = PseudoLabels(type="FixMatch", threshold="0.95")
 _UDA = PseudoLabels(type="UDA", threshold="0.8", temperature="0.4")

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import Local, Optimiser, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, Weighting
 
 METIS_LOCAL = Local(
     epochs=4, batch_size=100, optimiser=Optimiser(learning_rate="0.05", momentum="0.75", weight_decay="0")

@@ -5,8 +5,8 @@ from typing import Any
 
 from pydantic.alias_generators import to_camel
 
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.slots import READ_BY
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.slots import READ_BY
 
 
 def effective_slots(method: ResolvedMethod) -> Mapping[str, Any]:

@@ -7,8 +7,8 @@ with DVW silos without labels score models against their validation split's acce
 from dataclasses import replace
 from typing import Any
 
+from anchorage.api.method import Local, Mixup, Optimiser, PseudoLabels, ServerTraining, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Mixup, Optimiser, PseudoLabels, ServerTraining, Weighting
 
 FEDANCHOR = Preset(
     slots=slots(

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import Regulariser, ResolvedMethod, ServerStep, Weighting
 from anchorage.methods.dvw import METIS_LOCAL
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Regulariser, ResolvedMethod, ServerStep, Weighting
 
 
 def _slots(name: str, step: ServerStep) -> ResolvedMethod:

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import Regulariser, Supervised, Weighting
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Regulariser, Supervised, Weighting
 
 FEDAVG = Preset(
     slots=slots("FedAvg", weighting=Weighting(type="SampleCount")),

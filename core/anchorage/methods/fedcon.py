@@ -1,7 +1,7 @@
 """FedCon (METHODS.md 6.7)."""
 
+from anchorage.api.method import Local, Optimiser, SelfSupervised, ServerTraining, Sgd, Weighting
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Local, Optimiser, SelfSupervised, ServerTraining, Sgd, Weighting
 
 FEDCON = Preset(
     slots=slots(

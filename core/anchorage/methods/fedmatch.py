@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import (
+from anchorage.api.method import (
     Decomposition,
     Local,
     Optimiser,
@@ -13,6 +12,7 @@ from anchorage.spec.method import (
     UnlabelledWork,
     Weighting,
 )
+from anchorage.methods.preset import Preset, SideChannel, slots
 
 _PLAIN = Optimiser(learning_rate="0.001", momentum="0", weight_decay="0")
 _LOCAL = Local(epochs=1, batch_size=10, optimiser=_PLAIN, unlabelled=UnlabelledWork(batch_size=100))

@@ -1,7 +1,7 @@
 """FedAvg with an optimiser at the server: FedAvgM, FedAdagrad, FedAdam, FedYogi (METHODS.md 6.2)."""
 
+from anchorage.api.method import ServerStep, Weighting
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import ServerStep, Weighting
 
 _ADVICE = (
     "FedAvg with an optimiser at the server, for federations whose rounds pull in different directions: the server "

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from anchorage.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
+from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
+from anchorage.api.mistakes import Mistake
 from anchorage.methods.plan import Plan
-from anchorage.spec.mistakes import Mistake
 
 _METHOD = ("spec", "method")
 _VARIATES = "ControlVariates"

@@ -1,7 +1,7 @@
 """Mean-augmented federated learning (MAFL): FedMix, NaiveMix, their bounds LocalMix and Global Mixup, and FedProx with each (METHODS.md 6.4)."""
 
+from anchorage.api.method import InputMixing, Regulariser, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import InputMixing, Regulariser, Weighting
 
 _PULL = Regulariser(type="Proximal", mu="0.01")
 

@@ -2,10 +2,10 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import ValidationCycle, Weighting
 from anchorage.methods.dvw import DVW, METIS_LOCAL
 from anchorage.methods.fedavg import FEDAVG
 from anchorage.methods.preset import SideChannel, slots
-from anchorage.spec.method import ValidationCycle, Weighting
 
 _BY_IMAGES = Weighting(type="SampleCount")
 _CACHE = "Stripelis et al. (Metis), Algorithm 1, community cache; METHODS.md 6.14"

@@ -1,7 +1,7 @@
 """MOON and its L2 ablation (METHODS.md 6.3)."""
 
+from anchorage.api.method import Local, Optimiser, Regulariser, Weighting
 from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import Local, Optimiser, Regulariser, Weighting
 
 _LOCAL = Local(
     epochs=10, batch_size=64, optimiser=Optimiser(learning_rate="0.01", momentum="0.9", weight_decay="0.00001")

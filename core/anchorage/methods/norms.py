@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from anchorage.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.mistakes import Mistake
 from anchorage.methods.plan import Plan
-from anchorage.spec.mistakes import Mistake
 
 RECOUNTED = ("Recalibrate", "Static")
 """Policies whose running statistics the server counts anew on its anchors."""

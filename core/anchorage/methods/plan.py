@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from anchorage.spec.federation import FederationSpec, Silo
-from anchorage.spec.method import ResolvedMethod
+from anchorage.api.federation import FederationSpec, Silo
+from anchorage.api.method import ResolvedMethod
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from anchorage.spec.method import (
+from anchorage.api.method import (
     BatchNorm,
     Decomposition,
     Heads,

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 
-from anchorage.errors.documents import (
+from anchorage.api.errors.documents import (
     BARRIER_ASYNCHRONOUS,
     MEANINGLESS_OVERRIDE,
     PROTOCOL_REFUSED,
     SERVER_TRAINING_ASYNCHRONOUS,
 )
+from anchorage.api.mistakes import Mistake
 from anchorage.methods.plan import Plan
 from anchorage.methods.registry import PRESETS
-from anchorage.spec.mistakes import Mistake
 
 _MODE = ("spec", "protocol", "mode")
 _METHOD = ("spec", "method")

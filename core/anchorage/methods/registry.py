@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from functools import cached_property
 from importlib.metadata import EntryPoint, entry_points
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.documents import PRESET_BROKEN
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import PRESET_BROKEN
 from anchorage.methods.bounds import FEDAVG_SL, FEDPROX_SL, LOWER_BOUND, SOLO, UPPER_BOUND
 from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
 from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA

@@ -6,11 +6,11 @@ from typing import TypeVar
 
 from pydantic import BaseModel
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.documents import UNKNOWN_METHOD
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import UNKNOWN_METHOD
+from anchorage.api.method import MethodSpec, PseudoLabels, ResolvedMethod, ServerStep, ServerTraining
 from anchorage.methods.registry import PRESETS
-from anchorage.spec.base import Document
-from anchorage.spec.method import MethodSpec, PseudoLabels, ResolvedMethod, ServerStep, ServerTraining
 
 D = TypeVar("D", bound=BaseModel)
 

@@ -1,7 +1,7 @@
 """RSCFed (METHODS.md 6.10)."""
 
+from anchorage.api.method import Local, Optimiser, PseudoLabels, UnlabelledWork, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, PseudoLabels, UnlabelledWork, Weighting
 
 RSCFED = Preset(
     slots=slots(

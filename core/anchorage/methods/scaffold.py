@@ -1,7 +1,7 @@
 """SCAFFOLD (METHODS.md 6.2)."""
 
+from anchorage.api.method import Local, Optimiser, Regulariser, ServerStep, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, Regulariser, ServerStep, Weighting
 
 SCAFFOLD = Preset(
     slots=slots(

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator, Mapping
 
-from anchorage.errors.documents import MEANINGLESS_OVERRIDE, TOO_FEW_SILOS
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, TOO_FEW_SILOS
+from anchorage.api.mistakes import Mistake
 from anchorage.methods.plan import Plan
-from anchorage.spec.mistakes import Mistake
 
 _METHOD = ("spec", "method")
 _HEADS = (*_METHOD, "heads", "second")

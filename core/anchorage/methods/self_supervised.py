@@ -1,7 +1,7 @@
 """Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (METHODS.md 6.13)."""
 
+from anchorage.api.method import Local, Optimiser, SelfSupervised, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, SelfSupervised, Weighting
 
 _BARLOW = Local(
     epochs=1,

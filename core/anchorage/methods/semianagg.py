@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import Local, Optimiser, PseudoLabels, Supervised, UnlabelledWork, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
-from anchorage.spec.method import Local, Optimiser, PseudoLabels, Supervised, UnlabelledWork, Weighting
 
 _SUPERVISED = Supervised(type="BalancedSoftmax")
 _FLEXMATCH = PseudoLabels(type="FlexMatch", threshold="0.95", flex_state="Persist")

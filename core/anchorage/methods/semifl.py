@@ -2,8 +2,7 @@
 
 from dataclasses import replace
 
-from anchorage.methods.preset import Preset, slots
-from anchorage.spec.method import (
+from anchorage.api.method import (
     BatchNorm,
     Local,
     Mixup,
@@ -14,6 +13,7 @@ from anchorage.spec.method import (
     Sgd,
     Weighting,
 )
+from anchorage.methods.preset import Preset, slots
 
 _SERVER = Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
 _SILO = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")

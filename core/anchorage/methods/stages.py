@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 
-from anchorage.errors.documents import OUT_OF_RANGE, PROTOCOL_REFUSED, UNKNOWN_METHOD
+from anchorage.api.errors.documents import OUT_OF_RANGE, PROTOCOL_REFUSED, UNKNOWN_METHOD
+from anchorage.api.federation import WarmUp
+from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.api.stages import inside_stage, stage_method
 from anchorage.methods.plan import Plan
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
-from anchorage.spec.federation import WarmUp
-from anchorage.spec.mistakes import DocumentError, FieldPath, Mistake
-from anchorage.spec.stages import inside_stage, stage_method
 
 _WARM_UP: FieldPath = ("spec", "warmUp")
 

@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
+from anchorage.api.method import Heads, PseudoLabels, Weighting
 from anchorage.methods.preset import Preset, SideChannel, slots
 from anchorage.methods.semianagg import FEDAVG_SEMI
-from anchorage.spec.method import Heads, PseudoLabels, Weighting
 
 _ADJUSTED = PseudoLabels(type="FixMatch", threshold="0.95", adjustment="Local")
 _FROM = FEDAVG_SEMI.slots

@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 
 from pydantic.alias_generators import to_camel
 
-from anchorage.errors.documents import MEANINGLESS_OVERRIDE
-from anchorage.spec.method import MethodSpec, ResolvedMethod
-from anchorage.spec.mistakes import Mistake
-from anchorage.spec.slots import READ_BY
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.method import MethodSpec, ResolvedMethod
+from anchorage.api.mistakes import Mistake
+from anchorage.api.slots import READ_BY
 
 
 def unused_overrides(spec: MethodSpec, method: ResolvedMethod) -> Iterator[Mistake]:

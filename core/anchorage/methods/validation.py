@@ -4,11 +4,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.files import Study, read_federation
+from anchorage.api.mistakes import DocumentError
+from anchorage.api.objects import named, read_objects
 from anchorage.methods.checks import check
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.files import Study, read_federation
-from anchorage.spec.mistakes import DocumentError
-from anchorage.spec.objects import named, read_objects
 
 
 def validate_study(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Study:

@@ -7,10 +7,10 @@ from typing import cast
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.messages import TaskKind
-from anchorage.rounds.buffers import MemoryBuffers, ModelBuffer
-from anchorage.tensors.chunks import ChunkSource, Manifest
-from anchorage.tensors.spool import MemorySpool
+from anchorage.engine.buffers import MemoryBuffers, ModelBuffer
+from anchorage.transport.messages import TaskKind
+from anchorage.transport.tensors.chunks import ChunkSource, Manifest
+from anchorage.transport.tensors.spool import MemorySpool
 
 
 class SpareUpdates:

@@ -6,9 +6,9 @@ from tempfile import TemporaryFile
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.data import ImageSet, Pools, read
-from anchorage.spec.data import DataSection
-from anchorage.spec.model import ModelSpec
+from anchorage.api.data import DataSection
+from anchorage.api.model import ModelSpec
+from anchorage.learning.data import ImageSet, Pools, read
 
 
 class SharedImages:

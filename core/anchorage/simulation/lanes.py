@@ -6,15 +6,15 @@ from pathlib import Path
 from threading import Lock
 from typing import Protocol
 
+from anchorage.api.federation import Silo
+from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import SiloLearner
 from anchorage.learning.device import own_stream
-from anchorage.messages import Profile, TaskKind
-from anchorage.rounds.interfaces import SiloLearner
 from anchorage.simulation.buffers import SpareUpdates, WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.silos import KEPT_BYTES, LocalLearners, SimulatedSilo, SimulatedSilos, working_models
-from anchorage.spec.federation import Silo
-from anchorage.spec.run import RunDescription
+from anchorage.transport.messages import Profile, TaskKind
 
 
 class PlacedLearners(Protocol):

@@ -7,13 +7,13 @@ from contextlib import contextmanager
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Evaluation, Event, Order, Profile, Task
-from anchorage.rounds.interfaces import Clock
+from anchorage.api.errors import AnchorageError, transfer
 from anchorage.simulation.buffers import HeldUpdate
-from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.wire.exchange import Exchange
-from anchorage.wire.session import Session
+from anchorage.transport.exchange import Exchange
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import Announcement, Evaluation, Event, Order, Profile, Task
+from anchorage.transport.session import Session
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 
 
 class InProcessLink(Exchange):
@@ -90,7 +90,7 @@ class InProcessServerLink:
         """Returns the announced update's own memory, uint8, shape [nbytes], for the server to keep; None: it is sent chunk by chunk."""
 
     def welcome(self) -> str:
-        """Return the run's description (JSON of `anchorage.spec.run.RunDescription`)."""
+        """Return the run's description (JSON of `anchorage.api.run.RunDescription`)."""
         return self._welcome
 
     def next_order(self, timeout: float | None) -> Order | None:

@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import CATALOGUE, AnchorageError, commands
-from anchorage.messages import Announcement, Evaluation, Task
+from anchorage.api.errors import CATALOGUE, AnchorageError, commands
+from anchorage.api.federation import Silo
+from anchorage.api.run import RunDescription
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.silos import LocalLearners
-from anchorage.spec.federation import Silo
-from anchorage.spec.run import RunDescription
+from anchorage.transport.messages import Announcement, Evaluation, Task
 
 LOCAL = "local"
 """In the place of a cluster's address: a cluster of this machine, for this simulation."""
@@ -163,7 +163,7 @@ class RayLearner:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Train in the actor; see `anchorage.rounds.interfaces.SiloLearner.train`. How far it is, is not told."""
+        """Train in the actor; see `anchorage.engine.interfaces.SiloLearner.train`. How far it is, is not told."""
         announcement: Announcement
         announcement, update = self.ask("train", task, self._learners.put(self._silo, task, model))
         if update is not None:
@@ -171,7 +171,7 @@ class RayLearner:
         return announcement
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Score in the actor; see `anchorage.rounds.interfaces.SiloLearner.evaluate`."""
+        """Score in the actor; see `anchorage.engine.interfaces.SiloLearner.evaluate`."""
         evaluation: Evaluation = self.ask("evaluate", task, self._learners.put(self._silo, task, model))
         return evaluation
 

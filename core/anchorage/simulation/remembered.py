@@ -15,13 +15,18 @@ from numpy.typing import NDArray
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import load_file, save_file
 
-from anchorage.errors import CATALOGUE, AnchorageError
-from anchorage.errors.storage import NOT_WRITABLE
-from anchorage.messages import Announcement, Evaluation, Task
-from anchorage.rounds.interfaces import SiloLearner
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.errors.storage import NOT_WRITABLE
+from anchorage.engine.interfaces import SiloLearner
 from anchorage.simulation.silos import Learners
 from anchorage.simulation.store import digest_of
-from anchorage.wire.convert import decode_announcement, decode_evaluation, encode_announcement, encode_evaluation
+from anchorage.transport.grpc.convert import (
+    decode_announcement,
+    decode_evaluation,
+    encode_announcement,
+    encode_evaluation,
+)
+from anchorage.transport.messages import Announcement, Evaluation, Task
 
 KEPT_BYTES = 4 << 30
 """What is kept of one simulation; of one that needs more nothing is, and it begins anew."""
@@ -116,7 +121,7 @@ class RememberedLearner:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Train, or say again what was said; see `anchorage.rounds.interfaces.SiloLearner.train`."""
+        """Train, or say again what was said; see `anchorage.engine.interfaces.SiloLearner.train`."""
         known = self._results.read(self._silo, task)
         if known is None:
             return self._trained(task, model, out, progress)

@@ -6,15 +6,17 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
 
-from anchorage.aggregation import build_memory, build_server_step, build_weigher
-from anchorage.errors import AnchorageError, commands
-from anchorage.learning import build_server_learner
-from anchorage.messages import Profile
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import Silo
+from anchorage.api.files import Study
+from anchorage.api.method import ResolvedMethod
+from anchorage.engine import ENGINES, Engine
+from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.engine.interfaces import RoundRecord, ServerLearner
+from anchorage.engine.observer import Observer, Observers
+from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
-from anchorage.rounds import ENGINES, Engine
-from anchorage.rounds.interfaces import Clock, RoundRecord, ServerLearner
-from anchorage.rounds.observer import Observer, Observers
-from anchorage.rounds.study import describe_run, parts_of, round_settings, warm_up_stages
+from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
 from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
@@ -26,10 +28,9 @@ from anchorage.simulation.speeds import Speeds
 from anchorage.simulation.store import FolderStore, MemoryStore
 from anchorage.simulation.timed_link import TimedLink
 from anchorage.simulation.virtual_time import VirtualTime
-from anchorage.spec.federation import Silo
-from anchorage.spec.files import Study
-from anchorage.spec.method import ResolvedMethod
-from anchorage.tensors.layout import Layout
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import Profile
+from anchorage.transport.tensors.layout import Layout
 
 
 class WallClock:

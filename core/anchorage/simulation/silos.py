@@ -8,19 +8,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.learning import Networks, build_silo_learner
+from anchorage.api.data import DataSection
+from anchorage.api.errors import AnchorageError
+from anchorage.api.federation import Silo
+from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.silo import SiloWorker
+from anchorage.engine.stages import staged
 from anchorage.learning.device import find_device
-from anchorage.messages import Announcement, Dismissed, Evaluation, Order, Profile, Task, TaskKind
-from anchorage.rounds.interfaces import SiloLearner
-from anchorage.rounds.silo import SiloWorker
-from anchorage.rounds.stages import staged
+from anchorage.learning.learners import Networks, build_silo_learner
 from anchorage.simulation.buffers import SiloBuffers, SpareUpdates, WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
-from anchorage.spec.data import DataSection
-from anchorage.spec.federation import Silo
-from anchorage.spec.run import RunDescription
+from anchorage.transport.messages import Announcement, Dismissed, Evaluation, Order, Profile, Task, TaskKind
 
 KEPT_BYTES = 1 << 30
 """Pixels of the silos whose learners stay: on a GPU they lie in its memory."""

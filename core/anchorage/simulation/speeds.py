@@ -5,8 +5,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.commands import SPEED_INVALID
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import SPEED_INVALID
 
 _SECONDS = r"\d{1,9}(?:\.\d{1,9})?"
 _SPEED = re.compile(rf"([^=]+)=({_SECONDS})(?:\+({_SECONDS}))?")

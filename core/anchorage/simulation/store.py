@@ -10,15 +10,20 @@ import numpy as np
 from blake3 import blake3
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import NOT_WRITABLE
-from anchorage.messages import Announcement
-from anchorage.rounds.interfaces import Checkpoint, RoundRecord, SpooledUpdate
-from anchorage.rounds.records import record_from_json, record_to_json
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import NOT_WRITABLE
+from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
+from anchorage.engine.records import record_from_json, record_to_json
 from anchorage.simulation.buffers import HeldUpdate, SpareUpdates
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import partial_path, read_description, read_safetensors, write_safetensors
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import (
+    partial_path,
+    read_description,
+    read_safetensors,
+    write_safetensors,
+)
 
 _STATE = "method_state/"
 """Prefix of the method's arrays, which no tensor of a model carries."""

@@ -2,12 +2,12 @@
 
 from collections.abc import Callable
 
-from anchorage.messages import Announcement, Evaluation, Event, Profile
 from anchorage.simulation.link import InProcessLink, InProcessServerLink
 from anchorage.simulation.speeds import Speed, Speeds
 from anchorage.simulation.virtual_time import Job, VirtualTime
-from anchorage.tensors.chunks import ChunkSink, Manifest
-from anchorage.wire.session import Session
+from anchorage.transport.messages import Announcement, Evaluation, Event, Profile
+from anchorage.transport.session import Session
+from anchorage.transport.tensors.chunks import ChunkSink, Manifest
 
 SCORING = 1 / 3
 """What scoring a batch costs, in training steps: the forward pass of three."""

@@ -66,7 +66,7 @@ class _Process:
 
 
 class VirtualTime:
-    """A clock that jumps from one event to the next, and whose processes work one at a time (`anchorage.rounds.interfaces.Clock`).
+    """A clock that jumps from one event to the next, and whose processes work one at a time (`anchorage.engine.interfaces.Clock`).
 
     Processes that are due at the same time work in the order of their silos' names, so a simulation can be repeated.
 

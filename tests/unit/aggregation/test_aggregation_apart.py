@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from anchorage.aggregation import average_apart, weighted_mean
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.engine.aggregation import average_apart, weighted_mean
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 LAYOUT = Layout.of([("encoder.weight", "F32", (300_000,)), ("classifier.weight", "F32", (7,)), ("steps", "I64", ())])
 

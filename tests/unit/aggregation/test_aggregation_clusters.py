@@ -5,16 +5,16 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from anchorage.aggregation.clusters import (
+from anchorage.engine.aggregation.clusters import (
     GlobalCentroids,
     assignment_gradient,
     balanced_assignment,
     global_centroids,
     local_centroids,
 )
-from anchorage.aggregation.memory import build_memory
-from anchorage.messages import Announcement
+from anchorage.engine.aggregation.memory import build_memory
 from anchorage.methods import PRESETS
+from anchorage.transport.messages import Announcement
 
 
 def drawn(count: int, width: int, seed: int = 0) -> torch.Tensor:

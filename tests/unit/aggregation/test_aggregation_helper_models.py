@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from anchorage.aggregation.helper_models import HelperModels, task_layout, without_helpers
-from anchorage.messages import Announcement
+from anchorage.engine.aggregation.helper_models import HelperModels, task_layout, without_helpers
 from anchorage.methods import PRESETS
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 METHOD = PRESETS["FedMatch"].slots
 DOWN = Layout.of([("w", "F32", (300_000,)), ("psi.w", "F32", (300_000,)), ("steps", "I64", ())])

@@ -6,8 +6,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.aggregation import Community, build_weigher, pool_variances, weighted_mean
-from anchorage.aggregation.confusion import (
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import Community, build_weigher, pool_variances, weighted_mean
+from anchorage.engine.aggregation.confusion import (
     balanced_accuracy,
     geometric_mean,
     macro_f1,
@@ -15,7 +16,7 @@ from anchorage.aggregation.confusion import (
     mcc,
     micro_f1,
 )
-from anchorage.aggregation.shares import (
+from anchorage.engine.aggregation.shares import (
     normalised,
     remoteness,
     semianagg_code,
@@ -23,11 +24,10 @@ from anchorage.aggregation.shares import (
     share_per_class,
     similarity_share,
 )
-from anchorage.messages import Announcement, Evaluation
-from anchorage.spec.method import Weighting
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement, Evaluation
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 pytestmark = pytest.mark.known_answers
 

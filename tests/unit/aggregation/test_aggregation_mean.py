@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorage.aggregation import Community, NonFiniteUpdate, find_nonfinite, weighted_mean
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import SpoolFile
+from anchorage.engine.aggregation import Community, NonFiniteUpdate, find_nonfinite, weighted_mean
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import SpoolFile
 
 FLOATS = {"F64": np.float64, "F32": np.float32, "F16": np.float16}
 MIXED = Layout.of(

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from anchorage.aggregation.memory import ClassThresholds, build_memory, scaled_shares
-from anchorage.messages import Announcement
+from anchorage.api.method import PseudoLabels
+from anchorage.engine.aggregation.memory import ClassThresholds, build_memory, scaled_shares
 from anchorage.methods import PRESETS
-from anchorage.spec.method import PseudoLabels
+from anchorage.transport.messages import Announcement
 
 
 def announced(counts: list[int]) -> Announcement:

@@ -5,11 +5,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.aggregation import Community, Mixing
+from anchorage.api.method import ServerStep
+from anchorage.engine.aggregation import Community, Mixing
 from anchorage.simulation.buffers import HeldUpdate
-from anchorage.spec.method import ServerStep
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 SCALAR = Layout.of([("theta", "F64", ())])
 UP = Layout.of([("theta", "F32", (2,)), ("batches", "I64", ())])

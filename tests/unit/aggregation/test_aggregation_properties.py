@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.aggregation import Community, build_weigher, weighted_mean
-from anchorage.aggregation.confusion import micro_f1
-from anchorage.aggregation.shares import normalised
-from anchorage.aggregation.weigher import BaseWeigher
-from anchorage.messages import Announcement, Evaluation
-from anchorage.spec.method import Weighting
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
+from anchorage.engine.aggregation.confusion import micro_f1
+from anchorage.engine.aggregation.shares import normalised
+from anchorage.engine.aggregation.weigher import BaseWeigher
+from anchorage.transport.messages import Announcement, Evaluation
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 CLASSES = 3
 LAYOUT = Layout.of([("w", "F64", (5,)), ("n", "I64", ())])

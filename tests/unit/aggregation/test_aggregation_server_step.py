@@ -6,10 +6,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.aggregation.server_step import ServerStep, build_server_step
-from anchorage.spec.method import ServerStep as Slot
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.method import ServerStep as Slot
+from anchorage.engine.aggregation.server_step import ServerStep, build_server_step
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 
 def model_of(values: Any) -> ModelBytes:

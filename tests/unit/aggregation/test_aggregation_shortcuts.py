@@ -10,16 +10,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from anchorage.aggregation import Community, build_weigher, weighted_mean
-from anchorage.aggregation.helper_models import HelperModels
-from anchorage.aggregation.shares import normalised
-from anchorage.aggregation.sub_consensus import distances
-from anchorage.messages import Announcement
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
+from anchorage.engine.aggregation.helper_models import HelperModels
+from anchorage.engine.aggregation.shares import normalised
+from anchorage.engine.aggregation.sub_consensus import distances
 from anchorage.methods import PRESETS
-from anchorage.spec.method import Weighting
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 few = settings(max_examples=25)
 seeds = st.integers(0, 2**31)

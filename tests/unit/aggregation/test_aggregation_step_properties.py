@@ -9,7 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.aggregation import (
+from anchorage.api.method import ResolvedMethod, ServerStep
+from anchorage.engine.aggregation import (
     Mixing,
     RoundMemory,
     average_apart,
@@ -18,12 +19,11 @@ from anchorage.aggregation import (
     pool_variances,
     weighted_mean,
 )
-from anchorage.aggregation.clusters import global_centroids
-from anchorage.messages import Announcement, SideChannel
+from anchorage.engine.aggregation.clusters import global_centroids
 from anchorage.methods import PRESETS
-from anchorage.spec.method import ResolvedMethod, ServerStep
-from anchorage.tensors.layout import CONTROL, Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.tensors.layout import CONTROL, Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 few = settings(max_examples=12)
 seeds = st.integers(0, 2**31)

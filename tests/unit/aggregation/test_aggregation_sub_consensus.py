@@ -6,12 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.aggregation import NonFiniteUpdate, build_weigher, weighted_mean
-from anchorage.aggregation.sub_consensus import distances, group_shares
-from anchorage.messages import Announcement
-from anchorage.spec.method import Weighting
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import NonFiniteUpdate, build_weigher, weighted_mean
+from anchorage.engine.aggregation.sub_consensus import distances, group_shares
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 LAYOUT = Layout.of(
     [

@@ -9,11 +9,11 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from anchorage.aggregation import build_weigher
-from anchorage.aggregation.confusion import SCORES
-from anchorage.messages import Announcement, Evaluation
-from anchorage.spec.method import Weighting
-from anchorage.tensors.chunks import Manifest
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import build_weigher
+from anchorage.engine.aggregation.confusion import SCORES
+from anchorage.transport.messages import Announcement, Evaluation
+from anchorage.transport.tensors.chunks import Manifest
 
 UPDATE = Manifest("layout", 0, ())
 

@@ -13,7 +13,7 @@ import yaml
 from fake_cluster import FakeCluster
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, cluster, commands
+from anchorage.api.errors import AnchorageError, cluster, commands
 from fedctl.choice import Place, choose
 from fedctl.main import app
 

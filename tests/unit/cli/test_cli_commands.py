@@ -13,9 +13,8 @@ import yaml
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import CATALOGUE, AnchorageError, commands, documents, storage
-from anchorage.methods import PRESETS, validate_study
-from anchorage.spec.status import (
+from anchorage.api.errors import CATALOGUE, AnchorageError, commands, documents, storage
+from anchorage.api.status import (
     CheckpointStatus,
     Condition,
     FederationStatus,
@@ -24,9 +23,10 @@ from anchorage.spec.status import (
     StoredModel,
     timestamp,
 )
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_safetensors, write_safetensors
+from anchorage.methods import PRESETS, validate_study
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
 from fedctl.failures import ending
 from fedctl.local_run import already_finished, claim, local_silos
 from fedctl.main import app

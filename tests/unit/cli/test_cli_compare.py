@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, Failure, commands
+from anchorage.api.errors import AnchorageError, Failure, commands
 from anchorage.methods import validate_study
 from fedctl.compare import published_beside
 from fedctl.curves import curve

@@ -17,11 +17,11 @@ from cryptography import x509
 from fake_cluster import FakeCluster
 from typer.testing import CliRunner, Result
 
+from anchorage.api.errors import AnchorageError, cluster
 from anchorage.crd.definitions import RESOURCES, definition
-from anchorage.errors import AnchorageError, cluster
-from anchorage.pki import Authority
-from anchorage.pki.identity import server_uri
-from anchorage.pki.keys import SigningRequest, new_key
+from anchorage.transport.pki import Authority
+from anchorage.transport.pki.identity import server_uri
+from anchorage.transport.pki.keys import SigningRequest, new_key
 from fedctl.address_checks import Expectation, address_checks, certificate_check, read_expectation
 from fedctl.checkup import Check, Level
 from fedctl.cluster_checks import clock_check, nodes_checks, storage_check, version_check

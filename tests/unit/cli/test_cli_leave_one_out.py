@@ -7,9 +7,9 @@ import pytest
 import yaml
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import Study
 from anchorage.methods import validate_study
-from anchorage.spec.files import Study
 from fedctl.leave_one_out import left_out
 from fedctl.main import app
 from fedctl.results import RoundResult, SeedResult

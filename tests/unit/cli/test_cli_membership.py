@@ -14,7 +14,7 @@ import yaml
 from fake_cluster import FakeCluster, encoded
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster
 from fedctl.invitation import span
 from fedctl.main import app
 

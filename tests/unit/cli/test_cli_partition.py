@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError, commands
 from fedctl.main import app
 
 FEDERATION = """

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.spec.single import read_document
+from anchorage.api.single import read_document
 from fedctl.study import Cell, StudyFile, cells_of
 
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()

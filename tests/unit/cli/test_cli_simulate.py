@@ -11,14 +11,14 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import AnchorageError, Failure, commands, data, documents, learning, storage
-from anchorage.messages import Profile
+from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
+from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.tracking import Sent
 from anchorage.methods import validate_study
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.spec.files import Study
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tracking import Sent
+from anchorage.transport.messages import Profile
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from fedctl.main import app
 from fedctl.processes import InterruptError
 from fedctl.results import RoundResult, SeedResult, SimulationFolder

@@ -15,9 +15,8 @@ import pytest
 import yaml
 from fake_cluster import FakeCluster, Ran
 
-from anchorage.errors import AnchorageError, commands, storage
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.spec.status import (
+from anchorage.api.errors import AnchorageError, commands, storage
+from anchorage.api.status import (
     CheckpointStatus,
     Condition,
     FederationStatus,
@@ -26,9 +25,10 @@ from anchorage.spec.status import (
     StoredModel,
     timestamp,
 )
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from anchorage_server.journal import Entry, Journal
 from fedctl.cluster_api import ClusterApi
 from fedctl.cluster_connection import ClusterConnection

@@ -8,8 +8,8 @@ import yaml
 from test_cli_compare import DOCUMENTS, refused, rows, seed
 from typer.testing import CliRunner, Result
 
-from anchorage.errors import commands, documents
-from anchorage.spec.files import Study
+from anchorage.api.errors import commands, documents
+from anchorage.api.files import Study
 from fedctl.main import app
 from fedctl.simulation import Simulator, write_result
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from anchorage.errors import AnchorageError, commands, data, storage
+from anchorage.api.errors import AnchorageError, commands, data, storage
 from fedctl import supervision
 from fedctl.processes import InterruptError
 from fedctl.supervision import Plan, Supervisor

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from anchorage.errors import AnchorageError, cluster
-from anchorage.spec.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
+from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
 from fedctl.bench_rounds import largest_difference
 from fedctl.output import Format, amount, duration, show
 from fedctl.resnet18 import entries, random_model

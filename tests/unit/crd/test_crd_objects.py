@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
+from anchorage.api.mistakes import DocumentError
+from anchorage.api.silo_status import SiloCertificate, SiloCrStatus
+from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage.crd.definitions import RESOURCES, definition
 from anchorage.crd.methods import named
 from anchorage.methods import PRESETS, validate_documents
 from anchorage.methods.registry import BUILT_IN
-from anchorage.spec.mistakes import DocumentError
-from anchorage.spec.silo_status import SiloCertificate, SiloCrStatus
-from anchorage.spec.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = {

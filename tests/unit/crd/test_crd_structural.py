@@ -5,9 +5,9 @@ from typing import Annotated, Any, Literal
 import pytest
 from pydantic import Field, StringConstraints
 
+from anchorage.api.base import NAME_PATTERN, Document
+from anchorage.api.pod import Amount
 from anchorage.crd.structural import NotStructuralError, described, structural
-from anchorage.spec.base import NAME_PATTERN, Document
-from anchorage.spec.pod import Amount
 
 Text = Annotated[str, StringConstraints(max_length=8)]
 
@@ -86,7 +86,7 @@ def test_a_mapping_inside_has_both_descriptions_and_its_own_defaults() -> None:
         (tuple[Text, ...], (), "has no maxItems"),
         (Annotated[tuple[Text, ...], Field(max_length=3)], (), "LISTS does not say how it is merged"),
         (dict[Annotated[str, StringConstraints(pattern=NAME_PATTERN)], Text], {}, "has no maxProperties"),
-        (Annotated[str, StringConstraints(max_length=8, pattern="^x$")], ..., "has no words in anchorage.spec.allowed"),
+        (Annotated[str, StringConstraints(max_length=8, pattern="^x$")], ..., "has no words in anchorage.api.allowed"),
         (Annotated[int, Field(gt=0, le=9)], 1, "has exclusiveMinimum, which a structural schema cannot say"),
         (Text | bool, ..., "is a choice between types"),
         (Inner | Text, ..., "is a choice between types"),

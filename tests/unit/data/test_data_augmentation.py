@@ -5,8 +5,8 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
-from anchorage.data import photometric
-from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data import photometric
+from anchorage.learning.data.augmentation import AUGMENTATIONS
 
 
 def batch(count=12, channels=3, side=32, seed=0):

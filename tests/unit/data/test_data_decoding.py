@@ -7,9 +7,9 @@ import pytest
 from drawn_images import draw
 from PIL import Image
 
-from anchorage.data import REASONS, BadImage, decoding
-from anchorage.data.decoding import Decoded, decode
-from anchorage.data.listing import Listing
+from anchorage.learning.data import REASONS, BadImage, decoding
+from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.listing import Listing
 
 
 def decoded(sources, *, size=16, channels=3):

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from drawn_images import fill, write_table
 
-from anchorage.data import Pools, read, write_index
-from anchorage.data.index_files import MatchedIndex, read_index
-from anchorage.data.listing import Listing
-from anchorage.errors import AnchorageError
-from anchorage.errors import data as failures
-from anchorage.spec.data import DataSection, Partition
+from anchorage.api.data import DataSection, Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors import data as failures
+from anchorage.learning.data import Pools, read, write_index
+from anchorage.learning.data.index_files import MatchedIndex, read_index
+from anchorage.learning.data.listing import Listing
 
 
 def section(kind="CsvManifest", **fields):

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from drawn_images import draw, write_table
 
-from anchorage.data import read
-from anchorage.spec.files import load_federation
+from anchorage.api.files import load_federation
+from anchorage.learning.data import read
 
 EXAMPLE = Path(__file__).parents[3] / "examples" / "isic18"
 SITES = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")

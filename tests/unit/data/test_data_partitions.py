@@ -7,14 +7,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.data.dirichlet import per_class, per_client
-from anchorage.data.listing import Listing
-from anchorage.data.partitions import divide
-from anchorage.data.splits import anchor_rows, keep_labels
-from anchorage.data.splits import test_rows as held_out_rows
-from anchorage.errors import AnchorageError
-from anchorage.errors.data import PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS
-from anchorage.spec.data import Partition
+from anchorage.api.data import Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS
+from anchorage.learning.data.dirichlet import per_class, per_client
+from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.partitions import divide
+from anchorage.learning.data.splits import anchor_rows, keep_labels
+from anchorage.learning.data.splits import test_rows as held_out_rows
 
 
 def rng(seed=0):

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.data.quotas import class_quota, try_quota
-from anchorage.data.sizes import SIZES, power_law_sizes, skewed_sizes
-from anchorage.errors import AnchorageError
-from anchorage.errors.data import PARTITION_IMPOSSIBLE
-from anchorage.spec.data import Partition
+from anchorage.api.data import Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import PARTITION_IMPOSSIBLE
+from anchorage.learning.data.quotas import class_quota, try_quota
+from anchorage.learning.data.sizes import SIZES, power_law_sizes, skewed_sizes
 
 
 @pytest.mark.known_answers

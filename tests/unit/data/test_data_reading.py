@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 from drawn_images import draw, fill, write_table
 
-from anchorage.data import Pools, check, divisions, read, reading
-from anchorage.errors import AnchorageError
-from anchorage.errors import data as failures
-from anchorage.spec.data import DataSection, Partition
+from anchorage.api.data import DataSection, Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors import data as failures
+from anchorage.learning.data import Pools, check, divisions, read, reading
 
 ISIC = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 

@@ -7,11 +7,11 @@ import torch
 from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as plain
 
-from anchorage.data import photometric
-from anchorage.data.augmentation import AUGMENTATIONS
-from anchorage.data.barlow import barlow_views
-from anchorage.data.geometry import resized_crop
-from anchorage.data.rand_augment import RandAugment
+from anchorage.learning.data import photometric
+from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data.barlow import barlow_views
+from anchorage.learning.data.geometry import resized_crop
+from anchorage.learning.data.rand_augment import RandAugment
 
 
 def generator(seed=1):

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import CATALOGUE, AnchorageError, exit_code_of
-from anchorage.errors.catalogue import failure
-from anchorage.errors.pages import INDEX, PARTS, drift, main, pages, write
+from anchorage.api.errors import CATALOGUE, AnchorageError, exit_code_of
+from anchorage.api.errors.catalogue import failure
+from anchorage.api.errors.pages import INDEX, PARTS, drift, main, pages, write
 
 MODULES = {
     "documents": ("10", "11"),
@@ -85,6 +85,6 @@ def test_drift_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_the_generator_is_a_command(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "anchorage.errors.pages", str(tmp_path)]
+    command = [sys.executable, "-m", "anchorage.api.errors.pages", str(tmp_path)]
     assert subprocess.run(command, check=False).returncode == 0
     assert (tmp_path / INDEX).is_file()

@@ -11,17 +11,18 @@ import pytest
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchorage.aggregation import build_memory
-from anchorage.aggregation.clusters import GlobalCentroids
-from anchorage.aggregation.helper_models import task_layout
-from anchorage.data import ImageSet
-from anchorage.learning import build_server_learner, build_silo_learner, silo_learner
-from anchorage.messages import Announcement, SideChannel, Task, TaskKind
+from anchorage.api.method import MethodSpec, ResolvedMethod
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.engine.aggregation import build_memory
+from anchorage.engine.aggregation.clusters import GlobalCentroids
+from anchorage.engine.aggregation.helper_models import task_layout
+from anchorage.learning import silo_learner
+from anchorage.learning.data import ImageSet
+from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.methods import resolve
-from anchorage.spec.method import MethodSpec, ResolvedMethod
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.messages import Announcement, SideChannel, Task, TaskKind
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 CLASSES = 3
 MODEL = ModelSpec(name="SmallCnn", num_classes=CLASSES, image_size=8, channels=1, augmentation="Digits")

@@ -5,17 +5,17 @@ import pytest
 import torch
 from learning_party import MODEL, Party, images_of, method_of
 
-from anchorage.aggregation import pool_variances, weighted_mean
-from anchorage.data.augmentation import AUGMENTATIONS
-from anchorage.errors import AnchorageError
-from anchorage.learning import build_server_learner
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import Optimiser
+from anchorage.engine.aggregation import pool_variances, weighted_mean
 from anchorage.learning.batch_norm import freeze_statistics, recalibrate
+from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.models import build_model
 from anchorage.learning.stepping import build_optimiser
 from anchorage.learning.views import Views
-from anchorage.spec.method import Optimiser
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
 POLICIES = ("Average", "Pooled", "Recalibrate", "Local", "Static")

@@ -10,10 +10,10 @@ import pytest
 import torch
 from learning_party import Party, given, method_of
 
+from anchorage.api.method import Optimiser, ValidationCycle
 from anchorage.learning.cycle import FIRST_CYCLES, Cycle, remembered, staleness_limit
 from anchorage.learning.stepping import build_optimiser
-from anchorage.messages import Announcement
-from anchorage.spec.method import Optimiser, ValidationCycle
+from anchorage.transport.messages import Announcement
 
 
 def rules(plateau: float = 0, tombstones: int = 4, epochs: int = 32) -> ValidationCycle:

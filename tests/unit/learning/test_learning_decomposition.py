@@ -8,14 +8,14 @@ import torch
 from learning_party import MATCHED, Party, given, method_of
 from torch.nn.functional import nll_loss
 
-from anchorage.aggregation import build_memory
+from anchorage.api.method import Decomposition
+from anchorage.engine.aggregation import build_memory
 from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
 from anchorage.learning.models import build_model
 from anchorage.learning.views import Views
-from anchorage.messages import Announcement
-from anchorage.spec.method import Decomposition
-from anchorage.tensors.layout import PSI
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import PSI
+from anchorage.transport.tensors.model import ModelBytes
 
 
 def _rows(values):

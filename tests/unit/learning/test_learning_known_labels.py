@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn.functional import cross_entropy
 
+from anchorage.api.method import Optimiser
 from anchorage.learning.consistency import consistency_loss, consistency_targets
 from anchorage.learning.flexmatch import Curriculum, class_thresholds
 from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
@@ -15,7 +16,6 @@ from anchorage.learning.models import Network
 from anchorage.learning.pseudo_labels import accept, anchor_scores, class_prototypes, ensemble_scores, unit_rows
 from anchorage.learning.similarity import SimilaritySums
 from anchorage.learning.stepping import build_optimiser, take_steps
-from anchorage.spec.method import Optimiser
 
 pytestmark = pytest.mark.known_answers
 

@@ -9,8 +9,9 @@ import torch
 from learning_party import Party, images_of, method_of
 from torch import nn
 
-from anchorage.data.augmentation import AUGMENTATIONS
+from anchorage.api.model import ModelSpec
 from anchorage.learning.cnns import TutorialCnn
+from anchorage.learning.data.augmentation import AUGMENTATIONS
 from anchorage.learning.metrics import (
     auc_per_class,
     classification_metrics,
@@ -23,7 +24,6 @@ from anchorage.learning.projectors import build_projector
 from anchorage.learning.resnets import ResNet18, WideResNet28
 from anchorage.learning.similarity import build_random_anchor
 from anchorage.learning.views import Views
-from anchorage.spec.model import ModelSpec
 
 pytestmark = pytest.mark.known_answers
 

@@ -5,13 +5,13 @@ import pytest
 import torch
 from torch import nn
 
-from anchorage.aggregation import build_server_step
-from anchorage.aggregation.counted_updates import COUNTED, CountedUpdates
+from anchorage.api.method import ServerStep
+from anchorage.engine.aggregation import build_server_step
+from anchorage.engine.aggregation.counted_updates import COUNTED, CountedUpdates
 from anchorage.learning.control_variates import ControlVariates
-from anchorage.messages import Announcement
-from anchorage.spec.method import ServerStep
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 pytestmark = pytest.mark.known_answers
 KEPT = {"control/x": np.array([0.5]), COUNTED: np.array([0])}

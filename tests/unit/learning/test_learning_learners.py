@@ -16,12 +16,12 @@ from learning_party import (
     method_of,
 )
 
-from anchorage.data import ImageSet
-from anchorage.errors import AnchorageError
-from anchorage.learning import build_server_learner
+from anchorage.api.errors import AnchorageError
+from anchorage.learning.data import ImageSet
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.weights import load
 from anchorage.methods.registry import PRESETS
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.tensors.model import ModelBytes
 
 
 @pytest.mark.parametrize(("method", "labels"), EVERY)

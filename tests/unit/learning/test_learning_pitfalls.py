@@ -10,27 +10,27 @@ from learning_party import CLASSES, DENSE, EVERY, MODEL, Party, given, images_of
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
-from anchorage.aggregation.shares import semianagg_code, semianagg_paper
-from anchorage.data import ImageSet
-from anchorage.errors import AnchorageError
-from anchorage.learning import build_server_learner
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import ValidationCycle
+from anchorage.engine.aggregation.shares import semianagg_code, semianagg_paper
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.consistency import consistency_loss, consistency_targets
 from anchorage.learning.contrast_models import kept_models, previous_models
 from anchorage.learning.contrastive import label_contrastive
 from anchorage.learning.cycle import Cycle
+from anchorage.learning.data import ImageSet
 from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
 from anchorage.learning.flexmatch import Curriculum
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.local_training import Batching, FlexMatchLosses, Unlabelled
 from anchorage.learning.local_work import Work
 from anchorage.learning.objectives.flexmatch import LATEST, by_flexmatch
 from anchorage.learning.silo_learner import Networks
 from anchorage.learning.stepping import build_optimiser
 from anchorage.learning.two_heads import AdjustedLosses
-from anchorage.messages import Task, TaskKind
 from anchorage.methods.registry import PRESETS
-from anchorage.spec.method import ValidationCycle
+from anchorage.transport.messages import Task, TaskKind
 
 STATEFUL = [
     method_of("SemiAnAgg"),

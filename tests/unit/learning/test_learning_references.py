@@ -4,13 +4,13 @@ import numpy as np
 import pytest
 from learning_party import CLASSES, Party, given, images_of, method_of
 
-from anchorage.aggregation import build_memory, build_server_step
-from anchorage.aggregation.mean_images import DIGEST, LARGEST_POOL_BYTES, WANTED
-from anchorage.errors import AnchorageError
+from anchorage.api.errors import AnchorageError
+from anchorage.engine.aggregation import build_memory, build_server_step
+from anchorage.engine.aggregation.mean_images import DIGEST, LARGEST_POOL_BYTES, WANTED
 from anchorage.learning.objectives import input_mixing
-from anchorage.messages import Announcement
-from anchorage.tensors.model import ModelBytes
-from anchorage.wire.calls import MAX_DOWN_BYTES, MAX_UP_BYTES
+from anchorage.transport.grpc.calls import MAX_DOWN_BYTES, MAX_UP_BYTES
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.model import ModelBytes
 
 FEDMIX = method_of("FedMix", inputMixing={"groupSize": 4})
 

@@ -6,9 +6,11 @@ import numpy as np
 import pytest
 from learning_party import Party, given, method_of
 
-from anchorage.messages import REPETITION, REPETITIONS
-from anchorage.rounds.repeating import RepeatingLearner
-from anchorage.tensors.chunks import Manifest
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.method import Weighting
+from anchorage.engine.repeating import RepeatingLearner, repetitions_of
+from anchorage.transport.messages import MOST_REPETITIONS, REPETITION, REPETITIONS, Task, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
 
 
 @pytest.mark.parametrize("labels", ["None", "All"])
@@ -30,3 +32,17 @@ def test_each_time_begins_with_the_model_and_ends_with_a_state_further(labels, t
     alone = replace(party.task(2, {}), side={REPETITION: np.array(1)})
     again = party.learner._learner.train(alone, party.model.buffer(), party._out, lambda done, total: 0)
     assert again.update == Manifest.of(party.server.up.digest, second)
+
+
+@pytest.mark.parametrize("told", [0, -1, MOST_REPETITIONS + 1, 2**62, 1.5, [2]])
+def test_a_server_cannot_ask_for_more_than_a_method_may(told):
+    task = Task("2.train.ab", TaskKind.TRAIN, 2, Manifest("ab", 0, ()), {REPETITIONS: np.array(told)})
+    with pytest.raises(AnchorageError, match="allowed are 1 to 100") as caught:
+        repetitions_of(task)
+    assert caught.value.failure is transfer.MALFORMED_MESSAGE
+
+
+def test_a_method_may_ask_for_all_that_silos_allow():
+    assert Weighting(type="SubConsensus", groups=MOST_REPETITIONS).groups == MOST_REPETITIONS
+    with pytest.raises(ValueError, match="less than or equal"):
+        Weighting(type="SubConsensus", groups=MOST_REPETITIONS + 1)

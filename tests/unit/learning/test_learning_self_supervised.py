@@ -8,16 +8,16 @@ import torch
 from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
 from torch import nn
 
-from anchorage.aggregation.clusters import GlobalCentroids
-from anchorage.learning import TorchServerLearner, build_server_learner
+from anchorage.api.model import ModelSpec
+from anchorage.engine.aggregation.clusters import GlobalCentroids
 from anchorage.learning.draws import Draws
+from anchorage.learning.learners import TorchServerLearner, build_server_learner
 from anchorage.learning.models import build_model
 from anchorage.learning.objectives.clusters import KEPT_FEATURES, RETAINED, turned_images
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.redundancy import cross_correlation, redundancy_loss
 from anchorage.learning.round_state import RoundState
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.tensors.model import ModelBytes
 
 BARLOW, CLR, ORCHESTRA = (method_of(name) for name in ("FedBarlow", "FedCLR", "Orchestra"))
 

@@ -14,10 +14,10 @@ from learning_party import (
     method_of,
 )
 
-from anchorage.errors import AnchorageError
-from anchorage.learning import build_server_learner, train_on_anchors_alone
-from anchorage.messages import Task, TaskKind
-from anchorage.tensors.layout import Layout
+from anchorage.api.errors import AnchorageError
+from anchorage.learning.learners import build_server_learner, train_on_anchors_alone
+from anchorage.transport.messages import Task, TaskKind
+from anchorage.transport.tensors.layout import Layout
 
 
 def test_a_class_without_anchors_is_refused():

@@ -13,12 +13,14 @@ from learning_party import MODEL, Party, given, images_of, method_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from anchorage.aggregation.counted_updates import COUNTED
-from anchorage.learning import build_server_learner, server_learner
+from anchorage.api.method import Regulariser
+from anchorage.engine.aggregation.counted_updates import COUNTED
+from anchorage.learning import server_learner
 from anchorage.learning.contrast_models import ModelContrast, model_contrast
 from anchorage.learning.contrastive import class_terms
 from anchorage.learning.control_variates import ControlVariates
 from anchorage.learning.input_mixing import mixed_loss
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.local_work import RoundWork
 from anchorage.learning.losses import mixed_cross_entropy
 from anchorage.learning.pseudo_labels import (
@@ -31,7 +33,6 @@ from anchorage.learning.pseudo_labels import (
 )
 from anchorage.learning.similarity import build_random_anchor
 from anchorage.learning.weights import load_arrays
-from anchorage.spec.method import Regulariser
 
 few = settings(max_examples=20)
 seeds = st.integers(0, 2**31)

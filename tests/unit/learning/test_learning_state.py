@@ -5,7 +5,7 @@ import threading
 import numpy as np
 import pytest
 
-from anchorage.errors import AnchorageError
+from anchorage.api.errors import AnchorageError
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.validation import RoundLabels, validation_split
 

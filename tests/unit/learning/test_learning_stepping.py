@@ -10,9 +10,9 @@ import torch
 from learning_party import ADAPTIVE, ANCHOR, CONSISTENT, MATCHED, MODEL, SERVED, Party, given, method_of, watch_steps
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from anchorage.api.method import Optimiser
 from anchorage.learning.models import build_model
 from anchorage.learning.stepping import build_optimiser, take_steps
-from anchorage.spec.method import Optimiser
 
 READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal"}
 INDEX = {"aten::index", "aten::index_put", "aten::index_put_"}

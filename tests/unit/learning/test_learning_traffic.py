@@ -5,10 +5,10 @@ import pytest
 import torch
 from learning_party import Party, given, method_of
 
-from anchorage.learning import build_server_learner
+from anchorage.api.model import ModelSpec
+from anchorage.learning.learners import build_server_learner
 from anchorage.learning.pseudo_labels import class_prototypes
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.layout import Layout
+from anchorage.transport.tensors.layout import Layout
 
 MODEL = ModelSpec(name="ResNet18", num_classes=10, image_size=32)
 SILOS, FLOAT = 10, 4

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.api.files import load_federation
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import PRESETS, check, validate_study
-from anchorage.spec.files import load_federation
-from anchorage.spec.mistakes import DocumentError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED = EXAMPLES / "digits.yaml"

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
-from anchorage.spec.mistakes import DocumentError
 
 LABELLED = Path(__file__).parents[3] / "examples" / "fedavg-digits.yaml"
 ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"

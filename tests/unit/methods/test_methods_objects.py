@@ -4,8 +4,8 @@ from typing import Any
 
 import pytest
 
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_documents
-from anchorage.spec.mistakes import DocumentError
 
 META = {"uid": "1", "generation": 3, "managedFields": [{"manager": "kubectl"}], "namespace": "study"}
 

@@ -7,12 +7,8 @@ from importlib.metadata import EntryPoint
 
 import pytest
 
-from anchorage.errors import AnchorageError
-from anchorage.methods import PRESETS, resolve, slots
-from anchorage.methods import registry as registry_module
-from anchorage.methods.fedavg import FEDAVG
-from anchorage.methods.registry import Presets
-from anchorage.spec.method import (
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import (
     Local,
     MethodSpec,
     Optimiser,
@@ -21,6 +17,10 @@ from anchorage.spec.method import (
     ServerTraining,
     Weighting,
 )
+from anchorage.methods import PRESETS, resolve, slots
+from anchorage.methods import registry as registry_module
+from anchorage.methods.fedavg import FEDAVG
+from anchorage.methods.registry import Presets
 
 EXTERNAL = replace(FEDAVG, slots=slots("MyMethod"))
 NO_PRESET = "text"
@@ -188,5 +188,5 @@ def test_a_broken_package_is_named(declare, values: list[str], message: str) -> 
 
 
 def test_methods_import_without_torch() -> None:
-    code = "import sys, anchorage.methods, anchorage.spec.run; sys.exit('torch' in sys.modules)"
+    code = "import sys, anchorage.methods, anchorage.api.run; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

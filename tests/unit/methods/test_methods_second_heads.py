@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import check, validate_study
-from anchorage.spec.mistakes import DocumentError
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED, LABELLED = EXAMPLES / "digits.yaml", EXAMPLES / "fedavg-digits.yaml"

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.api.mistakes import DocumentError, dotted
 from anchorage.methods import PRESETS, validate_study
-from anchorage.rounds.study import parts_of
-from anchorage.spec.mistakes import DocumentError, dotted
+from anchorage.methods.study import parts_of
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED = EXAMPLES / "digits.yaml"

@@ -5,7 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from anchorage.spec.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
+from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage_operator.moments import seconds_of
 from anchorage_operator.observed import (
     AuthorityFacts,

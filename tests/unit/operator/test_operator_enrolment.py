@@ -3,7 +3,7 @@
 import pytest
 from fake_api.operator_world import World
 
-from anchorage.pki import certificate_of, make_key, uris_of
+from anchorage.transport.pki import certificate_of, make_key, uris_of
 from anchorage_operator.kube import ApiError
 from anchorage_operator.reconcile import IncompleteError
 from anchorage_operator.secret_facts import decoded

@@ -11,8 +11,16 @@ from cryptography import x509
 from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
-from anchorage.errors import AnchorageError
-from anchorage.pki import Authority, SigningRequest, certificate_of, key_fingerprint, make_key, silo_uri, uris_of
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.pki import (
+    Authority,
+    SigningRequest,
+    certificate_of,
+    key_fingerprint,
+    make_key,
+    silo_uri,
+    uris_of,
+)
 from anchorage_operator.cache import Key
 from anchorage_operator.identity import OPERATOR_VALID, Identity, InvitationChangedError
 from anchorage_operator.kube import ApiError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from plan_world import CA, DAY, NOW, SETTINGS, YEAR, effects_of, federation, managed, said, settled, world
 
-from anchorage.spec.federation import FederationSpec
+from anchorage.api.federation import FederationSpec
 from anchorage_operator.addresses import certificate_names, endpoints
 from anchorage_operator.observed import CertificateFacts, Observed
 from anchorage_operator.plan import plan

@@ -29,9 +29,9 @@ from plan_world import (
     world,
 )
 
-from anchorage.errors import CATALOGUE
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.status import SiloStatus, timestamp
+from anchorage.api.errors import CATALOGUE
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.status import SiloStatus, timestamp
 from anchorage_operator.membership import OWN_REASONS
 from anchorage_operator.observed import (
     AuthorityFacts,

@@ -20,7 +20,7 @@ from plan_world import (
     world,
 )
 
-from anchorage.spec.status import SiloStatus
+from anchorage.api.status import SiloStatus
 from anchorage_operator.conditions import LONGEST_MESSAGE, clipped
 from anchorage_operator.observed import Invitation, Observed, Unreachable
 from anchorage_operator.planned import Event

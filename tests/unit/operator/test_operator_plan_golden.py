@@ -11,7 +11,7 @@ import yaml
 from plan_world import NOW, SETTINGS, federation, managed, settled, silo, succeeded, world
 from pod_security import violations
 
-from anchorage.spec.pod import ClaimMount, EnvironmentVariable, PodOverrides, Toleration
+from anchorage.api.pod import ClaimMount, EnvironmentVariable, PodOverrides, Toleration
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO
 from anchorage_operator.observed import Observed
 from anchorage_operator.settings import OperatorSettings

@@ -20,8 +20,8 @@ from plan_world import (
     world,
 )
 
-from anchorage.errors import Failure
-from anchorage.errors.identity import (
+from anchorage.api.errors import Failure
+from anchorage.api.errors.identity import (
     NOT_APPROVED,
     REQUEST_REFUSED,
     TOKEN_EXPIRED,
@@ -29,7 +29,7 @@ from anchorage.errors.identity import (
     TOKEN_UNKNOWN,
     TOKEN_USED,
 )
-from anchorage.spec.status import timestamp
+from anchorage.api.status import timestamp
 from anchorage_operator.observed import Invitation, Member, Observed, Request
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeInvitation, PutMembers, Refuse, Sign

@@ -29,9 +29,9 @@ from plan_world import (
     world,
 )
 
-from anchorage.spec.files import load_federation
-from anchorage.spec.single import read_document
-from anchorage.spec.status import StoredModel, TrackingStatus
+from anchorage.api.files import load_federation
+from anchorage.api.single import read_document
+from anchorage.api.status import StoredModel, TrackingStatus
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority

@@ -26,8 +26,8 @@ from plan_world import (
     waiting,
 )
 
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.status import timestamp
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.status import timestamp
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import anchorage_operator
-from anchorage.errors import CATALOGUE
+from anchorage.api.errors import CATALOGUE
 from anchorage_operator import pages, reasons
 from anchorage_operator.pods import failure_in
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from plan_world import NOW, SETTINGS, federation, managed, said, settled, silo, world
 
-from anchorage.spec.status import CheckpointStatus, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
+from anchorage.api.status import CheckpointStatus, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
 

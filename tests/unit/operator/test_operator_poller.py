@@ -4,7 +4,7 @@ import pytest
 from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
-from anchorage.spec.status import Condition, FederationStatus
+from anchorage.api.status import Condition, FederationStatus
 from anchorage_operator import poller as poller_module
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity

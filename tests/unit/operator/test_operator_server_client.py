@@ -7,7 +7,15 @@ import ssl
 import pytest
 from fake_api.control import Control
 
-from anchorage.pki import Authority, SigningRequest, key_fingerprint, key_to_pem, make_key, operator_uri, silo_uri
+from anchorage.transport.pki import (
+    Authority,
+    SigningRequest,
+    key_fingerprint,
+    key_to_pem,
+    make_key,
+    operator_uri,
+    silo_uri,
+)
 from anchorage_operator import server_client
 from anchorage_operator.observed import Member
 from anchorage_operator.server_client import ServerClient, ServerError

@@ -9,8 +9,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from anchorage.errors import AnchorageError, identity
-from anchorage.pki import (
+from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.pki import (
     Authority,
     Credentials,
     Registrar,

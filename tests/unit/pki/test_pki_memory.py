@@ -8,8 +8,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
-from anchorage.errors import AnchorageError, identity
-from anchorage.pki import (
+from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.pki import (
     Authority,
     SigningRequest,
     key_fingerprint,

@@ -5,8 +5,8 @@ from contextlib import closing
 
 import pytest
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.probes import CONNECTIONS, Answer, ProbeServer, verdict
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.probes import CONNECTIONS, Answer, ProbeServer, verdict
 
 
 def broken() -> Answer:

@@ -1,4 +1,4 @@
-from anchorage.vitals import Vitals
+from anchorage.transport.vitals import Vitals
 
 
 class Time:

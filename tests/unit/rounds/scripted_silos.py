@@ -8,8 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from anchorage.aggregation.weigher import BaseWeigher
-from anchorage.messages import (
+from anchorage.engine import ENGINES, RoundSettings
+from anchorage.engine.aggregation.weigher import BaseWeigher
+from anchorage.engine.engine import Engine
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.simulation.store import MemoryStore
+from anchorage.transport.messages import (
     Announced,
     Announcement,
     Arrived,
@@ -24,13 +28,9 @@ from anchorage.messages import (
     TaskFailed,
     TaskKind,
 )
-from anchorage.rounds import ENGINES, RoundSettings
-from anchorage.rounds.engine import Engine
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.simulation.store import MemoryStore
-from anchorage.tensors.chunks import ChunkSink, ChunkSource
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 LAYOUT = Layout.of([("w", "F32", (4,)), ("steps", "I64", ())])
 

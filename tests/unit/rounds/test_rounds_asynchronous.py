@@ -3,8 +3,8 @@
 import pytest
 from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Left, StopRequested
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.messages import Left, StopRequested
 
 
 def test_each_update_is_a_commit_and_fast_silos_commit_more():

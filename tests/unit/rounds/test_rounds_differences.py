@@ -3,12 +3,12 @@
 import pytest
 from scripted_silos import LAYOUT, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.aggregation.helper_models import HelperModels
-from anchorage.messages import DIFFERENCES
+from anchorage.engine.aggregation.helper_models import HelperModels
 from anchorage.methods import PRESETS
-from anchorage.tensors.chunks import ChunkSink
-from anchorage.tensors.differences import Differences
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import DIFFERENCES
+from anchorage.transport.tensors.chunks import ChunkSink
+from anchorage.transport.tensors.differences import Differences
+from anchorage.transport.tensors.model import ModelBytes
 
 
 class PackingLink(ScriptedLink):

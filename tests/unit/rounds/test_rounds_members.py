@@ -5,10 +5,10 @@ from typing import Any
 import pytest
 from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import DISK_FULL
-from anchorage.messages import Broken, Joined, Left, MembersChanged, Profile
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import DISK_FULL
 from anchorage.simulation.store import MemoryStore
+from anchorage.transport.messages import Broken, Joined, Left, MembersChanged, Profile
 
 
 def taken_out(scene: Any, time: float, silo: str, *left: str) -> None:

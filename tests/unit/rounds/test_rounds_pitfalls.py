@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
 
-from anchorage.messages import Announcement, Evaluation
+from anchorage.transport.messages import Announcement, Evaluation
 
 
 class Listening(CountWeigher):

@@ -2,8 +2,8 @@
 
 from scripted_silos import ScriptedSilo, set_scene, value_of
 
-from anchorage.aggregation import Keep
-from anchorage.aggregation.counted_updates import COUNTED, CountedUpdates
+from anchorage.engine.aggregation import Keep
+from anchorage.engine.aggregation.counted_updates import COUNTED, CountedUpdates
 
 
 def test_solo_reports_mean_and_deviation_over_silos_and_keeps_the_model():

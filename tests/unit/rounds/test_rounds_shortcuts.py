@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from scripted_silos import LAYOUT, CountWeigher, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.aggregation import build_weigher
-from anchorage.messages import Assigned, Evaluation, Task, TaskKind
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.silo import SiloWorker
-from anchorage.spec.method import Weighting
-from anchorage.tensors.chunks import ChunkSink, Manifest
-from anchorage.tensors.model import read_arrays
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import build_weigher
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.messages import Assigned, Evaluation, Task, TaskKind
+from anchorage.transport.tensors.chunks import ChunkSink, Manifest
+from anchorage.transport.tensors.model import read_arrays
 
 NOTHING = np.nan
 

@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription, StageDescription
+from anchorage.engine.stages import staged
 from anchorage.methods import PRESETS
-from anchorage.rounds.stages import staged
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription, StageDescription
-from anchorage.tensors.chunks import Manifest
+from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
 
 MODEL = ModelSpec(name="SmallCnn", num_classes=3, image_size=8)
 

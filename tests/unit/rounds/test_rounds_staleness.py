@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 from scripted_silos import LAYOUT, ScriptedSilo, set_scene, value_of
 
-from anchorage.aggregation import Mixing
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announcement, StopRequested, Task, TaskKind
-from anchorage.rounds.step_counter import StepCounter
-from anchorage.spec.method import ServerStep
-from anchorage.tensors.chunks import Manifest
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import ServerStep
+from anchorage.engine.aggregation import Mixing
+from anchorage.engine.step_counter import StepCounter
+from anchorage.transport.messages import Announcement, StopRequested, Task, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
 
 MODEL = Manifest(LAYOUT.digest, LAYOUT.nbytes, ())
 

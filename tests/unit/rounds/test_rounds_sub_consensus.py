@@ -7,12 +7,12 @@ import numpy as np
 import pytest
 from scripted_silos import LAYOUT, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.aggregation import build_weigher
-from anchorage.messages import REPETITION, REPETITIONS, Announcement, Task, TaskKind
-from anchorage.rounds.repeating import RepeatingLearner
-from anchorage.spec.method import Weighting
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.method import Weighting
+from anchorage.engine.aggregation import build_weigher
+from anchorage.engine.repeating import RepeatingLearner
+from anchorage.transport.messages import REPETITION, REPETITIONS, Announcement, Task, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.model import ModelBytes
 
 SLOT = Weighting(type="SubConsensus", groups=2, group_size=2, scale="0", labelled_scale="0")
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announced, Announcement, StopRequested
-from anchorage.tensors.layout import Layout
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.messages import Announced, Announcement, StopRequested
+from anchorage.transport.tensors.layout import Layout
 
 
 def states(scene: Any, round_number: int = 1) -> dict[str, str]:

@@ -5,11 +5,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from anchorage.messages import Announcement
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord, SpooledUpdate
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.checkpoints import Identity
 from anchorage_server.store import DiskRoundStore
 

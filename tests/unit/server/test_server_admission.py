@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import AnchorageError, identity, storage
-from anchorage.pki import SigningRequest, key_fingerprint, make_key, silo_uri
+from anchorage.api.errors import AnchorageError, identity, storage
+from anchorage.transport.pki import SigningRequest, key_fingerprint, make_key, silo_uri
 from anchorage_server.admission import ClusterAdmission
 from anchorage_server.members import Change, Member, MemberList, Members
 from anchorage_server.request_desk import CAPACITY, FORGOTTEN_SECONDS, KEPT_SECONDS, RequestAnswer, RequestDesk

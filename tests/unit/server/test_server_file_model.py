@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import MODEL_TOO_LARGE, TENSOR_FILE_UNUSABLE
-from anchorage.rounds.interfaces import ServerLearner
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import MODEL_TOO_LARGE, TENSOR_FILE_UNUSABLE
+from anchorage.engine.interfaces import ServerLearner
 from anchorage_server import memory
 from anchorage_server.file_model import FileModel
 

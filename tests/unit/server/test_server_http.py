@@ -9,12 +9,12 @@ from threading import Event
 
 import pytest
 
-from anchorage import probes as endpoint
-from anchorage.errors import AnchorageError
-from anchorage.errors.transfer import CANNOT_LISTEN
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.transfer import CANNOT_LISTEN
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.transport import probes as endpoint
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.clock import SystemClock
 from anchorage_server.http import StatusServer
 from anchorage_server.status import StatusBoard

@@ -6,12 +6,12 @@ from contextlib import closing
 import numpy as np
 from server_stores import record
 
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
 from anchorage.methods import PRESETS
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_description, read_safetensors
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
 from anchorage_server.checkpoints import Identity
 from anchorage_server.results import write_results
 from anchorage_server.store import DiskRoundStore

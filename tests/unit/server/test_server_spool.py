@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from server_stores import Open, announce, commit, content, fill, model, play_round
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import (
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import (
     CONTRIBUTION_DAMAGED,
 )
 

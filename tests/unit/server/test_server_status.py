@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors.rounds import QUORUM_LOST, STOPPED
-from anchorage.messages import Profile
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.rounds.observer import Observer
-from anchorage.spec.status import FederationStatus, StoredModel
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
+from anchorage.api.status import FederationStatus, StoredModel
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.observer import Observer
+from anchorage.transport.messages import Profile
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.status import GRACE_SECONDS, StatusBoard
 
 MODEL = ModelBytes(Layout.of([]), ())

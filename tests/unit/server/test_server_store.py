@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 from server_stores import IDENTITY, LAYOUT, Open, announce, commit, content, model, play_round, record
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import (
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import (
     CHECKPOINT_DAMAGED,
     DISK_FULL,
     FOREIGN_CHECKPOINT,
@@ -25,14 +25,14 @@ from anchorage.errors.storage import (
     STATE_IN_USE,
     STORAGE_FAILED,
 )
+from anchorage.api.federation import WarmUp
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription, StageDescription
+from anchorage.api.stages import stage_method
+from anchorage.engine.interfaces import ServerLearner
 from anchorage.methods import PRESETS, resolve
-from anchorage.rounds.interfaces import ServerLearner
-from anchorage.spec.federation import WarmUp
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription, StageDescription
-from anchorage.spec.stages import stage_method
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
 from anchorage_server.checkpoints import Identity, identity_of
 from anchorage_server.store import DiskRoundStore
 

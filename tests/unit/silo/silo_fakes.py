@@ -7,11 +7,11 @@ from queue import SimpleQueue
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
-from anchorage.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 LAYOUT = Layout.of([("count", "I64", (3,)), ("weight", "F32", (600_000,)), ("bn.running_var", "F32", (5,))])
 WAIT_SECONDS = 20

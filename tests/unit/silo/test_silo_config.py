@@ -4,8 +4,8 @@ from typing import Any
 import pytest
 import yaml
 
-from anchorage.spec.mistakes import DocumentError
-from anchorage.spec.single import read_document
+from anchorage.api.mistakes import DocumentError
+from anchorage.api.single import read_document
 from anchorage_silo.config import SiloConfig
 
 LEAST = {

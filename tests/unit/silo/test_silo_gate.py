@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
-from anchorage.errors import CATALOGUE, AnchorageError
-from anchorage.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.repeating import RepeatingLearner
-from anchorage.rounds.silo import SiloWorker
-from anchorage.spec.single import read_document
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.model import read_arrays
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.single import read_document
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.repeating import RepeatingLearner
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.gate import Gate
 from anchorage_silo.policy import Policy

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import AnchorageError, Failure, identity, transfer
+from anchorage.api.errors import AnchorageError, Failure, identity, transfer
 from anchorage_silo.patience import LONGEST_PAUSE_SECONDS, TOLD_AGAIN_SECONDS, Patience
 from anchorage_silo.standing import Standing
 

@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 from silo_fakes import WAIT_SECONDS, FakeLink
 
-from anchorage.errors import AnchorageError
-from anchorage.learning import build_server_learner
-from anchorage.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.api.data import DataSection, Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import Local, MethodSpec, Optimiser, Weighting
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.engine.silo import SiloWorker
+from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
-from anchorage.rounds.silo import SiloWorker
-from anchorage.spec.data import DataSection, Partition
-from anchorage.spec.method import Local, MethodSpec, Optimiser, Weighting
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import process
 from anchorage_silo.frames import Setup
 from anchorage_silo.mapped import MappedBuffers

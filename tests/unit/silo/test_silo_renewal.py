@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.pki import Authority, Credentials, SigningRequest, load_key, new_key, silo_uri
-from anchorage.pki.credentials import read_certificate
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, silo_uri
+from anchorage.transport.pki.credentials import read_certificate
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.patience import LONGEST_PAUSE_SECONDS
 from anchorage_silo.renewal import LONGEST_BACK_OFF_SECONDS, LOOK_SECONDS, Renewal

@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from anchorage.pki import Authority, SigningRequest, new_key, silo_uri
+from anchorage.transport.pki import Authority, SigningRequest, new_key, silo_uri
 from anchorage_silo.metrics import exposition
 from anchorage_silo.standing import Standing
 

@@ -14,17 +14,17 @@ import psutil
 import pytest
 from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, evaluate_task, model_of, train_task
 
-from anchorage.errors import AnchorageError
-from anchorage.messages import Assigned, Permit, Task
+from anchorage.api.errors import AnchorageError
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription, StageDescription
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker, WithdrawnError
 from anchorage.methods import resolve
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.silo import SiloWorker, WithdrawnError
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.spec.run import RunDescription, StageDescription
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.messages import REPETITIONS, Assigned, Permit, Task
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
 from anchorage_silo import process, trainer
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.mapped import MappedBuffers
@@ -135,6 +135,17 @@ class TestNullLearner:
             announcement = learner.train(train_task(model, number), model.buffer(), buffers.update, ignore)
             assert announcement.update is not None and announcement.update.layout == layout.digest
             assert float(read_arrays(layout, buffers.update(layout.nbytes))["weight"].flat[0]) == 1.5
+
+    def test_trains_as_often_as_groups_drew_it(self, setup: Setup) -> None:
+        slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+        spec = ModelSpec(name="SmallCnn", num_classes=2, image_size=8)
+        run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
+        learner, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        task, buffers = replace(train_task(ONE), side={REPETITIONS: np.array(3)}), MemoryBuffers()
+        announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
+        models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
+        assert announcement.update == Manifest.of(LAYOUT.digest, np.concatenate(models))
+        assert all(float(read_arrays(LAYOUT, model)["weight"].flat[0]) == 1.5 for model in models)
 
 
 class TestProcess:

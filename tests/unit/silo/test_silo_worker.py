@@ -6,14 +6,13 @@ import numpy as np
 import pytest
 from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.rounds import STOPPED
-from anchorage.messages import DIFFERENCES, Announcement, Assigned, Dismissed, Finished, Permit, Task, TaskKind
-from anchorage.rounds import silo
-from anchorage.rounds.buffers import MemoryBuffers
-from anchorage.rounds.silo import SiloWorker
-from anchorage.tensors.chunks import Manifest
-from anchorage.tensors.model import ModelBytes
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.engine import silo
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.messages import Announcement, Assigned, Dismissed, Finished, Permit, Task
+from anchorage.transport.tensors.model import ModelBytes
 
 ONE, TWO, THREE = model_of(1.0), model_of(2.0), model_of(3.0)
 FAILURE = AnchorageError(STOPPED, "as the test asks")
@@ -74,21 +73,6 @@ class TestInline:
     @pytest.fixture
     def worker(self, link: FakeLink, learner: FakeLearner) -> SiloWorker:
         return SiloWorker(link, learner, MemoryBuffers())
-
-    def test_an_update_travels_as_differences_where_the_model_is_still_there(self, link: FakeLink) -> None:
-        task = replace(train_task(ONE), side={DIFFERENCES: np.array(1)})
-        buffers = MemoryBuffers()
-        for worker in (SiloWorker(link, FakeLearner(), buffers), SiloWorker(link, FakeLearner(), buffers)):
-            worker.handle(Assigned(task))
-            worker.handle(Permit(task.id))
-            assert len(link.updates[task.id]) < 10_000 < LAYOUT.nbytes
-        buffers.model(TaskKind.TRAIN).receive(
-            TWO.manifest
-        )  # as for the next task, or in a process that has not fetched it
-        worker.handle(Permit(task.id))
-        assert Manifest.of(LAYOUT.digest, np.frombuffer(link.updates[task.id], np.uint8)) == (
-            link.announcements[task.id].update
-        )
 
     def test_trains_announces_and_uploads_only_what_is_permitted(self, worker: SiloWorker, link: FakeLink) -> None:
         task = train_task(ONE)

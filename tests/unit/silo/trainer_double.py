@@ -11,8 +11,8 @@ import threading
 import time
 from pathlib import Path
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.silo import IMAGES_UNLABELLED
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage_silo import trainer
 from anchorage_silo.frames import Setup
 from anchorage_silo.null import NullLearner

@@ -8,11 +8,11 @@ from typing import Any, get_args
 import pytest
 from pydantic.alias_generators import to_camel
 
+from anchorage.api.files import Study
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.mistakes import DocumentError
 from anchorage.methods import PRESETS, validate_study
 from anchorage.methods.snippet import snippet
-from anchorage.spec.files import Study
-from anchorage.spec.method import ResolvedMethod
-from anchorage.spec.mistakes import DocumentError
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

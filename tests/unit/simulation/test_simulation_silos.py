@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.errors import AnchorageError, commands, data
-from anchorage.messages import Announcement, Profile, Report, SideChannel
+from anchorage.api.errors import AnchorageError, commands, data
+from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.observer import Observers
 from anchorage.methods import validate_study
-from anchorage.rounds.interfaces import RoundRecord
-from anchorage.rounds.observer import Observers
-from anchorage.spec.files import Study
-from anchorage.tensors.chunks import CHUNK_BYTES
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
+from anchorage.transport.messages import Announcement, Profile, Report, SideChannel
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo.null import NullLearner
 
 pytest.importorskip("torch")
@@ -80,7 +80,7 @@ def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(
     def hashed(buffer: Any) -> tuple[bytes, ...]:
         raise AssertionError("an update that does not travel needs no digests")
 
-    monkeypatch.setattr("anchorage.tensors.chunks.chunk_digests", hashed)
+    monkeypatch.setattr("anchorage.transport.tensors.chunks.chunk_digests", hashed)
     spare = SpareUpdates()
     store = MemoryStore(spare)
     play_null(study(6, "spec.rounds=8"), store, spare)

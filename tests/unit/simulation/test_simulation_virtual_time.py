@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from anchorage.errors import AnchorageError
+from anchorage.api.errors import AnchorageError
 from anchorage.simulation.speeds import Speed, parse_speeds
 from anchorage.simulation.virtual_time import VirtualTime
 

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from anchorage.spec.base import Document
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.run import RunDescription
+from anchorage.api.base import Document
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.run import RunDescription
 
 
 def unbounded(place: str, schema: Mapping[str, Any]) -> Iterator[str]:

@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from anchorage.spec.federation import Admission, Managed, Server, Service, Silo
-from anchorage.spec.files import as_mapping
-from anchorage.spec.pod import ClaimMount, PodOverrides, Toleration
-from anchorage.spec.silo_status import SiloCrStatus
-from anchorage.spec.status import Condition, timestamp
+from anchorage.api.federation import Admission, Managed, Server, Service, Silo
+from anchorage.api.files import as_mapping
+from anchorage.api.pod import ClaimMount, PodOverrides, Toleration
+from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.status import Condition, timestamp
 
 POD: dict[str, Any] = {
     "image": "example.org:5000/anchorage/server:0.2@sha256:00",

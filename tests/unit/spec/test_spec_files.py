@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import AnchorageError
-from anchorage.spec.files import Study, as_mapping, dump_yaml, load_federation
-from anchorage.spec.mistakes import DocumentError
-from anchorage.spec.status import Condition, FederationStatus, Metric, timestamp
+from anchorage.api.errors import AnchorageError
+from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
+from anchorage.api.mistakes import DocumentError
+from anchorage.api.status import Condition, FederationStatus, Metric, timestamp
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 

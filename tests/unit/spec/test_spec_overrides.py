@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.spec.files import load_federation
-from anchorage.spec.mistakes import DocumentError
+from anchorage.api.files import load_federation
+from anchorage.api.mistakes import DocumentError
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 

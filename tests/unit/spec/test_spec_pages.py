@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.spec.federation import Federation, Silo
-from anchorage.spec.files import load_federation
-from anchorage.spec.pages import BEGIN, END, main, renewed, tables
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.files import load_federation
+from anchorage.api.pages import BEGIN, END, main, renewed, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
@@ -85,7 +85,7 @@ def test_drift_is_found_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[s
     page = tmp_path / "page.md"
     page.write_text(FRAME)
     assert main([str(page), "--check"]) == 1
-    assert "page.md is not what the spec says; run `python -m anchorage.spec.pages" in capsys.readouterr().err
+    assert "page.md is not what the spec says; run `python -m anchorage.api.pages" in capsys.readouterr().err
     assert page.read_text() == FRAME
 
 
@@ -100,7 +100,7 @@ def test_a_page_without_its_markers_is_refused(tmp_path: Path, capsys: pytest.Ca
 
 
 def test_the_project_s_page_is_in_step() -> None:
-    command = [sys.executable, "-m", "anchorage.spec.pages", str(PAGE), "--check"]
+    command = [sys.executable, "-m", "anchorage.api.pages", str(PAGE), "--check"]
     assert subprocess.run(command, check=False).returncode == 0
 
 

@@ -3,12 +3,12 @@
 import numpy as np
 import pytest
 
-from anchorage.errors import AnchorageError
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
-from anchorage.tensors.differences import Differences, Restored
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import MemorySpool
+from anchorage.api.errors import AnchorageError
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.differences import Differences, Restored
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import MemorySpool
 
 COUNT = 300_001
 LAYOUT = Layout.of([("n", "I64", ()), ("w", "F32", (COUNT,))])

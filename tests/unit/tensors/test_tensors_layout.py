@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digests
-from anchorage.tensors.layout import ITEM_BYTES, Layout
-from anchorage.tensors.model import ModelBytes, array_dtype, dtype_name, read_arrays
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digests
+from anchorage.transport.tensors.layout import ITEM_BYTES, Layout
+from anchorage.transport.tensors.model import ModelBytes, array_dtype, dtype_name, read_arrays
 
 shapes = npst.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=5)
 tensors = st.lists(

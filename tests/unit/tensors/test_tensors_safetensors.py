@@ -9,12 +9,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file, save_file
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.documents import FILE_UNREADABLE
-from anchorage.errors.storage import TENSOR_FILE_UNUSABLE
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import read_safetensors, write_safetensors
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.documents import FILE_UNREADABLE
+from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
 
 ARRAYS = {
     "weight": np.arange(12, dtype=np.float32).reshape(3, 4),

@@ -10,12 +10,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.transfer import CHUNK_MISMATCH, UNKNOWN_TASK
-from anchorage.tensors.chunks import CHUNK_BYTES, LateManifest, Manifest
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.spool import MemorySpool, SpoolFile
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.transfer import CHUNK_MISMATCH, UNKNOWN_TASK
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, LateManifest, Manifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.spool import MemorySpool, SpoolFile
 
 Open = Callable[[Manifest], MemorySpool | SpoolFile]
 

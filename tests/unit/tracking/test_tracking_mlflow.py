@@ -10,20 +10,20 @@ import numpy as np
 import pytest
 from mlflow.tracking import MlflowClient
 
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.tracking import Outbox, Sender, TrackedRun
+from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
+from anchorage.engine.tracking.mlflow_run import KEY_TAG
+from anchorage.engine.tracking.sender import Sending, first_line
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import layout_of
-from anchorage.messages import Report
 from anchorage.methods import resolve
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.spec.method import MethodSpec
-from anchorage.spec.model import ModelSpec
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tensors.safetensors_file import write_safetensors
-from anchorage.tracking import Outbox, Sender, TrackedRun
-from anchorage.tracking.figures import confusion, embeddings, principal_plane
-from anchorage.tracking.mlflow_run import KEY_TAG
-from anchorage.tracking.sender import Sending, first_line
+from anchorage.transport.messages import Report
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import write_safetensors
 
 NOTHING = ModelBytes(Layout(()), [])
 MODEL = ModelSpec(name="SmallCnn", num_classes=3, image_size=8, channels=1)

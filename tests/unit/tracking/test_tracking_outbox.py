@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from anchorage.messages import Report
-from anchorage.rounds.interfaces import RoundRecord, SiloRecord
-from anchorage.rounds.observer import Observer
-from anchorage.tensors.layout import Layout
-from anchorage.tensors.model import ModelBytes
-from anchorage.tracking import Outbox, TrackedRun
-from anchorage.tracking import outbox as outbox_module
-from anchorage.tracking.outbox import EVENTS, read_events
-from anchorage.tracking.run import flatten
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.observer import Observer
+from anchorage.engine.tracking import Outbox, TrackedRun
+from anchorage.engine.tracking import outbox as outbox_module
+from anchorage.engine.tracking.outbox import EVENTS, read_events
+from anchorage.engine.tracking.run import flatten
+from anchorage.transport.messages import Report
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 MODEL = ModelBytes(Layout(()), [])
 REPORT = Report({"accuracy": 0.5}, np.eye(2, dtype=np.int64), np.zeros((3, 6), np.float32))

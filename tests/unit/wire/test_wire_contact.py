@@ -1,7 +1,7 @@
 import pytest
 
-from anchorage.vitals import Vitals
-from anchorage.wire.contact import PART, Contact
+from anchorage.transport.grpc.contact import PART, Contact
+from anchorage.transport.vitals import Vitals
 
 
 class Time:

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as npst
 
-from anchorage.errors import AnchorageError, transfer
-from anchorage.messages import Announcement, Assigned, Dismissed, Evaluation, Finished, Permit, Task, TaskKind
-from anchorage.tensors.chunks import CHUNK_BYTES, Manifest
-from anchorage.wire import anchorage_pb2 as pb
-from anchorage.wire import convert
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.messages import Announcement, Assigned, Dismissed, Evaluation, Finished, Permit, Task, TaskKind
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 
 names = st.text(min_size=1, max_size=12)
 manifests = st.integers(0, 5 * CHUNK_BYTES).flatmap(

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.errors import AnchorageError, identity, transfer
-from anchorage.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage.wire.enrolment import enrol, serve_enrolment
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.grpc.enrolment import enrol, serve_enrolment
+from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 
 
 @pytest.fixture

@@ -3,10 +3,19 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorage.errors import AnchorageError
-from anchorage.errors.storage import DISK_FULL
-from anchorage.messages import Arrived, Broken, Joined, Left, MembersChanged, Profile, Progressed, StopRequested
-from anchorage.wire.events import EventQueue
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.storage import DISK_FULL
+from anchorage.transport.events import EventQueue
+from anchorage.transport.messages import (
+    Arrived,
+    Broken,
+    Joined,
+    Left,
+    MembersChanged,
+    Profile,
+    Progressed,
+    StopRequested,
+)
 
 PROFILE = Profile("None", 1, "0")
 

@@ -1,8 +1,8 @@
 import grpc
 import pytest
 
-from anchorage.errors import Failure, identity, transfer
-from anchorage.wire.refusals import refusal_of
+from anchorage.api.errors import Failure, identity, transfer
+from anchorage.transport.grpc.refusals import refusal_of
 
 PROXY = (
     "failed to connect to all addresses; last error: UNKNOWN: ipv4:10.0.0.1:3128: HTTP proxy returned response code {}"

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.aggregation.clusters import LOCAL_CENTROIDS, TEMPERATURE, local_centroids
+from anchorage.engine.aggregation.clusters import LOCAL_CENTROIDS, TEMPERATURE, local_centroids
 from anchorage.learning.local_training import Batching
 from anchorage.learning.local_work import RoundWork, Work
 from anchorage.learning.models import Network

@@ -9,13 +9,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.aggregation.helper_models import helper_name
+from anchorage.engine.aggregation.helper_models import helper_name
 from anchorage.learning.decomposition import Parts, agreement, penalty, sparsify, vote
 from anchorage.learning.local_training import Batching
 from anchorage.learning.local_work import RoundWork, Work
-from anchorage.messages import SideChannel
-from anchorage.randomness import generator
-from anchorage.tensors.layout import PSI
+from anchorage.learning.randomness import generator
+from anchorage.transport.messages import SideChannel
+from anchorage.transport.tensors.layout import PSI
 
 NOISE_IMAGE = "noise-image"
 

@@ -8,13 +8,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from anchorage.aggregation.mean_images import DIGEST, POOLED, WANTED, channel_names
-from anchorage.errors import AnchorageError
-from anchorage.errors.learning import MEANS_TOO_LARGE, MODEL_MISMATCH
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MEANS_TOO_LARGE, MODEL_MISMATCH
+from anchorage.engine.aggregation.mean_images import DIGEST, POOLED, WANTED, channel_names
 from anchorage.learning.draws import Draws
 from anchorage.learning.input_mixing import Pool, mixing_losses
 from anchorage.learning.local_work import RoundWork, Work
-from anchorage.messages import SideChannel
+from anchorage.transport.messages import SideChannel
 
 LARGEST_UPLOAD_BYTES = 7 * 2**19
 """What an announcement can carry beside other small arrays."""

@@ -1,0 +1,138 @@
+"""From plain values to a typed document, every mistake told in the document's own terms."""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import ErrorDetails
+
+from anchorage.api.allowed import FORMS, allowed, alternatives, fields, takes_decimal
+from anchorage.api.base import DECIMAL_PATTERN, Document
+from anchorage.api.errors import Failure
+from anchorage.api.errors.documents import (
+    MISSING_FIELD,
+    OUT_OF_RANGE,
+    UNKNOWN_CHOICE,
+    UNKNOWN_FIELD,
+    UNKNOWN_VERSION,
+    UNQUOTED_DECIMAL,
+    WRONG_FORM,
+    WRONG_TYPE,
+)
+from anchorage.api.mistakes import FieldPath, Mistake, without_password
+from anchorage.api.source import RawDocument
+
+D = TypeVar("D", bound=Document)
+
+_DECIMAL = re.compile(DECIMAL_PATTERN)
+_BOUNDS = {
+    "greater_than_equal",
+    "greater_than",
+    "less_than_equal",
+    "less_than",
+    "too_long",
+    "too_short",
+    "string_too_long",
+    "string_too_short",
+}
+_CHOICES = {"literal_error", "enum", "union_tag_invalid"}
+_FORMS = {"string_pattern_mismatch", "value_error", "assertion_error"}
+
+
+def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mistake]]:
+    """Make a document of plain values.
+
+    Returns
+    -------
+    document : Document or None
+        None where a mistake leaves no document; fields that do not exist are only left out.
+    mistakes : list of Mistake
+        Not yet located.
+    """
+    try:
+        return _validated(raw.value, kind), []
+    except ValidationError as error:
+        details = error.errors(include_url=False, include_context=True)
+    mistakes: dict[FieldPath, Mistake] = {}
+    for detail in details:  # a value that fits none of several types is told once
+        mistake = _mistake(detail, raw, kind)
+        mistakes.setdefault(mistake.path, mistake)
+    if any(detail["type"] != "extra_forbidden" for detail in details):
+        return None, list(mistakes.values())
+    value = raw.value
+    for detail in details:
+        value = _without(value, _path(detail["loc"], raw.value))
+    document, others = check_document(replace(raw, value=value), kind)  # rules across fields were not asked before
+    return document, [*mistakes.values(), *others]
+
+
+def _validated(value: Any, kind: type[D]) -> D:
+    return kind.model_validate_json(json.dumps(value), by_alias=True, by_name=False)
+
+
+def _without(value: Any, path: FieldPath) -> Any:
+    if isinstance(value, list):
+        return [_without(item, path[1:]) if index == path[0] else item for index, item in enumerate(value)]
+    if len(path) == 1:
+        return {key: item for key, item in value.items() if key != path[0]}
+    return {key: _without(item, path[1:]) if key == path[0] else item for key, item in value.items()}
+
+
+def _path(loc: FieldPath, value: Any) -> FieldPath:
+    """Keep of pydantic's location what is in the document: the names of union members and of dictionary keys are not."""
+    path: list[str | int] = []
+    for position, part in enumerate(loc):
+        if isinstance(value, Mapping):
+            if part not in value and position + 1 < len(loc):
+                continue
+            value = value.get(part)
+        elif isinstance(value, list) and isinstance(part, int) and part < len(value):
+            value = value[part]
+        else:
+            break
+        path.append(part)
+    return tuple(path)
+
+
+def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mistake:
+    path = _path(detail["loc"], raw.value)
+    if detail["loc"] and detail["loc"][-1] == "[key]":
+        form = FORMS.get(str(detail.get("ctx", {}).get("pattern")), "a shorter one")
+        return Mistake(WRONG_FORM, path, f"found the name {_shown(detail['input'])}, allowed is {form}")
+    if detail["type"] == "missing":
+        return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, path)}")
+    if detail["type"] == "extra_forbidden":
+        return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, allowed are {', '.join(fields(kind, path[:-1]))}")
+    found = raw.numbers.get(path) or _shown(detail["input"])
+    failure = _failure(detail, path, kind)
+    if detail["type"] in ("value_error", "assertion_error"):
+        return Mistake(failure, path, detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, "))
+    needed = allowed(kind, path)
+    if failure is UNQUOTED_DECIMAL:
+        return Mistake(failure, path, f'found the number {found}, allowed is text: write "{found}"')
+    return Mistake(failure, path, f"found {found}, allowed is {needed}")
+
+
+def _failure(detail: ErrorDetails, path: FieldPath, kind: type[Document]) -> Failure:
+    number = isinstance(detail["input"], (int, float)) and not isinstance(detail["input"], bool)
+    if path == ("apiVersion",):
+        return UNKNOWN_VERSION
+    if number and takes_decimal(kind, path):
+        return UNQUOTED_DECIMAL
+    if detail["type"] in _BOUNDS or (takes_decimal(kind, path) and _DECIMAL.match(str(detail["input"]))):
+        return OUT_OF_RANGE
+    if detail["type"] in _CHOICES:
+        choices = [choice for schema in alternatives(kind, path) for choice in schema.get("enum", [])]
+        same = any(type(choice) is type(detail["input"]) for choice in choices)
+        return UNKNOWN_CHOICE if same or isinstance(detail["input"], str) else WRONG_TYPE
+    return WRONG_FORM if detail["type"] in _FORMS else WRONG_TYPE
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return "a mapping" if isinstance(value, dict) else "a list"
+    text = without_password(json.dumps(value, ensure_ascii=False))
+    return text if len(text) <= 80 else text[:76] + '..."'

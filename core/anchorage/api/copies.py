@@ -1,0 +1,38 @@
+"""Many silos from the few that were written: each takes its own part of the pool."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from anchorage.api.errors.documents import NOT_DIVISIBLE
+from anchorage.api.federation import Silo
+from anchorage.api.mistakes import Mistake
+
+
+def divide(silo: Any, count: int) -> Mistake | None:
+    """Have a silo's document, given as plain values, take the first of `count` parts; returns why that cannot be."""
+    place = ("spec", "managed", "data", "partition")
+    value = silo
+    for part in place:
+        value = value.get(part) if isinstance(value, dict) else None
+    if not isinstance(value, dict) or value.get("recipe") == "File":
+        found = "found nothing" if not isinstance(value, dict) else "found the recipe File"
+        return Mistake(
+            NOT_DIVISIBLE, place, f"{found}, but {count} silos are to be made of it; name a recipe that draws"
+        )
+    value |= {"parts": count, "part": 0}
+    return None
+
+
+def multiply(silos: Sequence[Silo], count: int) -> tuple[Silo, ...]:
+    """Make `count` silos of those that `divide` was given, in turn: ``name-0000`` and so on, with part 0 and so on."""
+    return tuple(_copy(silos[number % len(silos)], number, len(str(count - 1))) for number in range(count))
+
+
+def _copy(silo: Silo, number: int, digits: int) -> Silo:
+    managed = silo.spec.managed
+    assert managed is not None and managed.data.partition is not None, "it was divided"
+    partition = managed.data.partition.model_copy(update={"part": number})
+    data = managed.data.model_copy(update={"partition": partition})
+    spec = silo.spec.model_copy(update={"managed": managed.model_copy(update={"data": data})})
+    metadata = silo.metadata.model_copy(update={"name": f"{silo.metadata.name}-{number:0{digits}d}"})
+    return silo.model_copy(update={"spec": spec, "metadata": metadata})

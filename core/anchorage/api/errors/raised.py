@@ -1,0 +1,33 @@
+"""The one exception that a user may see."""
+
+from anchorage.api.errors.catalogue import CATALOGUE, Failure
+
+
+class AnchorageError(Exception):
+    """A failure of the catalogue, with the particulars of this case.
+
+    Parameters
+    ----------
+    failure : Failure
+        The entry of the catalogue.
+    message : str
+        One line: what was found, where, and what to do.
+    """
+
+    def __init__(self, failure: Failure, message: str) -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.message = message
+
+    @property
+    def code(self) -> str:
+        """The stable code, such as ``ANC-1203``."""
+        return self.failure.code
+
+    def __str__(self) -> str:
+        return f"{self.failure.code} {self.failure.reason}: {self.message}"
+
+
+def exit_code_of(code: str) -> int:
+    """Return the process exit status that belongs to a code of the catalogue."""
+    return CATALOGUE[code].exit_code

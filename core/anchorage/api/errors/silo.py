@@ -1,0 +1,88 @@
+"""Failures of the agent at a hospital: 22xx."""
+
+from anchorage.api.errors.catalogue import failure
+
+NOT_ENROLLED = failure(
+    "ANC-2201",
+    "NotEnrolled",
+    "The silo has neither a valid certificate nor an enrolment token.",
+    "Ask the coordinating site for an enrolment token and name its file in the agent's configuration.",
+    4,
+)
+STATE_UNUSABLE = failure(
+    "ANC-2202",
+    "StateUnusable",
+    "The agent's state folder is missing, full or not writable.",
+    "Check the folder's permissions and free space; it needs room for three copies of the model.",
+    6,
+)
+AGENT_RUNNING = failure(
+    "ANC-2203",
+    "AgentRunning",
+    "Another agent uses the same state folder.",
+    "End the other agent, or give this one a state folder of its own.",
+    6,
+)
+TRAINER_LOST = failure(
+    "ANC-2204",
+    "TrainerLost",
+    "The trainer's process ended again and again in the same task.",
+    "Look for the cause above this line in the agent's log (out of memory, a driver's crash); the agent goes on with the next task.",
+    8,
+)
+TOO_MANY_TASKS = failure(
+    "ANC-2205",
+    "TooManyTasks",
+    "The server gave the silo more tasks than it keeps.",
+    "Tell the coordinating site; the task was not done.",
+    5,
+)
+METHOD_REFUSED = failure(
+    "ANC-2210",
+    "MethodRefused",
+    "The hospital's policy does not allow the federation's method.",
+    "Add the method to allowedMethods in the hospital's policy, or leave the federation.",
+    2,
+)
+SIDE_CHANNEL_REFUSED = failure(
+    "ANC-2211",
+    "SideChannelRefused",
+    "The hospital's policy does not allow a side channel that the method sends.",
+    "Add the side channel to allowedSideChannels in the hospital's policy, or choose another method; nothing was sent.",
+    2,
+)
+TOO_FEW_SAMPLES = failure(
+    "ANC-2212",
+    "TooFewSamples",
+    "A message would report on fewer images than minimumSamples in the hospital's policy.",
+    "Provide more images, or lower minimumSamples; nothing was sent.",
+    3,
+)
+ROUNDS_USED_UP = failure(
+    "ANC-2213",
+    "RoundsUsedUp",
+    "The silo has announced as many updates as maximumRounds in the hospital's policy allows.",
+    "Raise maximumRounds in the hospital's policy if more may leave; nothing was sent.",
+    5,
+)
+AUDIT_BROKEN = failure(
+    "ANC-2220",
+    "AuditBroken",
+    "The audit log was changed: its lines do not follow from each other.",
+    "Keep the file as evidence, find out who changed it, then move it away: the agent starts a new one.",
+    6,
+)
+AUDIT_UNWRITABLE = failure(
+    "ANC-2221",
+    "AuditUnwritable",
+    "The audit log cannot be written, so nothing may leave the hospital.",
+    "Check the permissions and the free space of the state folder.",
+    6,
+)
+IMAGES_UNLABELLED = failure(
+    "ANC-2230",
+    "ImagesUnlabelled",
+    "The silo is said to have labels, but some or all of its images have none.",
+    "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
+    3,
+)

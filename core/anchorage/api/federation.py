@@ -1,0 +1,203 @@
+"""A federation (one study) and the silos that are members of it."""
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from anchorage.api.base import (
+    ADDRESS_PATTERN,
+    HOST_PATTERN,
+    TITLE_PATTERN,
+    TRACKING_URI_PATTERN,
+    Document,
+    Metadata,
+    Name,
+)
+from anchorage.api.data import DataSection, PathBelow
+from anchorage.api.method import MethodName, MethodSpec
+from anchorage.api.model import ModelSpec
+from anchorage.api.pod import LabelKey, PodOverrides, Resources, SiloStorage, Storage
+from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.status import FederationStatus
+
+ApiVersion = Literal["anchorage.dev/v1alpha1"]
+Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
+Silos = Annotated[int, Field(ge=1, le=10_000)]
+Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
+
+TrackingUri = Annotated[
+    str, StringConstraints(strict=True, pattern=TRACKING_URI_PATTERN, min_length=1, max_length=2048)
+]
+"""No user or password inside: MLflow takes them from MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD."""
+
+Address = Annotated[str, StringConstraints(strict=True, pattern=ADDRESS_PATTERN, min_length=3, max_length=260)]
+"""host:port."""
+
+HostName = Annotated[str, StringConstraints(strict=True, pattern=HOST_PATTERN, min_length=1, max_length=253)]
+"""A DNS name or an IP address."""
+
+AnnotationValue = Annotated[str, StringConstraints(strict=True, max_length=4096)]
+NodePort = Annotated[int, Field(ge=1, le=65_535)]
+
+Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min_length=1, max_length=200)]
+"""A name that people read, as MLflow takes it: neither slash nor colon."""
+
+
+class Protocol(Document):
+    """How rounds are run (METHODS.md section 3, slot 12)."""
+
+    mode: Literal["Synchronous", "Asynchronous"] = Field(
+        "Synchronous", description="Whether rounds wait for their silos, or every update counts as it arrives."
+    )
+    min_silos: Silos = Field(1, description="Quorum: silos that must answer for a round to count.")
+    silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")
+    round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
+    idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
+
+
+class NodePorts(Document):
+    """Ports of every node that lead to the server."""
+
+    silos: NodePort | None = Field(None, description="For silos; absent: chosen by the cluster.")
+    enrolment: NodePort | None = Field(None, description="For enrolment; absent: chosen by the cluster.")
+
+
+class Service(Document):
+    """How silos reach the server; without meaning outside a cluster."""
+
+    type: Literal["ClusterIP", "NodePort", "LoadBalancer"] = Field("ClusterIP", description="Kind of service.")
+    annotations: Annotated[dict[LabelKey, AnnotationValue], Field(max_length=32)] = Field(
+        {}, description="Annotations, as load balancers take them."
+    )
+    node_ports: NodePorts | None = Field(None, description="NodePort, LoadBalancer: ports of the nodes.")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if self.type == "ClusterIP" and self.node_ports is not None:
+            raise ValueError("found nodePorts, but the type ClusterIP has none; set NodePort or LoadBalancer")
+        return self
+
+
+class Server(Document):
+    """The aggregation server in a cluster."""
+
+    resources: Resources = Field(Resources(), description="Resources of the pod.")
+    storage: Storage = Field(Storage(), description="Its volume.")
+    service: Service = Field(Service(), description="Its service.")
+    address: Address | None = Field(
+        None, description="host:port by which hospitals reach it; absent: what the service tells."
+    )
+    enrolment_address: Address | None = Field(
+        None, description="host:port by which hospitals enrol; absent: what the service tells."
+    )
+    names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
+        (), description="Further DNS names and IP addresses of its certificate."
+    )
+    pod: PodOverrides = Field(PodOverrides(), description="What its pod has beside.")
+
+
+class Admission(Document):
+    """Which hospitals that run their own agent are let in."""
+
+    approval: Literal["Manual", "Automatic"] = Field(
+        "Manual", description="Manual: by `fedctl silo approve`. Automatic: whoever has an invitation."
+    )
+    silos: Annotated[tuple[Name, ...], Field(max_length=1000)] = Field(
+        (), description="Names of silos that are approved in advance."
+    )
+
+
+class Evaluation(Document):
+    """Scoring of the community model at the server."""
+
+    data: DataSection = Field(description="Labelled test images at the server.")
+    every_rounds: Rounds = Field(1, description="Rounds between two evaluations; the last round is always evaluated.")
+
+
+class Tracking(Document):
+    """Where MLflow keeps the results."""
+
+    uri: TrackingUri | None = Field(None, description="MLflow tracking URI; absent: an SQLite file of the run.")
+    experiment: Title | None = Field(None, description="MLflow experiment; absent: the federation's name.")
+    registered_model: Title | None = Field(None, description="Registered model; absent: the federation's name.")
+
+
+Override = Annotated[str, StringConstraints(strict=True, max_length=128)]
+"""``path=value``, read by `anchorage.api.overrides`."""
+
+
+class WarmUp(Document):
+    """Rounds of another method before the main one (METHODS.md section 3.1, stages)."""
+
+    method: MethodName = Field(description="The preset.")
+    rounds: Rounds = Field(description="How many rounds.")
+    set: Annotated[tuple[Override, ...], Field(max_length=16)] = Field(
+        (), description="Its overrides, as `fedctl simulate --set` takes them, from `method` on: local.epochs=1."
+    )
+
+
+class FederationSpec(Document):
+    """What is trained, how, on what."""
+
+    rounds: Rounds = Field(
+        description="Synchronous: rounds in all, the warm-up's included. Asynchronous: updates that are counted."
+    )
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
+    model: ModelSpec = Field(description="Network to train.")
+    method: MethodSpec = Field(description="Preset and overrides.")
+    warm_up: Annotated[tuple[WarmUp, ...], Field(max_length=8)] = Field(
+        (), description="Methods that train first, one after the other, each on the model of the one before."
+    )
+    protocol: Protocol = Field(Protocol(), description="How rounds are run.")
+    suspend: bool = Field(
+        False, description="Whether the server stops after the last committed round; ignored outside a cluster."
+    )
+    active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
+    anchor_data: DataSection | None = Field(None, description="Labelled images at the server.")
+    evaluation: Evaluation | None = Field(None, description="Scoring of the community model at the server.")
+    server: Server = Field(Server(), description="The server in a cluster.")
+    admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
+    deletion_policy: Literal["Retain", "Delete"] = Field(
+        "Retain", description="Whether checkpoints, models and the authority go with the Federation."
+    )
+    tracking: Tracking = Field(Tracking(), description="Where the results go.")
+
+
+class Federation(Document):
+    """One study across several silos."""
+
+    api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
+    kind: Literal["Federation"] = Field("Federation", description="Kind of document.")
+    metadata: Metadata = Field(description="Name of the study.")
+    spec: FederationSpec = Field(description="What is asked for.")
+    status: FederationStatus | None = Field(None, description="What was observed.")
+
+
+class Managed(Document):
+    """An agent that runs beside the server: on this machine or in this cluster."""
+
+    data: DataSection = Field(description="The silo's images.")
+    resources: Resources = Field(Resources(), description="Resources of the pod.")
+    policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
+    storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
+    pod: PodOverrides = Field(PodOverrides(), description="What the agent's pod has beside.")
+
+
+class SiloSpec(Document):
+    """A membership."""
+
+    federation: Name = Field(description="Name of the federation.")
+    labels: Literal["None", "All", "Partial"] = Field("None", description="Which of the silo's images are labelled.")
+    managed: Managed | None = Field(
+        None, description="Present: run the agent here; absent: the hospital runs it itself."
+    )
+
+
+class Silo(Document):
+    """A hospital's membership in a federation."""
+
+    api_version: ApiVersion = Field("anchorage.dev/v1alpha1", description="Version of the API.")
+    kind: Literal["Silo"] = Field("Silo", description="Kind of document.")
+    metadata: Metadata = Field(description="Name of the silo; its certificate is issued for it.")
+    spec: SiloSpec = Field(description="What is asked for.")
+    status: SiloCrStatus | None = Field(None, description="What was observed; written in a cluster.")

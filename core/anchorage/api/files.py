@@ -1,0 +1,197 @@
+"""Files of documents: a federation and its silos, in and out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from anchorage.api import rules
+from anchorage.api.base import Document
+from anchorage.api.checking import check_document
+from anchorage.api.copies import divide, multiply
+from anchorage.api.errors.documents import NO_FEDERATION, NOT_A_DOCUMENT, SEVERAL_FEDERATIONS, UNKNOWN_KIND
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.api.overrides import apply_override
+from anchorage.api.pools import shared_pools
+from anchorage.api.source import RawDocument, read_documents
+
+_OF_SILOS = "silo."
+"""What an override of every silo's document begins with."""
+
+
+@dataclass(frozen=True)
+class Study:
+    """A federation and its silos, which remember where they were written.
+
+    Parameters
+    ----------
+    federation : Federation
+        The federation, overrides applied.
+    silos : tuple of Silo
+        In the order of the file.
+    file : Path
+        Where they come from.
+    sources : tuple of RawDocument
+        The federation's document, then the silos'; where these were multiplied, the ones that were written.
+    """
+
+    federation: Federation
+    silos: tuple[Silo, ...]
+    file: Path
+    sources: tuple[RawDocument, ...]
+
+    def locate(self, path: FieldPath, silo: int | None = None) -> tuple[str, int]:
+        """Say where a field of the federation, or of a silo by its index, was written: ``file:line`` (or the override), and the line."""
+        written = len(self.sources) - 1
+        return self.sources[0 if silo is None else silo % written + 1].where(str(self.file), path)
+
+    def written(self) -> str:
+        """Return the documents as `load_federation` reads them, overrides applied; a file with the same number of silos gives the same study."""
+        silos = [source.value for source in self.sources[1:]]
+        federation = as_mapping(self.federation.model_copy(update={"status": None}))
+        return yaml.safe_dump_all([federation, *silos], sort_keys=False, allow_unicode=True, explicit_start=True)
+
+    def located(self, mistake: Mistake) -> Mistake:
+        """Give a mistake its place."""
+        where, line = self.locate(mistake.path, mistake.silo)
+        return replace(mistake, where=where, line=line)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What became of a file.
+
+    Parameters
+    ----------
+    study : Study or None
+        None where a mistake leaves a document unmade; unknown fields are only left out.
+    mistakes : tuple of Mistake
+        All that the documents themselves show, located.
+    """
+
+    study: Study | None
+    mistakes: tuple[Mistake, ...]
+
+
+def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Study:
+    """Read a federation and its silos. The rules of methods are checked by `anchorage.methods.validate_study`.
+
+    Parameters
+    ----------
+    path : Path
+        A file of YAML documents.
+    overrides : sequence of str
+        ``path=value``, applied in their order to the federation's document; ``silo.path=value``, to every silo's.
+    silos : int, optional
+        Makes so many silos of the written ones, in turn, each with its own part of their pool.
+
+    Raises
+    ------
+    DocumentError
+        With every mistake.
+    """
+    reading = read_federation(path, overrides, silos)
+    if reading.study is None or reading.mistakes:
+        raise DocumentError(reading.mistakes)
+    return reading.study
+
+
+def read_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Reading:
+    """Read as `load_federation` does, and return the mistakes.
+
+    Raises
+    ------
+    DocumentError
+        The file cannot be read as YAML at all, or holds no federation.
+    """
+    federations: list[RawDocument] = []
+    written: list[RawDocument] = []
+    mistakes: list[Mistake] = []
+    for raw in read_documents(path):
+        kind = raw.value.get("kind") if isinstance(raw.value, dict) else None
+        if kind == "Federation":
+            federations.append(raw)
+        elif kind == "Silo":
+            written.append(raw)
+        else:
+            mistakes.append(_located(_unknown(raw, kind), raw, path))
+    for raw in federations[1:]:
+        extra = Mistake(SEVERAL_FEDERATIONS, (), "found another Federation, allowed is one per file")
+        mistakes.append(_located(extra, raw, path))
+    if not federations:
+        nothing = Mistake(NO_FEDERATION, (), "found no document with kind: Federation", where=str(path))
+        raise DocumentError(mistakes or [nothing])
+    mistakes += _overridden(federations[0], written, overrides)
+    if silos is not None:
+        mistakes += [_located(found, raw, path) for raw in written if (found := divide(raw.value, silos))]
+    return _checked(path, federations[0], written, mistakes, silos)
+
+
+def _overridden(federation: RawDocument, silos: Sequence[RawDocument], overrides: Sequence[str]) -> list[Mistake]:
+    mistakes = []
+    for override in overrides:
+        of_silos = override.startswith(_OF_SILOS)
+        if of_silos:
+            found = [apply_override(silo, Silo, override.removeprefix(_OF_SILOS)) for silo in silos]
+        else:
+            found = [apply_override(federation, Federation, override)]
+        mistakes += list(filter(None, found))[:1]
+    return mistakes
+
+
+def _checked(
+    path: Path, source: RawDocument, sources: list[RawDocument], mistakes: list[Mistake], count: int | None
+) -> Reading:
+    complete = not mistakes
+    federation, found = check_document(source, Federation)
+    mistakes += [_located(mistake, source, path) for mistake in found]
+    silos = []
+    for raw in sources:
+        silo, found = check_document(raw, Silo)
+        mistakes += [_located(mistake, raw, path) for mistake in found]
+        silos.append(silo)
+    for mistake in rules.members(source.value, [raw.value for raw in sources]):
+        mistakes.append(_located(mistake, source if mistake.silo is None else sources[mistake.silo], path))
+    if complete:
+        number = count if count is not None and sources else len(sources)
+        mistakes += [_located(mistake, source, path) for mistake in rules.counts(source.value, number)]
+    made = tuple(silo for silo in silos if silo is not None)
+    if federation is None or len(made) < len(silos) or not complete:
+        return Reading(None, tuple(mistakes))
+    members = made if count is None or not made else multiply(made, count)
+    study = Study(federation, members, path, (source, *sources))
+    mistakes += map(study.located, shared_pools(federation, members))
+    return Reading(study, tuple(mistakes))
+
+
+def _unknown(raw: RawDocument, kind: Any) -> Mistake:
+    if not isinstance(raw.value, dict):
+        return Mistake(NOT_A_DOCUMENT, (), "found no mapping, allowed is a document with kind, metadata and spec")
+    found = "nothing" if kind is None else repr(kind)
+    return Mistake(UNKNOWN_KIND, ("kind",), f"found {found}, allowed are Federation, Silo")
+
+
+def _located(mistake: Mistake, raw: RawDocument, path: Path) -> Mistake:
+    where, line = raw.where(str(path), mistake.path)
+    return replace(mistake, where=where, line=line)
+
+
+def as_mapping(document: Document) -> Mapping[str, Any]:
+    """Return a document as plain values for JSON or YAML: what was set, camelCase, with apiVersion and kind first, and the whole status.
+
+    Slots of a method that were not set stay out, so that reading it again resolves the same method.
+    """
+    heads = {name: getattr(document, name) for name in ("api_version", "kind") if hasattr(document, name)}
+    values = document.model_copy(update=heads).model_dump(mode="json", by_alias=True, exclude_unset=True)
+    status = getattr(document, "status", None)
+    if isinstance(status, Document):
+        values["status"] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return values
+
+
+def dump_yaml(documents: Sequence[Document]) -> str:
+    """Write documents as one YAML text that `load_federation` reads."""
+    return yaml.safe_dump_all(map(as_mapping, documents), sort_keys=False, allow_unicode=True, explicit_start=True)

@@ -1,0 +1,69 @@
+"""Kubernetes objects of a federation and its silos, as typed documents."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from anchorage.api import rules
+from anchorage.api.checking import check_document
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.mistakes import Mistake
+from anchorage.api.pools import shared_pools
+from anchorage.api.source import RawDocument
+
+
+@dataclass(frozen=True)
+class ObjectReading:
+    """What became of objects.
+
+    Parameters
+    ----------
+    federation : Federation or None
+        None where a mistake leaves it unmade.
+    silos : tuple of (Silo or None)
+        In the order of the objects.
+    mistakes : tuple of Mistake
+        All that the documents themselves show; those of a silo name it and have its index.
+    """
+
+    federation: Federation | None
+    silos: tuple[Silo | None, ...]
+    mistakes: tuple[Mistake, ...]
+
+
+def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any]]) -> ObjectReading:
+    """Check objects as `anchorage.api.files.read_federation` checks documents, but for the number of silos: they come and go.
+
+    Parameters
+    ----------
+    federation : mapping
+        The object; of its metadata only name and namespace are looked at, its status is not.
+    silos : sequence of mapping
+        Likewise; all of them must be meant for this federation.
+    """
+    source, sources = _document(federation), [_document(silo) for silo in silos]
+    values = [raw.value for raw in sources]
+    made, mistakes = check_document(source, Federation)
+    mistakes += rules.selection(source.value)
+    members: list[Silo | None] = []
+    for index, raw in enumerate(sources):
+        silo, found = check_document(raw, Silo)
+        mistakes += [replace(mistake, silo=index) for mistake in found]
+        members.append(silo)
+    mistakes += rules.members(source.value, values)
+    if made is not None and all(members):
+        mistakes += shared_pools(made, [silo for silo in members if silo is not None])
+    return ObjectReading(made, tuple(members), tuple(named(mistake, silos) for mistake in mistakes))
+
+
+def named(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
+    """Give a silo's mistake its place: the object's name."""
+    if mistake.silo is None:
+        return mistake
+    return replace(mistake, where=f"Silo {silos[mistake.silo].get('metadata', {}).get('name')}")
+
+
+def _document(value: Mapping[str, Any]) -> RawDocument:
+    metadata = {key: item for key, item in value.get("metadata", {}).items() if key in ("name", "namespace")}
+    kept = {key: item for key, item in value.items() if key != "status"} | {"metadata": metadata}
+    return RawDocument(kept, {(): 0})

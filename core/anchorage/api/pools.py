@@ -1,0 +1,78 @@
+"""Sections that share one pool of images must draw it alike, or test images would be trained on."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from anchorage.api.data import DataSection
+from anchorage.api.errors.documents import POOLS_DIFFER
+from anchorage.api.federation import Federation, Silo
+from anchorage.api.mistakes import FieldPath, Mistake
+
+_PART_ONLY = {"part", "silo"}
+
+
+@dataclass(frozen=True)
+class _Use:
+    """A section that takes a share of a pool."""
+
+    section: DataSection
+    path: FieldPath
+    silo: int | None = None
+    name: str = ""
+
+    @property
+    def pool(self) -> tuple[str | None, ...]:
+        section = self.section
+        return (section.format, section.claim_name, section.path, section.manifest)
+
+    def draws(self) -> Iterator[tuple[FieldPath, Any]]:
+        """Yield what must be the same: test images are drawn first, then anchors, then parts.
+
+        An anchor that a silo also has among its images does no harm, so anchors need only agree among parts.
+        """
+        section = self.section
+        yield ("testPercent",), section.test_percent
+        yield ("groupBy",), section.group_by
+        if section.use == "Part" and section.partition is not None:
+            yield ("anchors",), section.anchors
+            yield ("anchorDraw",), section.anchor_draw
+            yield ("partition",), section.partition.model_dump(by_alias=True, exclude=_PART_ONLY)
+
+
+def shared_pools(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mistake]:
+    """Compare every section with the first one that draws the same share of the same pool; mistakes are not yet located."""
+    first: dict[tuple[Any, ...], tuple[Any, str]] = {}
+    parts: dict[tuple[Any, ...], str] = {}
+    for use in _uses(federation, silos):
+        if use.section.use == "All":
+            continue
+        for path, value in use.draws():
+            known, name = first.setdefault((use.pool, path), (value, use.name))
+            if value != known:
+                message = f"found {_shown(value)}, but {name} draws from the same images with {_shown(known)}; make them equal"
+                yield Mistake(POOLS_DIFFER, use.path + path, message, silo=use.silo)
+        partition = use.section.partition
+        if use.section.use == "Part" and partition is not None:
+            name = parts.setdefault((use.pool, partition.file, partition.part, partition.silo), use.name)
+            if name != use.name:
+                message = f"found the same part as {name}; give every silo its own"
+                yield Mistake(POOLS_DIFFER, (*use.path, "partition"), message, silo=use.silo)
+
+
+def _uses(federation: Federation, silos: Sequence[Silo]) -> Iterator[_Use]:
+    spec = federation.spec
+    if spec.anchor_data is not None:
+        yield _Use(spec.anchor_data, ("spec", "anchorData"), None, "spec.anchorData")
+    if spec.evaluation is not None:
+        yield _Use(spec.evaluation.data, ("spec", "evaluation", "data"), None, "spec.evaluation.data")
+    for index, silo in enumerate(silos):
+        if silo.spec.managed is not None:
+            section = silo.spec.managed.data
+            yield _Use(section, ("spec", "managed", "data"), index, f"silo {silo.metadata.name}")
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {item}" for name, item in value.items() if item is not None)
+    return "nothing" if value is None else str(value)

@@ -1,0 +1,62 @@
+"""What the server tells every silo when it joins."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from anchorage.api.base import Document, Name
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelSpec
+
+LayoutJson = Annotated[str, StringConstraints(strict=True, min_length=2, max_length=16 * 2**20)]
+"""`anchorage.transport.tensors.layout.Layout.to_json`."""
+
+
+class StageDescription(Document):
+    """A method's rounds within a run."""
+
+    method: ResolvedMethod = Field(description="Method with every slot filled.")
+    down: LayoutJson = Field(description="Layout of the community model, as it travels to the silos.")
+    up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
+    last: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Its last round.")
+
+
+class RunDescription(Document):
+    """Everything a silo needs to know of a run; the same for every silo."""
+
+    federation: Name = Field(description="Name of the federation.")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(description="Seed of the run (METHODS.md section 1).")
+    model: ModelSpec = Field(description="Network to build.")
+    method: ResolvedMethod = Field(description="Method with every slot filled.")
+    down: LayoutJson = Field(description="Layout of the community model, as it travels to the silos.")
+    up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
+    rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Rounds of the whole run.")
+    mode: Literal["Synchronous", "Asynchronous"] = Field(description="Whether rounds wait for each other.")
+    warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(
+        (), description="The stages before the method, in their order."
+    )
+
+    def stage(self, round_number: int) -> "RunDescription":
+        """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""
+        for index, stage in enumerate(self.warm_up):
+            if round_number <= stage.last:
+                own = {"method": stage.method, "down": stage.down, "up": stage.up, "rounds": stage.last}
+                return self.model_copy(update={**own, "warm_up": self.warm_up[:index]})
+        return self
+
+    @property
+    def ends(self) -> tuple[int, ...]:
+        """Last rounds of the stages, ascending."""
+        return (*(stage.last for stage in self.warm_up), self.rounds)
+
+    def over(self, round_number: int) -> int:
+        """Return how many of the method's rounds are over when a round of it begins."""
+        return round_number - 1 - self._before
+
+    def done(self, round_number: int) -> float:
+        """Return the share of the method's rounds that are over when a round of it begins, from 0 on."""
+        return self.over(round_number) / (self.rounds - self._before)
+
+    @property
+    def _before(self) -> int:
+        return self.warm_up[-1].last if self.warm_up else 0

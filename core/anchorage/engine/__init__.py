@@ -1,0 +1,11 @@
+"""The round engine: synchronous and asynchronous, over any link and store."""
+
+from anchorage.engine.asynchronous import AsynchronousEngine
+from anchorage.engine.engine import Engine
+from anchorage.engine.settings import RoundSettings
+from anchorage.engine.synchronous import SynchronousEngine
+
+ENGINES: dict[str, type[Engine]] = {"Synchronous": SynchronousEngine, "Asynchronous": AsynchronousEngine}
+"""The engine of each `spec.protocol.mode`."""
+
+__all__ = ["ENGINES", "AsynchronousEngine", "Engine", "RoundSettings", "SynchronousEngine"]

@@ -1,0 +1,58 @@
+"""What every weigher does: it takes no part of silos without an update, and names those that announced what means nothing."""
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+
+from anchorage.transport.messages import Announcement, Evaluation, SideChannel
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.layout import Layout
+
+Announcements = Mapping[str, Announcement]
+Evaluations = Mapping[str, Sequence[Evaluation]]
+
+
+class BaseWeigher(ABC):
+    """Implements `anchorage.engine.interfaces.Weigher`.
+
+    A silo without an update weighs nothing. Where a silo announced numbers that mean nothing, its weight is NaN and every other is 1: the
+    engine takes it out and weighs the rest again.
+    """
+
+    barrier = False
+    evaluated = False
+    repetitions = 1
+
+    def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
+        """Return who of a round's silos takes part, in their order: all of them."""
+        return silos
+
+    def measure(  # noqa: B027  (an override is not needed)
+        self, updates: Mapping[str, ChunkSource], announcements: Announcements, layout: Layout
+    ) -> None:
+        """Look at the whole updates before they are weighed; most weighers need not."""
+
+    def weigh(self, announcements: Announcements, evaluations: Evaluations) -> Mapping[str, float]:
+        """Return an unnormalised weight per silo: finite and not negative, all zero where nothing counts; NaN for a bad announcement."""
+        active = {silo: a for silo, a in announcements.items() if a.update is not None}
+        bad = {silo for silo, a in active.items() if not self._sound(a)}
+        if bad:
+            return {silo: math.nan if silo in bad else 1.0 for silo in announcements}
+        weights = self._weigh(active, evaluations)
+        return {silo: weights.get(silo, 0.0) for silo in announcements}
+
+    def _sound(self, announcement: Announcement) -> bool:
+        return all(count >= 0 for count in announcement.samples.values())
+
+    def side_channel(self, silo: str) -> SideChannel:
+        """Return what a silo of the round is told: mostly nothing."""
+        return {}
+
+    def terms(
+        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
+    ) -> Sequence[tuple[str, ChunkSource, float]]:
+        """Return the terms of the mean, silo, model and weight each, from what `weigh` returned: an update is one."""
+        return [(silo, updates[silo], weight) for silo, weight in weights.items()]
+
+    @abstractmethod
+    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...

@@ -1,0 +1,308 @@
+"""The asynchronous engine: every arriving update is committed to the community on its own (METHODS.md 6.14; Metis, Algorithm 1)."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
+from anchorage.engine.aggregation import Community, find_nonfinite
+from anchorage.engine.engine import Engine
+from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.engine.stages import Stage
+from anchorage.engine.step_counter import StepCounter
+from anchorage.transport.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Evaluated,
+    Evaluation,
+    Event,
+    Joined,
+    Left,
+    MembersChanged,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.transport.tensors.model import ModelBytes
+
+
+@dataclass
+class OpenUpdate:
+    """A silo's train task, from its assignment to its commit.
+
+    `evaluators` are the silos whose score of the whole update is still to come.
+    """
+
+    task: Task
+    announcement: Announcement | None = None
+    update: SpooledUpdate | None = None
+    evaluators: set[str] = field(default_factory=set)
+    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluation_task: str = ""
+
+
+class AsynchronousEngine(Engine):
+    """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
+
+    A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`RoundSettings.mixing`). The
+    committing silo gets the new community model with its next task; the others go on with what they have. A silo that is taken out leaves
+    what it had committed in the community.
+    """
+
+    def _enter(self, stage: Stage) -> None:
+        super()._enter(stage)
+        self._steps = StepCounter() if stage.settings.counts_steps else None
+        self._keepers["steps/"] = self._steps
+
+    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+        self._stalled: set[str] = set()
+        self._silent: set[str] = set()
+        self._offered: dict[str, int] = {}
+        self._open: dict[str, OpenUpdate] = {}
+        self._scored_for: dict[str, str] = {}
+        self._record, self._model = record, model
+        self._traffic = self.link.traffic()
+        self._contributions = dict(self.store.contributions())
+        self._community = Community(self.learner.up) if self.settings.mixing is None else None
+        if self._community is not None:
+            for silo, (weight, update) in self._contributions.items():
+                self._community.commit(silo, weight, update)
+        self._publish_steps()
+        self._await_quorum()
+        for silo in list(self.connected):
+            self._assign(silo)
+        quiet_until = self._patience()
+        while self._record.round < self.settings.rounds:
+            if len(self.connected) < self.settings.min_silos:
+                self._await_quorum()
+                for silo in self.connected.keys() - self._open.keys():
+                    self._assign(silo)
+            before = self._record.round
+            events: Sequence[Event | None] = self._early.take() or [self._next(quiet_until)]
+            for event in events:
+                if event is None:
+                    self._give_up_scores()
+                else:
+                    self._take(event)
+            if self._record.round > before:
+                quiet_until = self._patience()
+        return self._record
+
+    def _patience(self) -> float:
+        return self.clock.now() + self.settings.round_deadline_seconds
+
+    def _assign(self, silo: str) -> None:
+        """Give a silo the community model as it is now."""
+        number = self._record.round + 1
+        side = self.learner.side_channel(self._model, number)
+        if self._steps is not None:
+            side = {**side, **self._steps.side_channel(silo)}
+        task = Task(f"{number}.train.{self._model.digest[:16]}", TaskKind.TRAIN, number, self._model.manifest, side)
+        self._release_model(silo)
+        self._open[silo] = OpenUpdate(task)
+        self._stalled.discard(silo)
+        self._offer(self._model)
+        self.link.assign(silo, task)
+        self.observer.round_started(number, [silo])
+
+    def _release_model(self, silo: str) -> None:
+        """Withdraw the model of a silo's task where no other silo works on it."""
+        opened = self._open.pop(silo, None)
+        if opened is not None:
+            self._scored_for.pop(opened.evaluation_task, None)
+            self._withdraw(opened.task.model.digest)
+
+    def _offer(self, model: ModelBytes | SpooledUpdate) -> None:
+        """Let silos fetch a model or an update, which may have the same bytes, until it is withdrawn as often as it was offered."""
+        digest = model.manifest.digest
+        count = self._offered.get(digest, 0)
+        if count == 0 or isinstance(model, ModelBytes):
+            self.link.offer(model)
+        self._offered[digest] = count + 1
+
+    def _withdraw(self, digest: str) -> None:
+        self._offered[digest] -= 1
+        if self._offered[digest] == 0:
+            del self._offered[digest]
+            self.link.withdraw(digest)
+
+    def _give_up_scores(self) -> None:
+        """Commit what waits for scores without those that have not come; their silos are not asked again until they say something.
+
+        Raises
+        ------
+        AnchorageError
+            DeadlineExceeded where no update waits.
+        """
+        patience = f"{self.settings.round_deadline_seconds:g} s"
+        late = {evaluator for opened in self._open.values() for evaluator in opened.evaluators}
+        if not late:
+            raise AnchorageError(
+                DEADLINE_EXCEEDED,
+                f"no silo committed within {patience} (spec.protocol.roundDeadlineSeconds): "
+                + ", ".join(f"{silo} holds {opened.task.id}" for silo, opened in self._open.items()),
+            )
+        self._silent |= late
+        for evaluator in self._in_order(late):
+            self.observer.silo_changed(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}")
+            for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
+                self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
+                self._scored(owner, evaluator, None)
+
+    def _take(self, event: Event) -> None:
+        if isinstance(event, Joined | Announced | Evaluated):
+            self._silent.discard(event.silo)
+        match event:
+            case Joined(silo, profile):
+                if silo in self.connected and silo not in self._open and profile.samples > 0:
+                    self._assign(silo)
+            case Left(silo, _):
+                for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
+                    self._scored(owner, silo, None)
+            case MembersChanged():
+                for silo in [s for s in self._open if event.voids(s)]:
+                    self._drop(silo)
+                for silo in self._in_order({*event.gone} & self.connected.keys() - self._open.keys()):
+                    self._assign(silo)
+            case Announced(silo, announcement):
+                self._hear(silo, announcement)
+            case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
+                self._arrive(silo)
+            case Evaluated(silo, evaluation):
+                self._hear_score(silo, evaluation.task, evaluation)
+            case TaskFailed(silo, task, code, message):
+                self._failed(silo, task, code, message)
+            case _:
+                pass
+
+    def _drop(self, silo: str) -> None:
+        """Forget the open work of a silo that was taken out."""
+        opened = self._open[silo]
+        if opened.evaluators and opened.update is not None:
+            for evaluator in sorted(opened.evaluators):
+                self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
+            self._withdraw(opened.update.manifest.digest)
+        self.observer.silo_changed(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more")
+        self.link.dismiss(silo, opened.task.id, "Removed")
+        self._release_model(silo)
+
+    def _hear(self, silo: str, announcement: Announcement) -> None:
+        """Permit the upload of an announced update; its weight is known when it is whole."""
+        opened = self._open.get(silo)
+        if opened is None or opened.task.id != announcement.task or opened.evaluation_task:
+            self.link.dismiss(silo, announcement.task, "not the silo's open task")
+            return
+        wrong = self._wrong_layout(announcement)
+        if wrong is not None:
+            self._stall(silo, "Failed", wrong.code, wrong.message)
+        elif announcement.update is None:
+            self._stall(silo, "Inactive", "", "")
+        else:
+            opened.announcement = announcement
+            opened.update = self.store.spool(silo, opened.task.round, announcement)
+            self.observer.silo_changed(silo, "Uploading")
+            self.link.permit(silo, announcement.task, opened.update)
+
+    def _arrive(self, silo: str) -> None:
+        """Check a whole update; have it scored by the other silos where the weight needs that, then commit it."""
+        opened = self._open[silo]
+        assert opened.update is not None and opened.announcement is not None
+        tensor = find_nonfinite(opened.update, self.learner.up)
+        if tensor is not None:
+            self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {tensor} is not finite")
+            return
+        self.store.keep(silo, opened.task.round, opened.announcement)
+        opened.evaluators = self.connected.keys() - {silo} - self._silent if self.weigher.evaluated else set()
+        if not opened.evaluators:
+            self._commit_update(silo)
+            return
+        digest = opened.update.manifest.digest
+        opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
+        self._scored_for[opened.evaluation_task] = silo
+        self.observer.silo_changed(silo, "Evaluating")
+        self._offer(opened.update)
+        for evaluator in sorted(opened.evaluators):
+            self.link.assign(
+                evaluator, Task(opened.evaluation_task, TaskKind.EVALUATE, opened.task.round, opened.update.manifest)
+            )
+
+    def _hear_score(self, silo: str, task: str, evaluation: Evaluation | None) -> None:
+        """Note a silo's answer to an evaluate task that still waits for it."""
+        owner = self._scored_for.get(task)
+        if owner is not None and silo in self._open[owner].evaluators:
+            self._scored(owner, silo, evaluation)
+
+    def _scored(self, owner: str, evaluator: str, evaluation: Evaluation | None) -> None:
+        """Note one evaluator's score, None where it cannot come any more; commit the update when it was the last."""
+        opened = self._open[owner]
+        opened.evaluators.discard(evaluator)
+        if evaluation is not None:
+            opened.evaluations.append(evaluation)
+        if not opened.evaluators and opened.update is not None:
+            self._withdraw(opened.update.manifest.digest)
+            self._commit_update(owner)
+
+    def _failed(self, silo: str, task: str, code: str, message: str) -> None:
+        self._hear_score(silo, task, None)
+        if silo in self._open and self._open[silo].task.id == task:
+            self._stall(silo, "Failed", code, message)
+
+    def _stall(self, silo: str, state: str, code: str, message: str) -> None:
+        """Let a silo without a usable update rest until the community has moved; the same task would only fail again."""
+        self.observer.silo_changed(silo, state, 0, 0, code, message)
+        self.link.dismiss(silo, self._open[silo].task.id, state)
+        self._release_model(silo)
+        self._stalled.add(silo)
+
+    def _commit_update(self, silo: str) -> None:
+        """Weigh one update, make the new model of it, and commit that."""
+        opened = self._open[silo]
+        assert opened.update is not None and opened.announcement is not None
+        if self._record.round >= self.settings.rounds:
+            return
+        weight = self.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
+        if not 0 <= weight < float("inf"):
+            self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")
+            return
+        received, sent = self.link.traffic()
+        number, metrics = self._record.round + 1, dict(opened.announcement.metrics)
+        if self.settings.mixing is not None:
+            metrics["staleness"] = number - opened.task.round
+            weight = self.settings.mixing.share(number - opened.task.round)
+        if self._steps is not None:
+            metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
+        model = self._model_with(silo, opened.update, weight)
+        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, metrics)
+        report = self._evaluate(model, number)
+        up, down = received - self._traffic[0], sent - self._traffic[1]
+        state = self._method_state()
+        self._record = self._commit(number, model, report, state=state, silos=(part,), bytes_up=up, bytes_down=down)
+        self._traffic = (received, sent)
+        self._model = model
+        self._publish_steps()
+        self.link.dismiss(silo, opened.task.id, "Counted")
+        for waiting in self._in_order({silo, *self._stalled}):
+            if waiting in self.connected:
+                self._assign(waiting)
+            else:
+                self._release_model(waiting)
+
+    def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
+        """Mix an update into the model, or put it into the community in the place of the silo's last one."""
+        if self.settings.mixing is not None:
+            return self._model.replaced(self.settings.mixing.mixed(self._model, update, self.learner.up, weight))
+        assert self._community is not None
+        previous_weight, previous = self._contributions.get(silo, (0.0, None))
+        self._community.commit(silo, weight, update, previous, previous_weight)
+        self.store.contribute(silo, self._open[silo].task.round, weight)
+        self._contributions[silo] = (weight, update)
+        mean = self._community.model()
+        return self._model if mean is None else self._model.replaced(mean)
+
+    def _publish_steps(self) -> None:
+        if self._steps is not None:
+            self.link.publish_steps(self._steps.committed)
+
+    def _in_order(self, silos: set[str]) -> Sequence[str]:
+        return [s for s in self.silos if s in silos]

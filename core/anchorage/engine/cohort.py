@@ -1,0 +1,107 @@
+"""Who takes part in a synchronous round, and how far each silo has come."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from anchorage.engine.interfaces import SiloRecord, SpooledUpdate
+from anchorage.learning.randomness import generator
+from anchorage.transport.messages import DIFFERENCES, Announcement, SideChannel, Task
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.transport.tensors.differences import Restored
+
+
+def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: int) -> tuple[str, ...]:
+    """Draw `count` silos without replacement, in the order of `silos`; all of them where `count` is None or too large.
+
+    The draw depends on (seed, round) and the list alone (METHODS.md section 1, randomness).
+    """
+    if count is None or count >= len(silos):
+        return tuple(silos)
+    chosen = generator(seed, "sampling", round_number).choice(len(silos), size=count, replace=False)
+    return tuple(silos[i] for i in sorted(chosen))
+
+
+@dataclass
+class OpenRound:
+    """A round between dispatch and commit; `traffic` is what the link had received and sent before it, `tailored` the digests of models
+    that were made for one silo, `base` the model that updates travel as differences from, if they do.
+
+    Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
+    ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
+    """
+
+    task: Task
+    cohort: tuple[str, ...]
+    traffic: tuple[int, int]
+    states: dict[str, str] = field(default_factory=dict)
+    announcements: dict[str, Announcement] = field(default_factory=dict)
+    updates: dict[str, SpooledUpdate] = field(default_factory=dict)
+    failures: dict[str, tuple[str, str]] = field(default_factory=dict)
+    tailored: set[str] = field(default_factory=set)
+    base: ChunkSource | None = None
+
+    def __post_init__(self) -> None:
+        self.states = dict.fromkeys(self.cohort, "Training")
+
+    @property
+    def side(self) -> SideChannel:
+        """What every silo is told."""
+        return self.task.side if self.base is None else {**self.task.side, DIFFERENCES: np.array(1)}
+
+    def sink(self, silo: str) -> ChunkSink:
+        """Return where a silo's update arrives as it travels."""
+        update = self.updates[silo]
+        return update if self.base is None else Restored(update, self.base)
+
+    def awaited(self) -> list[str]:
+        """Return the silos from which something is still to come."""
+        return self._in("Training", "Announced", "Uploading")
+
+    def unannounced(self) -> list[str]:
+        """Return the silos that are still at work."""
+        return self._in("Training")
+
+    def announced(self) -> list[str]:
+        """Return the silos that wait at the barrier."""
+        return self._in("Announced")
+
+    def arrived(self) -> list[str]:
+        """Return the silos whose updates are whole, in the cohort's order."""
+        return self._in("Arrived")
+
+    def heard(self) -> list[str]:
+        """Return the silos whose announcements count: their updates are whole, or they had nothing to train on yet."""
+        return self._in("Arrived", "Inactive")
+
+    def answered(self) -> int:
+        """Return how many silos count for the quorum."""
+        return len(self._in("Arrived", "Inactive", "Counted"))
+
+    def fail(self, silo: str, state: str, code: str, message: str) -> None:
+        """Take a silo out of the round."""
+        self.states[silo] = state
+        self.failures[silo] = (code, message)
+        self.updates.pop(silo, None)
+
+    def silence(self) -> str:
+        """Name every silo that does not count, and why."""
+        parts = [f"{silo} still at work" for silo in self.awaited()]
+        parts += [f"{silo} {code} {message}" for silo, (code, message) in self.failures.items()]
+        return "; ".join(parts)
+
+    def records(self, weights: Mapping[str, float]) -> tuple[SiloRecord, ...]:
+        """Write down every silo's part; `weights` are normalised."""
+        return tuple(self._record(silo, weights.get(silo, 0.0)) for silo in self.cohort)
+
+    def _record(self, silo: str, weight: float) -> SiloRecord:
+        announcement = self.announcements.get(silo)
+        code, message = self.failures.get(silo, ("", ""))
+        state = "Counted" if self.states[silo] == "Arrived" else self.states[silo]
+        samples = announcement.samples if announcement else {}
+        metrics = announcement.metrics if announcement else {}
+        return SiloRecord(silo, state, weight, samples, metrics, code, message)
+
+    def _in(self, *states: str) -> list[str]:
+        return [silo for silo in self.cohort if self.states[silo] in states]

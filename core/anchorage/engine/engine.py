@@ -1,0 +1,284 @@
+"""What the synchronous and the asynchronous engine have in common: who is there, deadlines, the first and the last round.
+
+Only events move the engine, and it waits in one place (`Engine._next`), so every timing rule can be tested with a scripted link and clock.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
+from anchorage.engine.aggregation import RoundMemory, ServerStep
+from anchorage.engine.early import EarlyEvents
+from anchorage.engine.interfaces import RoundRecord, RoundStore, ServerLearner, Weigher
+from anchorage.engine.observer import Observer
+from anchorage.engine.settings import RoundSettings
+from anchorage.engine.stages import Stage
+from anchorage.transport.link import Clock, SiloLink
+from anchorage.transport.messages import (
+    Announcement,
+    Broken,
+    Event,
+    Joined,
+    Left,
+    MembersChanged,
+    Profile,
+    Progressed,
+    Report,
+    StopRequested,
+)
+from anchorage.transport.tensors.model import ModelBytes
+
+
+@runtime_checkable
+class Keeper(Protocol):
+    """Has something that a checkpoint must keep."""
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return it by names."""
+        ...
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what a checkpoint kept."""
+        ...
+
+
+class Engine(ABC):
+    """Plays a federation's rounds from the last committed one to the last.
+
+    Parameters
+    ----------
+    link : SiloLink
+        How tasks and updates travel.
+    store : RoundStore
+        What survives.
+    clock : Clock
+        Time.
+    learner : ServerLearner
+        What happens to the model at the server.
+    weigher : Weigher
+        How much each update counts.
+    settings : RoundSettings
+        Bounds of the run.
+    observer : Observer
+        Who watches.
+    server_step : ServerStep, optional
+        What becomes of the mean of a synchronous round's updates; None takes the mean itself.
+    memory : RoundMemory, optional
+        What is remembered of announcements for the next synchronous round.
+    started : float, optional
+        When the run's first process started, the clock's seconds; from then its deadline counts. None: now.
+    warm_up : sequence of Stage
+        What the rounds before those of `learner` and its like are played with; synchronous only.
+    """
+
+    def __init__(
+        self,
+        *,
+        link: SiloLink,
+        store: RoundStore,
+        clock: Clock,
+        learner: ServerLearner,
+        weigher: Weigher,
+        settings: RoundSettings,
+        observer: Observer,
+        server_step: ServerStep | None = None,
+        memory: RoundMemory | None = None,
+        started: float | None = None,
+        warm_up: Sequence[Stage] = (),
+    ) -> None:
+        self.link = link
+        self.store = store
+        self.clock = clock
+        self.observer = observer
+        self._keepers: dict[str, Keeper | None] = {}
+        self._stages = (*warm_up, Stage(settings, learner, weigher, server_step, memory))
+        self._enter(self._stages[0])
+        self.silos = list(settings.silos)
+        self.connected: dict[str, Profile] = {}
+        self._waiting = False
+        self._early = EarlyEvents()
+        limit = settings.active_deadline_seconds
+        self._ends_at = None if limit is None else (clock.now() if started is None else started) + limit
+
+    def run(self) -> RoundRecord:
+        """Play the remaining rounds and return the last record.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost, DeadlineExceeded, Stopped, or what the store or the learner raised. Everything committed stays, and a new run
+            on the same store resumes.
+        """
+        try:
+            record = self._play_all(*self._begin())
+        except AnchorageError as error:
+            self.observer.ended(error.code, error.message)
+            raise
+        self.link.finish("every round is committed")
+        self.observer.ended("", f"{record.round} rounds committed")
+        return record
+
+    @abstractmethod
+    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+        """Play what is left after `record`."""
+
+    def _enter(self, stage: Stage) -> None:
+        self._stage = stage
+        self.settings, self.learner, self.weigher = stage.settings, stage.learner, stage.weigher
+        self.server_step, self.memory = stage.server_step, stage.memory
+        learner = stage.learner if isinstance(stage.learner, Keeper) else None
+        self._keepers = {"step/": stage.server_step, "memory/": stage.memory, "learner/": learner}
+
+    def _stage_of(self, number: int) -> Stage:
+        return next((stage for stage in self._stages if number <= stage.last), self._stages[-1])
+
+    def _go_on(self, number: int, model: ModelBytes) -> ModelBytes:
+        """Enter the stage of a round that is not this one's any more, and return the model that it starts from."""
+        stage = self._stage_of(number)
+        if stage is self._stage:
+            return model
+        self.observer.step("server training")
+        self._enter(stage)
+        return self.learner.adopt(model)
+
+    def _begin(self) -> tuple[RoundRecord, ModelBytes]:
+        """Return the last committed round, making round 0 in a new run."""
+        checkpoint = self.store.latest()
+        if checkpoint is not None:
+            self._enter(self._stage_of(checkpoint.record.round))
+            for prefix, keeper in self._keepers.items():
+                state = {key.removeprefix(prefix): a for key, a in checkpoint.state.items() if key.startswith(prefix)}
+                if keeper is not None and state:
+                    keeper.restore(state)
+            return checkpoint.record, checkpoint.model
+        self.observer.step("server training")
+        model = self.learner.initialise()
+        return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model
+
+    def _method_state(self) -> Mapping[str, NDArray[Any]]:
+        """Return what the server step, the memory and the learner must find again after a restart."""
+        keepers = [(prefix, keeper) for prefix, keeper in self._keepers.items() if keeper is not None]
+        return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
+
+    def _evaluate(self, model: ModelBytes, number: int) -> Report | None:
+        """Score the model at the server where this round is due."""
+        due = number % self.settings.evaluate_every == 0 or number == self.settings.rounds
+        if not due:
+            return None
+        self.observer.step("evaluate")
+        return self.learner.evaluate(model, number)
+
+    def _commit(
+        self,
+        number: int,
+        model: ModelBytes,
+        report: Report | None,
+        *,
+        metrics: Mapping[str, float] | None = None,
+        state: Mapping[str, NDArray[Any]] | None = None,
+        **parts: Any,
+    ) -> RoundRecord:
+        """Make a round durable and tell the observer; `parts` are fields of the record."""
+        self.observer.step("commit")
+        scores = {**(metrics or {}), **(report.metrics if report else {})}
+        record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
+        self.store.commit(record, model, state or {})
+        self.observer.committed(record, model, report)
+        return record
+
+    def _next(self, until: float | None) -> Event | None:
+        """Wait for the next event until `until`; keeps track of who is connected.
+
+        Raises
+        ------
+        AnchorageError
+            Stopped, DeadlineExceeded for the whole run, or what broke the link's own end; a defect there is raised as it is.
+        """
+        limits = [t for t in (until, self._ends_at) if t is not None]
+        event = self.link.next_event(min(limits) if limits else None)
+        match event:
+            case StopRequested(reason):
+                raise AnchorageError(STOPPED, f"{reason}; start again to resume at the last committed round")
+            case Broken(error):
+                raise error
+            case _ if self._ends_at is not None and self.clock.now() >= self._ends_at:
+                limit = f"{self.settings.active_deadline_seconds:g} s"
+                raise AnchorageError(
+                    DEADLINE_EXCEEDED, f"not finished {limit} after its first start (spec.activeDeadlineSeconds)"
+                )
+            case MembersChanged(silos):
+                self._change_members(silos)
+            case Joined(silo, profile):
+                self.connected[silo] = profile
+                if silo not in self.silos:
+                    self.silos.append(silo)
+                self.observer.silo_joined(silo, profile)
+            case Left(silo, reason):
+                self.connected.pop(silo, None)
+                self.observer.silo_left(silo, reason)
+            case Progressed(silo, _, done, total):
+                self.observer.silo_changed(silo, "Training", done, total)
+            case _:
+                pass
+        return event
+
+    def _change_members(self, silos: Sequence[str]) -> None:
+        """Take silos in and out; an engine that has work open with them overrides this."""
+        self.silos = list(silos)
+        for silo in self.connected.keys() - set(silos):
+            self.connected.pop(silo)
+
+    def _await_quorum(self) -> None:
+        """Wait until enough silos are connected; what else happens meanwhile is kept in `_early`.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost when they are not within the round's deadline.
+        """
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        while len(self.connected) < self.settings.min_silos:
+            self._say_waiting(
+                f"{len(self.connected)} of {self.settings.min_silos} silos connected, missing: {self._missing()}"
+            )
+            event = self._next(deadline)
+            if event is not None:
+                self._early.keep(event)
+            elif len(self.connected) < self.settings.min_silos:
+                raise AnchorageError(
+                    QUORUM_LOST,
+                    f"{len(self.connected)} silos connected, {self.settings.min_silos} needed (spec.protocol.minSilos), after "
+                    f"{self.settings.round_deadline_seconds:g} s; missing: {self._missing()}",
+                )
+        self._say_going_on()
+
+    def _missing(self) -> str:
+        missing = [silo for silo in self.silos if silo not in self.connected]
+        wanted = self.settings.min_silos - len(self.silos)
+        if wanted > 0:
+            missing.append(f"{wanted} more that would have to become members")
+        return ", ".join(missing)
+
+    def _say_waiting(self, message: str) -> None:
+        self._waiting = True
+        self.observer.waiting(QUORUM_LOST.reason, message)
+
+    def _say_going_on(self) -> None:
+        if self._waiting:
+            self._waiting = False
+            self.observer.waiting("", "")
+
+    def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
+        """Return what is wrong with the tensors of an announced update."""
+        update, expected = announcement.update, self.learner.up
+        sizes = [expected.nbytes * (1 + again) for again in range(self.weigher.repetitions)]
+        if update is None or (update.layout == expected.digest and update.nbytes in sizes):
+            return None
+        return AnchorageError(
+            WRONG_LAYOUT,
+            f"the update has layout {update.layout[:12]} and {update.nbytes} bytes, the run {expected.digest[:12]} and {expected.nbytes}",
+        )

@@ -1,0 +1,253 @@
+"""What the round engine needs from outside."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.transport.messages import Announcement, Evaluation, Report, SideChannel, Task
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+
+
+@dataclass(frozen=True, slots=True)
+class SiloRecord:
+    """One silo's part in a committed round.
+
+    `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
+    member any more).
+    """
+
+    name: str
+    state: str
+    weight: float = 0.0
+    samples: Mapping[str, int] = field(default_factory=dict)
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    code: str = ""
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRecord:
+    """What the journal keeps of a committed round; round 0 is the initial model.
+
+    Parameters
+    ----------
+    round : int
+        Number of the round.
+    digest : str
+        Content address of the community model after the round.
+    time : float
+        Seconds since the epoch at the commit.
+    metrics : mapping of str to float
+        Metrics of the community model and of server training.
+    silos : tuple of SiloRecord
+        In the order of selection.
+    seconds : mapping of str to float
+        Time spent per step of the round.
+    bytes_up, bytes_down : int
+        Model bytes that travelled.
+    """
+
+    round: int
+    digest: str
+    time: float
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    silos: tuple[SiloRecord, ...] = ()
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    bytes_up: int = 0
+    bytes_down: int = 0
+
+
+class SpooledUpdate(ChunkSource, ChunkSink, Protocol):
+    """An update on its way in: a sink while it arrives, a source once it is whole."""
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """The last committed state."""
+
+    record: RoundRecord
+    model: ModelBytes
+    state: Mapping[str, NDArray[Any]]
+
+
+class RoundStore(Protocol):
+    """What must survive the server. Implementations: `anchorage_server` (files) and `anchorage.simulation` (memory)."""
+
+    def latest(self) -> Checkpoint | None:
+        """Return the last committed round, None in a new run.
+
+        Raises
+        ------
+        AnchorageError
+            The checkpoint is damaged or of another model or method.
+        """
+        ...
+
+    def history(self) -> Sequence[RoundRecord]:
+        """Return every committed round, ascending."""
+        ...
+
+    def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
+        """Make a round durable: checkpoint by atomic rename, then one journal line. Returns when both are on disk.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable; the previous round is untouched.
+        """
+        ...
+
+    def spool(self, silo: str, round_number: int, announcement: Announcement) -> SpooledUpdate:
+        """Open the place where an announced update arrives; the same one again for the same announcement."""
+        ...
+
+    def keep(self, silo: str, round_number: int, announcement: Announcement) -> None:
+        """Note that an update is whole, so that a restart re-uses it."""
+        ...
+
+    def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
+        """Return the whole updates of an open round, their digests checked."""
+        ...
+
+    def release(self, round_number: int) -> None:
+        """Recycle the spool files of a round that are nobody's contribution."""
+        ...
+
+    def contribute(self, silo: str, round_number: int, weight: float) -> None:
+        """Make a silo's whole update its contribution to the asynchronous community; the next `commit` makes that durable.
+
+        Until then a restart finds the silo's previous contribution, whose file stays untouched.
+        """
+        ...
+
+    def contributions(self) -> Mapping[str, tuple[float, SpooledUpdate]]:
+        """Return weight and update of every silo in the asynchronous community, as of the last commit and `contribute`."""
+        ...
+
+
+class ServerLearner(Protocol):
+    """What happens to the community model at the server; implementations in `anchorage.learning`.
+
+    One whose training needs more than the model of the round before is an `anchorage.engine.engine.Keeper`, too.
+    """
+
+    @property
+    def down(self) -> Layout:
+        """Layout of the community model, as it travels down."""
+        ...
+
+    @property
+    def up(self) -> Layout:
+        """Layout of an update (a subset of `down`: FedAnchor's anchor head stays at the server)."""
+        ...
+
+    def initialise(self) -> ModelBytes:
+        """Return the model of round 0, pre-trained where the method says so."""
+        ...
+
+    def adopt(self, model: ModelBytes) -> ModelBytes:
+        """Return the model that a stage begins with: tensors of the stage before by their names, the others as in round 0; then pre-trained."""
+        ...
+
+    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+        """Return what travels down beside the model (prototypes)."""
+        ...
+
+    def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
+        """Train at the server after aggregation; the same model and no metrics where the method does not."""
+        ...
+
+    def evaluate(self, model: ModelBytes, round_number: int) -> Report:
+        """Score a model on the server's test images; an empty report where there are none."""
+        ...
+
+
+class Weigher(Protocol):
+    """How much each update counts; implementations in `anchorage.engine.aggregation`."""
+
+    @property
+    def barrier(self) -> bool:
+        """Whether weights need every announcement first."""
+        ...
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether weights need every update scored by the silos first (DVW)."""
+        ...
+
+    @property
+    def repetitions(self) -> int:
+        """How many models an update may hold at most, one behind the other: a silo may be asked to train more than once (RSCFed)."""
+        ...
+
+    def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
+        """Return who of a round's silos takes part, in their order (RSCFed draws groups)."""
+        ...
+
+    def side_channel(self, silo: str) -> SideChannel:
+        """Return what a silo of the round that was chosen last is told."""
+        ...
+
+    def measure(
+        self, updates: Mapping[str, ChunkSource], announcements: Mapping[str, Announcement], layout: Layout
+    ) -> None:
+        """Look at the whole updates of a synchronous round before they are weighed (RSCFed's distances).
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update holds a number that is not finite; its index is that of `updates`.
+        """
+        ...
+
+    def weigh(
+        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float]:
+        """Return a finite, non-negative, unnormalised weight per silo. All zero where nothing counts."""
+        ...
+
+    def terms(
+        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
+    ) -> Sequence[tuple[str, ChunkSource, float]]:
+        """Return the terms of the mean, silo, model and weight each, of the measured `updates` and their `weights`."""
+        ...
+
+
+class SiloLearner(Protocol):
+    """What a silo does with a task; implementations in `anchorage.learning` and the null trainer of the benchmark."""
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], int],
+    ) -> Announcement:
+        """Train from `model` (flat bytes in the down layout) and write the update (up layout).
+
+        Parameters
+        ----------
+        task : Task
+            Of kind train.
+        model : ndarray of uint8, shape [nbytes]
+            Read-only.
+        out : callable
+            ``out(nbytes)`` returns the writable buffer for the update.
+        progress : callable
+            ``progress(done, total)`` in steps; returns the newest number of committed steps heard of.
+
+        Raises
+        ------
+        AnchorageError
+            Such as a loss that is not finite; the task is reported as failed.
+        """
+        ...
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        """Score a model (flat bytes, down or up layout by its digest) on the validation split, in eval mode, beside a running `train`."""
+        ...

@@ -1,0 +1,72 @@
+"""A silo that trains more than once in a round, as RSCFed's do that several groups drew (METHODS.md 6.10)."""
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.transfer import MALFORMED_MESSAGE
+from anchorage.engine.interfaces import SiloLearner
+from anchorage.transport.messages import MOST_REPETITIONS, REPETITION, REPETITIONS, Announcement, Evaluation, Task
+from anchorage.transport.tensors.chunks import LateManifest
+
+
+class RepeatingLearner:
+    """A `SiloLearner` that has another one train from the same model as often as the task says, each time from the state of the time before.
+
+    Parameters
+    ----------
+    learner : SiloLearner
+        Does the work.
+    """
+
+    def __init__(self, learner: SiloLearner) -> None:
+        self._learner = learner
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], int],
+    ) -> Announcement:
+        """Train and write the models one behind the other; what is announced beside them is of the last time."""
+        times = repetitions_of(task)
+        if times == 1:
+            return self._learner.train(task, model, out, progress)
+        whole = np.empty(0, np.uint8)
+        for number in range(times):
+
+            def part(nbytes: int, number: int = number) -> NDArray[np.uint8]:
+                nonlocal whole
+                whole = whole if whole.nbytes else out(times * nbytes)
+                return whole[number * nbytes : (number + 1) * nbytes]
+
+            def said(done: int, total: int, number: int = number) -> int:
+                return progress(number * total + done, times * total)
+
+            once = replace(task, side={**task.side, REPETITION: np.array(number)})
+            announcement = self._learner.train(once, model, part, said)
+        update = announcement.update and LateManifest(announcement.update.layout, whole)
+        return replace(announcement, update=update)
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        """Score a model."""
+        return self._learner.evaluate(task, model)
+
+
+def repetitions_of(task: Task) -> int:
+    """Return how often a silo trains for a task.
+
+    Raises
+    ------
+    AnchorageError
+        The server says something that is no number of times, or more than any method asks for: memory is taken for each.
+    """
+    told = task.side.get(REPETITIONS, np.array(1))
+    if told.shape != () or told.dtype.kind not in "iu" or not 1 <= told <= MOST_REPETITIONS:
+        found = f"task {task.id}: {REPETITIONS} is {str(told)[:40]}, allowed are 1 to {MOST_REPETITIONS}"
+        raise AnchorageError(MALFORMED_MESSAGE, found)
+    return int(told)

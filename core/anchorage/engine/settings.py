@@ -1,0 +1,51 @@
+"""What a run's rounds are bound by."""
+
+from dataclasses import dataclass
+
+from anchorage.engine.aggregation.mixing import Mixing
+
+
+@dataclass(frozen=True, slots=True)
+class RoundSettings:
+    """The part of a federation's document that the engine follows.
+
+    Parameters
+    ----------
+    rounds : int
+        Synchronous: rounds. Asynchronous: commits, one update each.
+    seed : int
+        The run's seed.
+    silos : tuple of str
+        The members at first, in the order of the sums; a silo that comes without being one of them joins behind them.
+    min_silos : int
+        Quorum: silos that must answer (with an update, or that they have nothing to train on) for a round to count.
+    silos_per_round : int or None
+        Silos sampled per round; None takes all.
+    round_deadline_seconds : float
+        How long a round waits for its silos, and how long the run waits for a quorum to connect.
+    active_deadline_seconds : float or None
+        How long the whole run may take from its first start; None does not bound it.
+    evaluate_every : int
+        Rounds between two evaluations at the server; the last round is always evaluated.
+    mixing : Mixing or None
+        Asynchronous: how an update is mixed into the model; None averages every silo's last update.
+    counts_steps : bool
+        Asynchronous: whether silos are told how many steps are committed.
+    pools_variances : bool
+        Synchronous: whether running variances become those of the pooled data instead of their mean.
+    classifier_by_labels : bool
+        Synchronous: whether the classifier is averaged by labelled images, over the silos that have some.
+    """
+
+    rounds: int
+    seed: int
+    silos: tuple[str, ...]
+    min_silos: int = 1
+    silos_per_round: int | None = None
+    round_deadline_seconds: float = 1800.0
+    active_deadline_seconds: float | None = None
+    evaluate_every: int = 1
+    mixing: Mixing | None = None
+    counts_steps: bool = False
+    pools_variances: bool = False
+    classifier_by_labels: bool = False

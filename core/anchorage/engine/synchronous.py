@@ -1,0 +1,399 @@
+"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (DESIGN.md section 4)."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import (
+    BAD_WEIGHT,
+    EVALUATION_MISSING,
+    NON_FINITE_UPDATE,
+    QUORUM_LOST,
+    SILO_ABSENT,
+    SILO_LATE,
+    SILO_REMOVED,
+)
+from anchorage.engine.aggregation import Keep, NonFiniteUpdate, average_apart, pool_variances, weighted_mean
+from anchorage.engine.cohort import OpenRound, sample_cohort
+from anchorage.engine.engine import Engine
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.parties import over_silos
+from anchorage.transport.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Evaluated,
+    Evaluation,
+    Event,
+    Joined,
+    MembersChanged,
+    Report,
+    Task,
+    TaskFailed,
+    TaskKind,
+)
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.joined import models_in
+from anchorage.transport.tensors.model import ModelBytes
+
+
+class SynchronousEngine(Engine):
+    """Every round waits for its cohort, bounded by deadline and quorum.
+
+    The cohort is drawn from the members, connected or not, so that it does not depend on who came first. A silo that was absent from a whole
+    round is left out until it connects again, and one that became a member while rounds are played until it connects at all.
+    """
+
+    _absent: set[str] | None = None  # None before the run's first round
+
+    def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
+        opened: OpenRound | None = None
+        if record.round > 0:
+            self._absent = self._left_out()
+        while record.round < self.settings.rounds:
+            if opened is None:
+                self.observer.step("select")
+                model = self._go_on(record.round + 1, model)
+                self._await_quorum()
+                opened = self._dispatch(record.round + 1, model)
+            self.observer.round_started(opened.task.round, opened.cohort)
+            record, model, opened = self._play(opened, model)
+        return record
+
+    def _left_out(self) -> set[str]:
+        """Return the silos that were absent when they were last drawn: a server that comes back does not wait for them once more."""
+        states = {part.name: part.state for record in self.store.history() for part in record.silos}
+        return {silo for silo, state in states.items() if state == "Absent"}
+
+    def _play(self, opened: OpenRound, model: ModelBytes) -> tuple[RoundRecord, ModelBytes, OpenRound | None]:
+        """Play a dispatched round to its commit; returns its record, the new model, and the next round if it is dispatched already.
+
+        The next round is dispatched before this one is evaluated and written, so that silos do not wait for either: a server that dies in
+        between forms the same model again from the updates that it kept.
+        """
+        number = opened.task.round
+        marks = [("start", self.clock.now())]
+        self._gather(opened)
+        marks.append(("silos", self.clock.now()))
+        evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
+        mean, weights = self._aggregate(opened, evaluations)
+        if self.memory is not None:
+            self.memory.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+            for silo in opened.arrived() if self.memory.keeps_updates else ():
+                self.store.contribute(silo, number, weights[silo])
+        marks.append(("aggregate", self.clock.now()))
+        for digest in {model.digest, *opened.tailored}:
+            self.link.withdraw(digest)
+        self.observer.step("server training")
+        if mean is not None and self.server_step is not None:
+            mean = self.server_step.apply(model, mean, number, len(opened.arrived()) / len(self.silos))
+        new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
+        state = self._method_state()
+        marks.append(("server", self.clock.now()))
+        for silo in opened.cohort:
+            self.link.dismiss(silo, opened.task.id, opened.states[silo])
+        received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
+        following = None
+        if number < self._stage.last and len(self.connected) >= self.settings.min_silos:
+            following = self._dispatch(number + 1, new)
+        marks.append(("dispatch", self.clock.now()))
+        solo = isinstance(self.server_step, Keep)
+        report = self._evaluate_each(opened, new) if solo else self._evaluate(new, number)
+        marks.append(("evaluate", self.clock.now()))
+        record = self._commit(
+            number,
+            new,
+            report,
+            metrics=server_metrics,
+            state=state,
+            silos=opened.records(weights),
+            seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
+            bytes_up=received,
+            bytes_down=sent,
+        )
+        self.store.release(number)
+        return record, new, following
+
+    def _evaluate_each(self, opened: OpenRound, model: ModelBytes) -> Report | None:
+        """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (METHODS.md 6.1)."""
+        up, whole = self.learner.up, [opened.updates[silo] for silo in opened.arrived()]
+        updates = (weighted_mean(models_in(update, up)[-1:], [1.0], up) for update in whole)
+        reports = [self._evaluate(model.replaced(update), opened.task.round) for update in updates]
+        return over_silos([report for report in reports if report is not None])
+
+    def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
+        """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
+        self.observer.step("dispatch")
+        kept = self.store.kept(number)
+        absent = self._absent = (self._absent or set()) - self.connected.keys() - kept.keys()
+        present = [
+            s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
+        ]
+        sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
+        cohort = tuple(self.weigher.choose(sampled, self.settings.seed, number))
+        side = self.learner.side_channel(model, number)
+        task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
+        sparse = self.memory is not None and self.memory.sparse_updates and self.learner.up == model.layout
+        opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None)
+        for silo, (announcement, update) in kept.items():
+            if silo in opened.states and announcement.task == task.id:
+                self._arrive(opened, silo, announcement)
+                opened.updates[silo] = update
+        self.link.offer(model)
+        last: dict[str, ChunkSource] = {}
+        if self.memory is not None and self.memory.keeps_updates:
+            last = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
+        for silo in opened.awaited():
+            self.link.assign(silo, self._task_of(opened, silo, model, last))
+        return opened
+
+    def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
+        """Return a silo's task: the same for all, but for what weigher and memory tell this one, and what comes behind the model (FedMatch)."""
+        source: ChunkSource = model
+        side = {**opened.side, **self.weigher.side_channel(silo)}
+        if self.memory is not None:
+            source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, last)
+            side |= told
+        if source is not model:
+            self.link.offer(source)
+            opened.tailored.add(source.manifest.digest)
+        return replace(opened.task, model=source.manifest, side=side)
+
+    def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
+        opened.announcements[silo] = announcement
+        opened.states[silo] = "Arrived"
+        self.observer.silo_changed(silo, "Arrived")
+
+    def _gather(self, opened: OpenRound) -> None:
+        """Wait until every silo answered or the deadline passed.
+
+        With a barrier, uploads start when everyone has announced, or at the deadline; then they have a deadline of their own.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost when too few silos can still count.
+        """
+        self.observer.step("train")
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        barrier = self.weigher.barrier
+        for early in self._early.take():
+            self._take(opened, early, barrier)
+        while opened.awaited():
+            if barrier and not opened.unannounced():
+                barrier = False
+                self._open_barrier(opened)
+                continue
+            self._warn_of_quorum(opened)
+            event = self._next(deadline)
+            if event is not None:
+                self._take(opened, event, barrier)
+            elif (
+                barrier
+                and opened.announced()
+                and len(opened.announced()) + opened.answered() >= self.settings.min_silos
+            ):
+                self._give_up(opened, opened.unannounced())
+                deadline = self.clock.now() + self.settings.round_deadline_seconds
+            else:
+                self._give_up(opened, opened.awaited())
+        self._require_quorum(opened)
+        self._say_going_on()
+
+    def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
+        """Note what a silo says about this round's task; anything about another task is stale."""
+        match event:
+            case Announced(silo, announcement) if announcement.task == opened.task.id and opened.states.get(silo) in (
+                "Training",
+                "Announced",
+                "Uploading",
+            ):
+                self._hear(opened, silo, announcement, barrier)
+            case Announced(silo, announcement):
+                self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
+            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
+                self.store.keep(silo, opened.task.round, opened.announcements[silo])
+                self._arrive(opened, silo, opened.announcements[silo])
+            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
+                opened.states[silo] = "Inactive"
+                self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
+            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
+                self._fail(opened, silo, "Failed", code, message)
+            case MembersChanged():
+                for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
+                    self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
+                    self.link.dismiss(silo, opened.task.id, "Removed")
+            case _:
+                pass
+
+    def _change_members(self, silos: Sequence[str]) -> None:
+        if self._absent is not None:
+            self._absent |= set(silos) - set(self.silos) - self.connected.keys()
+        super()._change_members(silos)
+
+    def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
+        """Note an announcement and permit the upload, or let it wait at the barrier."""
+        wrong = self._wrong_layout(announcement)
+        opened.announcements[silo] = announcement
+        if wrong is not None:
+            self._fail(opened, silo, "Failed", wrong.code, wrong.message)
+            self.link.dismiss(silo, announcement.task, str(wrong))
+        elif announcement.update is None:
+            opened.states[silo] = "Inactive"
+            self.observer.silo_changed(silo, "Inactive")
+        elif barrier:
+            opened.states[silo] = "Announced"
+            self.observer.silo_changed(silo, "Announced")
+        else:
+            self._permit(opened, silo)
+
+    def _permit(self, opened: OpenRound, silo: str) -> None:
+        announcement = opened.announcements[silo]
+        opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
+        opened.states[silo] = "Uploading"
+        self.observer.silo_changed(silo, "Uploading")
+        self.link.permit(silo, announcement.task, opened.sink(silo))
+
+    def _open_barrier(self, opened: OpenRound) -> None:
+        """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
+        self.observer.step("weigh")
+        waiting = opened.announced()
+        weights = self.weigher.weigh(
+            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
+        )
+        for silo in waiting:
+            if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
+                opened.states[silo] = "Counted"
+                self.observer.silo_changed(silo, "Counted")
+            else:
+                self._permit(opened, silo)
+
+    def _give_up(self, opened: OpenRound, silos: Sequence[str]) -> None:
+        """Take silos out that the deadline found without an update."""
+        for silo in silos:
+            if silo in self.connected:
+                self._fail(
+                    opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
+                )
+            else:
+                assert self._absent is not None, "a round was dispatched"
+                self._absent.add(silo)
+                self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
+
+    def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
+        opened.fail(silo, state, code, message)
+        self.observer.silo_changed(silo, state, 0, 0, code, message)
+
+    def _warn_of_quorum(self, opened: OpenRound) -> None:
+        """Say so while too few silos are there for the round to succeed as things stand."""
+        coming = [silo for silo in opened.awaited() if silo in self.connected]
+        if opened.answered() + len(coming) < self.settings.min_silos:
+            self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
+        else:
+            self._say_going_on()
+
+    def _require_quorum(self, opened: OpenRound) -> None:
+        if opened.answered() < self.settings.min_silos:
+            raise AnchorageError(
+                QUORUM_LOST,
+                f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
+                f"{opened.silence()}",
+            )
+
+    def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
+        """Have every whole update scored by every other silo of the cohort (METHODS.md 6.14); the own score came with the announcement.
+
+        A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
+        """
+        self.observer.step("evaluate at silos")
+        updates = {
+            f"{opened.task.round}.evaluate.{silo}.{u.manifest.digest[:16]}": (silo, u)
+            for silo, u in opened.updates.items()
+        }
+        found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
+        awaited = set()
+        evaluators = [silo for silo in opened.cohort if silo in self.connected or silo in opened.updates]
+        for task_id, (owner, update) in updates.items():
+            self.link.offer(update)
+            for silo in evaluators:
+                if silo != owner:
+                    self.link.assign(
+                        silo, Task(task_id, TaskKind.EVALUATE, opened.task.round, update.manifest, opened.task.side)
+                    )
+                    awaited.add((silo, task_id))
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        while awaited:
+            event = self._next(deadline)
+            match event:
+                case None:
+                    break
+                case Evaluated(silo, evaluation) if (silo, evaluation.task) in awaited:
+                    awaited.discard((silo, evaluation.task))
+                    found[updates[evaluation.task][0]].append(evaluation)
+                case TaskFailed(silo, task, _, _):
+                    awaited.discard((silo, task))
+                case MembersChanged():
+                    self._take(opened, event, barrier=False)
+                    awaited = {(silo, task) for silo, task in awaited if not event.voids(silo)}
+                case _:
+                    self._take(opened, event, barrier=False)
+        for silo, task_id in awaited:
+            self.link.dismiss(silo, task_id, "late")
+        for digest in {update.manifest.digest for _, update in updates.values()}:
+            self.link.withdraw(digest)
+        if updates and not any(found.values()) and len(evaluators) > 1:
+            raise AnchorageError(
+                EVALUATION_MISSING, f"round {opened.task.round}: none of {', '.join(evaluators)} scored an update"
+            )
+        return found
+
+    def _aggregate(
+        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> tuple[ModelBytes | None, Mapping[str, float]]:
+        """Return the weighted mean of the whole updates, None where there is none, and the normalised weights.
+
+        An update that is not finite, or whose weight is not a finite number from 0 up, is taken out and named; the rest is weighed again.
+        """
+        self.observer.step("aggregate")
+        while silos := opened.arrived():
+            try:
+                whole = {silo: opened.updates[silo] for silo in silos}
+                self.weigher.measure(whole, opened.announcements, self.learner.up)
+                weights = self._weights(opened, evaluations)
+                if weights is None:
+                    continue
+                total = math.fsum(weights.values())
+                normalised = {silo: w / total for silo, w in weights.items()}
+                silos, updates, shares = map(list, zip(*self.weigher.terms(whole, weights), strict=True))
+                mean = weighted_mean(updates, shares, self.learner.up)
+                if self.settings.pools_variances:
+                    mean = pool_variances(mean, updates, shares)
+                if self.settings.classifier_by_labels:
+                    labelled = [opened.announcements[s].samples.get("labelled", 0) for s in silos]
+                    mean = average_apart(mean, updates, labelled, "classifier.")
+            except NonFiniteUpdate as found:
+                message = f"tensor {found.tensor} is not finite"
+                self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)
+                self._require_quorum(opened)
+                continue
+            return mean, normalised
+        return None, {}
+
+    def _weights(
+        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
+    ) -> Mapping[str, float] | None:
+        """Weigh the whole updates; None after a silo with a bad weight was taken out. All zero means uniform (METHODS.md section 1, rule 2)."""
+        silos = opened.arrived()
+        weights = self.weigher.weigh(
+            {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}
+        )
+        for silo in silos:
+            if not (math.isfinite(weights[silo]) and weights[silo] >= 0):
+                self._fail(opened, silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weights[silo]}")
+                self._require_quorum(opened)
+                return None
+        if not any(weights[silo] > 0 for silo in silos):
+            return dict.fromkeys(silos, 1.0)
+        return {silo: weights[silo] for silo in silos}

@@ -1,0 +1,161 @@
+"""One run in MLflow: parameters, metrics, figures, the spec, and the registered models."""
+
+import json
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import mlflow
+import numpy as np
+from mlflow.entities import Experiment, Metric, Param
+from mlflow.exceptions import MlflowException
+from mlflow.models import ModelSignature
+from mlflow.tracking import MlflowClient
+from mlflow.types import Schema, TensorSpec
+from mlflow.utils.mlflow_tags import MLFLOW_USER
+
+import anchorage
+from anchorage.engine.tracking import figures
+from anchorage.engine.tracking.serving import DESCRIPTION, WEIGHTS
+
+KEY_TAG = "anchorage.run"
+_LONGEST_PARAM = 6000
+_PARAMS_PER_CALL = 100
+_METRICS_PER_CALL = 1000
+
+
+class MlflowRun:
+    """A run that exists.
+
+    Parameters
+    ----------
+    client : MlflowClient
+        Of the tracking server.
+    uri : str
+        MLflow tracking URI.
+    run_id : str
+        The run.
+    federation, registered_model : str
+        Names of the federation and of the registered model.
+    """
+
+    def __init__(self, client: MlflowClient, uri: str, run_id: str, federation: str, registered_model: str) -> None:
+        self._client = client
+        self._uri = uri
+        self.run_id = run_id
+        self._federation = federation
+        self.registered_model = registered_model
+
+    @classmethod
+    def open(cls, uri: str, event: Mapping[str, Any]) -> "MlflowRun":
+        """Return the run with an event's key; make experiment and run where there are none yet."""
+        client = MlflowClient(uri)
+        experiment = _experiment(client, uri, event["experiment"])
+        found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{event['key']}'", max_results=1)
+        if found:
+            run_id = found[0].info.run_id
+        else:
+            tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
+            run_id = client.create_run(experiment, tags=tags, run_name=event["federation"]).info.run_id
+        return cls(client, uri, run_id, event["federation"], event["registeredModel"])
+
+    def describe(self, event: Mapping[str, Any]) -> None:
+        """Log the parameters that are not logged yet, and the spec; the run is running again."""
+        known = self._client.get_run(self.run_id).data.params
+        params = [Param(k, v[:_LONGEST_PARAM]) for k, v in event["parameters"].items() if k not in known]
+        for start in range(0, len(params), _PARAMS_PER_CALL):
+            self._client.log_batch(self.run_id, params=params[start : start + _PARAMS_PER_CALL])
+        self._client.log_text(self.run_id, event["document"], "federation.yaml")
+        self._client.update_run(self.run_id, status="RUNNING")
+
+    def log_round(self, event: Mapping[str, Any], folder: Path) -> None:
+        """Log a round's metrics and, where the event has arrays, its figures."""
+        stamp, step = int(event["time"] * 1000), event["round"]
+        metrics = [Metric(name, float(value), stamp, step) for name, value in event["metrics"].items()]
+        for start in range(0, len(metrics), _METRICS_PER_CALL):
+            self._client.log_batch(self.run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
+        for kind, name in event["arrays"].items():
+            if (folder / name).exists():
+                array = np.load(folder / name, allow_pickle=False)
+                figure = figures.DRAWN[kind](array, f"{self._federation}, round {step}")
+                self._client.log_figure(self.run_id, figure, f"figures/{kind}-round-{step:06d}.png")
+
+    def register(self, role: str, models: Path, known: dict[str, str]) -> str:
+        """Register a model and return its version; one that is registered already only gets the alias.
+
+        Parameters
+        ----------
+        role : str
+            ``final`` or ``best``: which model, and the alias of its version.
+        models : Path
+            Folder with ``model.json`` and the safetensors files that it names.
+        known : dict of str to str
+            Versions by digest; a new one is added.
+
+        Raises
+        ------
+        KeyError, ValueError, FileNotFoundError
+            The folder does not hold the model.
+        """
+        description = json.loads((models / "model.json").read_text())
+        stored = description[role]
+        if stored["digest"] not in known:
+            known[stored["digest"]] = self._log_model(role, models / stored["file"], description, stored)
+        version = known[stored["digest"]]
+        self._client.set_registered_model_alias(self.registered_model, role, version)
+        return version
+
+    def end(self, code: str) -> None:
+        """Close the run: finished, or failed with a code of the catalogue."""
+        self._client.set_tag(self.run_id, "anchorage.code", code)
+        self._client.set_terminated(self.run_id, "FAILED" if code else "FINISHED")
+
+    def _log_model(self, role: str, weights: Path, description: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
+        model = description["model"]
+        shape = (-1, model.get("channels", 3), model["imageSize"], model["imageSize"])
+        signature = ModelSignature(
+            Schema([TensorSpec(np.dtype(np.float32), shape)]),
+            Schema([TensorSpec(np.dtype(np.float32), (-1, model["numClasses"]))]),
+        )
+        tags = {"federation": self._federation, "round": str(stored["round"]), "digest": stored["digest"]}
+        tags = {f"anchorage.{key}": value for key, value in tags.items()}
+        mlflow.set_tracking_uri(self._uri)
+        with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder, mlflow.start_run(self.run_id):
+            data = Path(folder) / "model"
+            data.mkdir()
+            shutil.copyfile(weights, data / WEIGHTS)
+            kept = {key: description[key] for key in ("federation", "seed", "model", "method")}
+            (data / DESCRIPTION).write_text(json.dumps({**kept, "version": anchorage.__version__, **stored}))
+            info = mlflow.pyfunc.log_model(
+                name=f"{role}-model",
+                loader_module="anchorage.engine.tracking.serving",
+                data_path=str(data),
+                signature=signature,
+                input_example=np.zeros((1, *shape[1:]), np.float32),
+                registered_model_name=self.registered_model,
+                pip_requirements=[f"anchorage[learning]=={anchorage.__version__}"],
+                tags=tags,
+            )
+        version = str(info.registered_model_version)
+        for key, value in tags.items():
+            self._client.set_model_version_tag(self.registered_model, version, key, value)
+        return version
+
+
+def _experiment(client: MlflowClient, uri: str, name: str) -> str:
+    """Return the id of an experiment, made where there is none; an SQLite file's artifacts go beside the file."""
+    experiment: Experiment | None = client.get_experiment_by_name(name)
+    if experiment is not None:
+        return str(experiment.experiment_id)
+    location = None
+    if uri.startswith("sqlite:///"):
+        location = (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts").as_uri()
+    try:
+        return str(client.create_experiment(name, artifact_location=location))
+    except MlflowException:  # another federation's sender made it meanwhile
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            raise
+        return str(experiment.experiment_id)

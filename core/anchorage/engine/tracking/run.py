@@ -1,0 +1,183 @@
+"""What the server notes of a run for MLflow; an observer of the engine (structurally `anchorage.engine.observer.Observer`)."""
+
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from anchorage.api.federation import Federation
+from anchorage.api.method import ResolvedMethod
+from anchorage.engine.tracking.outbox import Outbox
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
+
+FIGURE_SETS = 10
+"""How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
+
+
+class SiloPart(Protocol):
+    """One silo's part in a round (`anchorage.engine.interfaces.SiloRecord`)."""
+
+    @property
+    def name(self) -> str: ...  # noqa: D102
+    @property
+    def state(self) -> str: ...  # noqa: D102
+    @property
+    def weight(self) -> float: ...  # noqa: D102
+    @property
+    def samples(self) -> Mapping[str, int]: ...  # noqa: D102
+    @property
+    def metrics(self) -> Mapping[str, float]: ...  # noqa: D102
+
+
+class CommittedRound(Protocol):
+    """A committed round (`anchorage.engine.interfaces.RoundRecord`)."""
+
+    @property
+    def round(self) -> int: ...  # noqa: D102
+    @property
+    def digest(self) -> str: ...  # noqa: D102
+    @property
+    def time(self) -> float: ...  # noqa: D102
+    @property
+    def metrics(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
+    def silos(self) -> Sequence[SiloPart]: ...  # noqa: D102
+    @property
+    def seconds(self) -> Mapping[str, float]: ...  # noqa: D102
+    @property
+    def bytes_up(self) -> int: ...  # noqa: D102
+    @property
+    def bytes_down(self) -> int: ...  # noqa: D102
+
+
+class TrackedRun:
+    """Notes a run's parameters, rounds and end in an outbox.
+
+    Parameters
+    ----------
+    outbox : Outbox
+        Of this run; a restarted server gives the same one again.
+    federation, experiment, registered_model : str
+        Names of the federation, the MLflow experiment and the registered model.
+    rounds : int
+        Rounds of the whole run.
+    parameters : mapping of str to Any
+        The spec as nested plain values; logged as dotted parameters.
+    document : str
+        The spec as text; logged as the artifact ``federation.yaml``.
+    """
+
+    def __init__(
+        self,
+        outbox: Outbox,
+        *,
+        federation: str,
+        experiment: str,
+        registered_model: str,
+        rounds: int,
+        parameters: Mapping[str, Any],
+        document: str,
+    ) -> None:
+        self._outbox = outbox
+        self._rounds = rounds
+        self._process = psutil.Process()
+        self._process.cpu_percent()  # the first call only starts the measurement
+        key, self._noted = uuid.uuid4().hex, -1
+        for event in outbox.events():
+            if event["kind"] == "run":
+                key = event["key"]
+            elif event["kind"] == "round":
+                self._noted = event["round"]
+        run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
+        outbox.append("run", {**run, "parameters": dict(flatten(parameters)), "document": document})
+
+    @classmethod
+    def of(cls, outbox: Outbox, federation: Federation, method: ResolvedMethod, document: str) -> "TrackedRun":
+        """Return the run of a federation whose method has every slot filled; `document` is its text with its silos."""
+        name, spec = federation.metadata.name, federation.spec
+        parameters = spec.model_dump(mode="json", by_alias=True, exclude={"method"})
+        return cls(
+            outbox,
+            federation=name,
+            experiment=spec.tracking.experiment or name,
+            registered_model=spec.tracking.registered_model or name,
+            rounds=spec.rounds,
+            parameters={**parameters, "method": method.model_dump(mode="json", by_alias=True)},
+            document=document,
+        )
+
+    def catch_up(self, history: Iterable[CommittedRound]) -> None:
+        """Note the committed rounds that a killed server could not note any more."""
+        for record in history:
+            if record.round > self._noted:
+                self._note(record, None)
+
+    def finish(self, code: str, models: Path | None) -> None:
+        """Note the end: `code` of the catalogue or empty, and the folder with final.safetensors, best.safetensors and model.json."""
+        self._outbox.append("end", {"code": code, "models": str(models.absolute()) if models else ""})
+
+    def committed(self, record: CommittedRound, model: ModelBytes, report: Report | None) -> None:
+        """Note a round."""
+        self._note(record, report)
+
+    def _note(self, record: CommittedRound, report: Report | None) -> None:
+        self._noted = record.round
+        drawn = record.round == self._rounds or record.round % max(1, self._rounds // FIGURE_SETS) == 0
+        arrays = {}
+        if report is not None and drawn:
+            pairs = {"confusion": report.confusion, "embeddings": report.embeddings}
+            arrays = {key: array for key, array in pairs.items() if array is not None}
+        metrics = {**record.metrics, **self._system(), **{f"seconds/{k}": v for k, v in record.seconds.items()}}
+        metrics |= {"bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
+        for silo in record.silos:
+            metrics[f"silo/{silo.name}/weight"] = silo.weight
+            metrics |= {f"silo/{silo.name}/{key}": value for key, value in silo.metrics.items()}
+            metrics |= {f"silo/{silo.name}/samples_{key}": count for key, count in silo.samples.items()}
+        metrics["silos_counted"] = sum(silo.state == "Counted" for silo in record.silos)
+        values = {"round": record.round, "time": record.time, "digest": record.digest, "metrics": metrics}
+        self._outbox.append("round", values, arrays)
+
+    def _system(self) -> dict[str, float]:
+        """Return what the server uses: share of one CPU in percent since the last call, resident memory in MB."""
+        return {
+            "system/server_cpu_percent": self._process.cpu_percent(),
+            "system/server_memory_mb": self._process.memory_info().rss / 1e6,
+        }
+
+    def silo_joined(self, silo: str, profile: Profile) -> None:
+        """Nothing to note."""
+
+    def silo_left(self, silo: str, reason: str) -> None:
+        """Nothing to note."""
+
+    def silo_changed(
+        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
+    ) -> None:
+        """Nothing to note."""
+
+    def waiting(self, reason: str, message: str) -> None:
+        """Nothing to note."""
+
+    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
+        """Nothing to note."""
+
+    def step(self, name: str) -> None:
+        """Nothing to note."""
+
+    def ended(self, code: str, message: str) -> None:
+        """Nothing to note: `finish` follows when the models are on disk."""
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Yield nested values as dotted names and text; lists by position, None and empty ones left out."""
+    for key, value in values.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, list | tuple):
+            value = {str(index): item for index, item in enumerate(value)}
+        if isinstance(value, Mapping):
+            yield from flatten(value, f"{name}.")
+        elif value is not None:
+            yield name, str(value)

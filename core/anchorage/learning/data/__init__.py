@@ -1,0 +1,21 @@
+"""Images and labels: readers, splits, partitions; augmentation, which needs torch, is the module `anchorage.learning.data.augmentation`."""
+
+from anchorage.learning.data.divisions import Choice, Pools
+from anchorage.learning.data.images import UNLABELLED, ImageSet
+from anchorage.learning.data.index_files import write_index
+from anchorage.learning.data.listing import REASONS, BadImage
+from anchorage.learning.data.reading import check, read
+from anchorage.learning.data.report import DataReport
+
+__all__ = [
+    "REASONS",
+    "UNLABELLED",
+    "BadImage",
+    "Choice",
+    "DataReport",
+    "ImageSet",
+    "Pools",
+    "check",
+    "read",
+    "write_index",
+]

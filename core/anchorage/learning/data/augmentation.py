@@ -1,0 +1,220 @@
+"""Views of whole batches by named presets: plain, weak, strong, and Barlow's two (METHODS.md 5.2; torch).
+
+Every draw comes from an explicit generator and is made on the generator's device, so that a CPU generator gives the same views on any
+device, and no view waits for a GPU that holds the images. Batches are uint8 [b, channels, h, w] and come back normalised, float32, of the
+same shape but for `CroppedNatural`. A large batch costs much less per image than many small ones.
+
+Natural, Cifar100, Svhn, Dermoscopy
+    SemiFL's: flip (not on SVHN) and crop after padding by an eighth of the side (4 pixels at 32); strong: then RandAugment(n = 2, m = 10).
+Resized*
+    RSCFed's and SemiAnAgg's: enlarge (32 to 40, lesions 224 to 250), crop, flip; strong: RandAugment(3) of any magnitude and a grey
+    square in front. Plain images are not enlarged.
+CroppedNatural
+    The TensorFlow tutorial's: three quarters of the side (24 of 32) at random, flip, contrast, each image standardised; its change of
+    brightness is left out, because standardising undoes it. Plain images are cut from the middle.
+Digits
+    Shifts with a black background; strong: small turns and scales, contrast, brightness, and a cut-out square.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import radians
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from anchorage.api.data import AugmentationName
+from anchorage.learning.data.barlow import barlow_views
+from anchorage.learning.data.geometry import (
+    gathered,
+    identities,
+    maybe_mirrored,
+    placed,
+    shifts,
+    uniform,
+    warped,
+    windows,
+)
+from anchorage.learning.data.rand_augment import RandAugment
+
+Three = tuple[float, float, float]
+Change = Callable[[Tensor, torch.Generator], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Augmentation:
+    """SemiFL's views, and what others have of them.
+
+    Parameters
+    ----------
+    mean, std : tuple of float
+        Of the three channels of values in 0 … 1; grey images use their means.
+    flip : bool
+        Whether a mirrored image is still of its class.
+    """
+
+    mean: Three
+    std: Three
+    flip: bool = True
+
+    def side(self, image_size: int) -> int:
+        """Return the side of a view of images of a side, pixels."""
+        return image_size
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """Return values in 0 … 1, or uint8, with about zero mean and unit variance."""
+        mean, std = _normalisation(self.mean, self.std, values.shape[1], values.device)
+        return (_fractions(values) - mean) / std
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Return images as they are tested."""
+        return self.normalise(images)
+
+    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Flip and crop, then normalise."""
+        return self.normalise(self._moved(images, generator))
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Augment weakly, then strongly, then normalise."""
+        return self.normalise(RandAugment(2)(_fractions(self._moved(images, generator)), generator))
+
+    def barlow(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return FedBarlow's two views, normalised."""
+        first, second = barlow_views(_fractions(images), generator)
+        return self.normalise(first), self.normalise(second)
+
+    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        count, _, height, width = images.shape
+        _, rows = shifts(count, height, generator, images.device)
+        _, columns = shifts(count, width, generator, images.device)
+        return gathered(images, rows, maybe_mirrored(columns, generator) if self.flip else columns)
+
+
+class ResizedAugmentation(Augmentation):
+    """Crops of enlarged images; strong views are drawn in front of that (SemiAnAgg)."""
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Augment strongly, then weakly, then normalise."""
+        changed = RandAugment(3, uniform=True, cut=True)(_fractions(images), generator)
+        return self.normalise(self._moved(changed, generator))
+
+    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        count, _, height, width = images.shape
+        larger = [side * 250 // 224 if side >= 224 else side * 5 // 4 for side in (height, width)]
+        values = functional.interpolate(_fractions(images), larger, mode="bilinear", align_corners=False)
+        rows = windows(count, height, larger[0], generator, images.device)
+        columns = windows(count, width, larger[1], generator, images.device)
+        return gathered(values, rows, maybe_mirrored(columns, generator))
+
+
+class CroppedAugmentation(Augmentation):
+    """Crops of three quarters of the side, each standardised by itself (TensorFlow's CIFAR-10 tutorial)."""
+
+    def side(self, image_size: int) -> int:
+        """Return three quarters."""
+        return image_size * 3 // 4
+
+    def normalise(self, values: Tensor) -> Tensor:
+        """Return every image with zero mean and unit variance; a flat one becomes 0."""
+        values = _fractions(values)
+        mean = values.mean((1, 2, 3), keepdim=True)
+        least = values[0].numel() ** -0.5 / 255 if len(values) else 1.0
+        return (values - mean) / values.std((1, 2, 3), correction=0, keepdim=True).clamp_min(least)
+
+    def plain(self, images: Tensor) -> Tensor:
+        """Return the middle of each image."""
+        return self.normalise(self._middle(images))
+
+    def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Crop, flip and change the contrast, then standardise."""
+        values = _fractions(self._moved(images, generator))
+        factor = placed(uniform(0.2, 1.8, (len(values), 1, 1, 1), generator), values.device)
+        mean = values.mean((2, 3), keepdim=True)
+        return self.normalise(mean + factor * (values - mean))
+
+    def barlow(self, images: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+        """Return FedBarlow's two views of the middle."""
+        return super().barlow(self._middle(images), generator)
+
+    def _middle(self, images: Tensor) -> Tensor:
+        side = self.side(images.shape[-1])
+        start = (images.shape[-1] - side) // 2
+        return images[..., start : start + side, start : start + side]
+
+    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        count, size = len(images), images.shape[-1]
+        rows, columns = (windows(count, self.side(size), size, generator, images.device) for _ in range(2))
+        return gathered(images, rows, maybe_mirrored(columns, generator))
+
+
+class DigitsAugmentation(Augmentation):
+    """What keeps a digit a digit, on a black background."""
+
+    def strong(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Shift, turn, scale and fade gently, and cut a square out."""
+        return self.normalise(_distort(_fractions(self._moved(images, generator)), generator))
+
+    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        count, _, height, width = images.shape
+        down, rows = shifts(count, height, generator, images.device)
+        right, columns = shifts(count, width, generator, images.device)
+        return gathered(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
+
+
+_CIFAR10 = (0.4914, 0.4822, 0.4465)
+_CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+_SVHN = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
+_ISIC = (0.763, 0.546, 0.570), (0.141, 0.153, 0.170)
+
+AUGMENTATIONS: Mapping[AugmentationName, Augmentation] = {
+    "Digits": DigitsAugmentation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), flip=False),
+    "Natural": Augmentation(_CIFAR10, (0.2023, 0.1994, 0.2010)),
+    "Cifar100": Augmentation(*_CIFAR100),
+    "Svhn": Augmentation(*_SVHN, flip=False),
+    "Dermoscopy": Augmentation(*_ISIC),
+    "ResizedNatural": ResizedAugmentation(_CIFAR10, (0.247, 0.2435, 0.2616)),
+    "ResizedCifar100": ResizedAugmentation(*_CIFAR100),
+    "ResizedSvhn": ResizedAugmentation(*_SVHN),
+    "ResizedDermoscopy": ResizedAugmentation(*_ISIC),
+    "CroppedNatural": CroppedAugmentation(_CIFAR10, (0.2023, 0.1994, 0.2010)),
+}
+
+
+@cache
+def _normalisation(mean: Three, std: Three, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Return mean and standard deviation [1, channels, 1, 1] on the device, where they stay."""
+    both = torch.tensor((mean, std)).view(2, 1, 3, 1, 1)
+    centre, spread = (both.mean(2, keepdim=True) if channels == 1 else both).to(device)
+    return centre, spread
+
+
+def _fractions(images: Tensor) -> Tensor:
+    return images.float() / 255 if images.dtype == torch.uint8 else images
+
+
+def _distort(values: Tensor, generator: torch.Generator) -> Tensor:
+    """Turn by up to 15°, scale by up to a tenth, change contrast by 30 % and brightness by 0.1, cut out a square of a quarter."""
+    count, _, height, width = values.shape
+    device = values.device
+    angle = uniform(-radians(15), radians(15), (count,), generator)
+    scale = uniform(0.9, 1.1, (count,), generator)
+    cosine, sine = scale * angle.cos(), scale * angle.sin()
+    matrices = identities(count, generator.device)
+    matrices[:, 0, 0], matrices[:, 0, 1] = cosine, -sine
+    matrices[:, 1, 0], matrices[:, 1, 1] = sine, cosine
+    values = warped(values, placed(matrices, device))
+    gain = placed(uniform(0.7, 1.3, (count, 1, 1, 1), generator), device)
+    lift = placed(uniform(-0.1, 0.1, (count, 1, 1, 1), generator), device)
+    values = (values * gain + lift).clamp_(0, 1)
+    rows, columns = (_within_cut(count, side, generator, device) for side in (height, width))
+    return values.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0.0)
+
+
+def _within_cut(count: int, side: int, generator: torch.Generator, device: torch.device) -> Tensor:
+    """Draw an interval of a quarter of the side per image; return bool [count, side]."""
+    length = max(1, side // 4)
+    start = windows(count, length, side, generator, device)[:, :1]
+    place = torch.arange(side, device=device)
+    return (place >= start) & (place < start + length)

@@ -1,0 +1,195 @@
+"""Which images of a pool a section means: test part, anchors, a silo's part; and which of them keep their labels."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.data import DataSection, Partition
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import NO_IMAGES
+from anchorage.learning.data.digits import list_digits
+from anchorage.learning.data.fedmatch import labelled_rows
+from anchorage.learning.data.folders import folder_of, list_folder
+from anchorage.learning.data.images import UNLABELLED
+from anchorage.learning.data.index_files import SERVER, TEST, MatchedIndex, read_index
+from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.manifests import list_manifest
+from anchorage.learning.data.partitions import divide
+from anchorage.learning.data.splits import Rows, anchor_rows, keep_labels, test_rows
+from anchorage.learning.randomness import generator
+
+_POOL = {"format", "claim_name", "path", "manifest", "image_column", "label_column", "group_by", "classes"}
+"""Fields that say what a pool lists."""
+
+_OF_ONE: dict[str, bool | set[str]] = {
+    "use": True,
+    "labelled_percent": True,
+    "on_bad_image": True,
+    "partition": {"part", "silo"},
+}
+"""Fields in which sections may differ that divide a pool alike."""
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Choice:
+    """The images that a section means.
+
+    Parameters
+    ----------
+    name : str
+        ``test``, ``anchors``, ``all``, the number of a part, or the silo of a partition file.
+    listing : Listing
+        The images, with every label that is known.
+    labelled : ndarray of bool, shape [n]
+        Which of them keep their labels.
+    """
+
+    name: str
+    listing: Listing
+    labelled: NDArray[np.bool_]
+
+    def counts(self, kept: bool = False) -> tuple[int, ...]:
+        """Count the images of each class; of `kept` only those that keep their labels."""
+        labels = self.given().labels if kept else self.listing.labels
+        counts = np.bincount(labels[labels >= 0], minlength=len(self.listing.classes))
+        return tuple(int(count) for count in counts)
+
+    def given(self) -> Listing:
+        """Return the listing with the labels that are given."""
+        return replace(self.listing, labels=np.where(self.labelled, self.listing.labels, UNLABELLED))
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """Rows of a pool, and those of them that keep their labels; None: all do."""
+
+    rows: Rows
+    labelled: Rows | None = None
+
+
+class Pools:
+    """Pools that are listed and divided once, however many sections take from them; what changes on disk later is not seen."""
+
+    def __init__(self) -> None:
+        self._listings: dict[tuple[object, ...], Listing] = {}
+        self._indexes: dict[tuple[object, ...], MatchedIndex] = {}
+        self._shares: dict[tuple[object, ...], dict[str, _Share]] = {}
+
+    def choose(self, section: DataSection, root: Path, num_classes: int, seed: int) -> Choice:
+        """List the images that a section means.
+
+        Parameters
+        ----------
+        section : DataSection
+            Pool and part.
+        root : Path
+            The data root.
+        num_classes : int
+            Classes of the model.
+        seed : int
+            The run's seed, the same at every site that shares the pool.
+
+        Raises
+        ------
+        AnchorageError
+            As `pool`, and PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS, PARTITION_FILE_DIFFERS, or NO_IMAGES: the part is empty.
+        """
+        pool = self.pool(section, root, num_classes)
+        name = _name_of(section)
+        share = self._share(section, root, seed, pool, name)
+        if not len(share.rows):
+            raise AnchorageError(
+                NO_IMAGES, f'the part "{name}" of {len(pool)} images is empty; check use and partition'
+            )
+        listing = pool.select(share.rows)
+        labels = listing.labels
+        if share.labelled is not None:
+            labels = np.where(np.isin(share.rows, share.labelled), labels, UNLABELLED)
+        if section.labelled_percent < 100:
+            labels = keep_labels(labels, section.labelled_percent, generator(seed, "labels", silo=name))
+        return Choice(name, listing, labels >= 0)
+
+    def pool(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+        """List the whole pool of a section, bad images included.
+
+        Raises
+        ------
+        AnchorageError
+            DATA_MISSING, MANIFEST_WRONG, CLASSES_DIFFER, or NO_IMAGES: there is nothing.
+        """
+        key = (root, num_classes, section.model_dump_json(include=_POOL))
+        if key not in self._listings:
+            self._listings[key] = _list(section, root, num_classes)
+        return self._listings[key]
+
+    def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
+        partition = section.partition
+        if section.use == "All":
+            return _Share(np.arange(len(pool)))
+        if partition is not None and partition.recipe == "File":
+            file = folder_of(section, root) / (partition.file or "")
+            of = (file, section.model_dump_json(include=_POOL))
+            if of not in self._indexes:
+                self._indexes[of] = MatchedIndex(read_index(file), pool)
+            return _Share(*self._indexes[of].rows(name))
+        key = (root, len(pool.classes), seed, section.model_dump_json(exclude=_OF_ONE))
+        if key not in self._shares:
+            self._shares[key] = _drawn(section, pool, seed)
+        return self._shares[key][name]
+
+
+def _list(section: DataSection, root: Path, num_classes: int) -> Listing:
+    if section.format == "Digits":
+        listing = list_digits(num_classes)
+    elif section.format == "ImageFolder":
+        listing = list_folder(section, root, num_classes)
+    else:
+        listing = list_manifest(section, root, num_classes)
+    if not len(listing):
+        raise AnchorageError(NO_IMAGES, f"{folder_of(section, root)} has no images; check path and manifest")
+    return listing
+
+
+def _name_of(section: DataSection) -> str:
+    """Return what `_drawn` or a partition file calls the images of a section."""
+    partition = section.partition
+    if partition is not None and partition.recipe == "File":
+        return partition.silo or {"Test": TEST, "Anchors": SERVER, "All": "all"}.get(section.use, "")
+    if section.use == "Part" and partition is not None:
+        return str(partition.part)
+    return {"Test": TEST, "Anchors": "anchors"}.get(section.use, "all")
+
+
+def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
+    """Draw the test part, then the anchors, then the parts; each has a generator of its own."""
+    shares: dict[str, _Share] = {}
+    rest = np.arange(len(pool))
+    if section.test_percent:
+        rows = test_rows(pool, section.test_percent, generator(seed, "test split"))
+        shares[TEST] = _Share(rows)
+        rest = np.setdiff1d(rest, rows)
+    if section.anchors:
+        rng = generator(seed, "anchors")
+        balanced = section.anchor_draw == "Balanced"
+        rows = rest[anchor_rows(pool.labels[rest], pool.classes, section.anchors, rng, balanced=balanced)]
+        shares["anchors"] = _Share(rows)
+        rest = np.setdiff1d(rest, rows)
+    if section.partition is not None:
+        shares |= _parts(section.partition, pool, rest, seed)
+    return shares
+
+
+def _parts(partition: Partition, pool: Listing, rest: Rows, seed: int) -> dict[str, _Share]:
+    each = partition.labelled_per_class
+    if not each:
+        divided = divide(partition, pool.labels[rest], generator(seed, "partition"))
+        return {str(part): _Share(rest[rows]) for part, rows in enumerate(divided)}
+    dealt = labelled_rows(pool.labels[rest], partition.parts or 1, each, generator(seed, "labelled per class"))
+    others = np.setdiff1d(np.arange(len(rest)), np.concatenate(dealt))
+    divided = divide(partition, pool.labels[rest[others]], generator(seed, "partition"))
+    return {
+        str(part): _Share(rest[np.union1d(labelled, others[rows])], rest[labelled])
+        for part, (labelled, rows) in enumerate(zip(dealt, divided, strict=True))
+    }

@@ -1,0 +1,73 @@
+"""A set of decoded images."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.silo import IMAGES_UNLABELLED
+
+UNLABELLED = -1
+"""The label of an image without one."""
+
+
+@dataclass(frozen=True, eq=False)
+class ImageSet:
+    """Images of one size with their labels; row i of everything is image i.
+
+    Parameters
+    ----------
+    images : ndarray of uint8, shape [n, channels, H, W]
+        Pixels, 0 to 255.
+    labels : ndarray of int64, shape [n]
+        Class ids, `UNLABELLED` where there is no label.
+    ids : tuple of str
+        Names that stay the same from run to run: file name without folder and suffix, or row number.
+    groups : tuple of str
+        Lesion or patient; images of one group show the same thing.
+    classes : tuple of str
+        Names of the classes, in the order of their ids.
+    """
+
+    images: NDArray[np.uint8]
+    labels: NDArray[np.int64]
+    ids: tuple[str, ...]
+    groups: tuple[str, ...]
+    classes: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def select(self, indices: NDArray[np.integer] | Sequence[int]) -> Self:
+        """Return the images at some rows, in that order."""
+        rows = np.asarray(indices, dtype=np.int64)
+        return replace(
+            self,
+            images=self.images[rows],
+            labels=self.labels[rows],
+            ids=tuple(self.ids[row] for row in rows),
+            groups=tuple(self.groups[row] for row in rows),
+        )
+
+    def without_labels(self) -> Self:
+        """Return the same images, every one unlabelled; the pixels are shared."""
+        return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
+
+    def as_said(self, labels: str, silo: str) -> Self:
+        """Return what a silo with these `labels` (None, All or Partial) may use.
+
+        Raises
+        ------
+        AnchorageError
+            IMAGES_UNLABELLED: all should have a label and one has none, or some should and none has.
+        """
+        if labels == "None":
+            return self.without_labels()
+        unlabelled = int((self.labels < 0).sum())
+        if unlabelled and (labels == "All" or unlabelled == len(self)):
+            found = f"silo {silo} has labels: {labels}, but {unlabelled} of {len(self)} images have none"
+            raise AnchorageError(IMAGES_UNLABELLED, found)
+        return self

@@ -1,0 +1,111 @@
+"""From a data section to decoded images and a report."""
+
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from anchorage.api.data import DataSection
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY, NO_IMAGES
+from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.divisions import Pools
+from anchorage.learning.data.images import ImageSet
+from anchorage.learning.data.report import DataReport, Findings
+
+_SHOWN = 3
+
+
+def read(
+    section: DataSection,
+    root: Path,
+    *,
+    image_size: int,
+    channels: int,
+    num_classes: int,
+    seed: int,
+    pools: Pools | None = None,
+) -> tuple[ImageSet, DataReport]:
+    """Read the images that a section means.
+
+    Parameters
+    ----------
+    section : DataSection
+        Where they are and which are meant.
+    root : Path
+        The data root.
+    image_size : int
+        Height and width that they get, in pixels.
+    channels : int
+        1 for grey, 3 for RGB.
+    num_classes : int
+        Classes of the model.
+    seed : int
+        The run's seed; sites that share a pool draw the same parts from it.
+    pools : Pools, optional
+        What was listed and divided before.
+
+    Raises
+    ------
+    AnchorageError
+        BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
+        As well as everything about folders, tables and partitions that `Pools.choose` raises.
+    """
+    listing = (pools or Pools()).choose(section, root, num_classes, seed).given()
+    images = _room(len(listing), channels, image_size)
+    findings = Findings(listing)
+    try:
+        for row, outcome in enumerate(decode(listing, image_size, channels)):
+            if isinstance(outcome, Decoded):
+                images[len(findings.good)] = outcome.pixels
+            findings.add(row, outcome)
+    except MemoryError as error:
+        raise _no_memory(len(listing), images.nbytes) from error
+    report = findings.report()
+    _refuse_bad(section, report)
+    good = listing.select(findings.good)
+    return ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes), report
+
+
+def check(section: DataSection, root: Path, *, num_classes: int, seed: int = 0) -> DataReport:
+    """Open every image that a section means and report, whatever `onBadImage` says.
+
+    Raises
+    ------
+    AnchorageError
+        No report is possible: as `Pools.choose`.
+    """
+    listing = Pools().choose(section, root, num_classes, seed).given()
+    findings = Findings(listing)
+    for row, outcome in enumerate(decode(listing, image_size=8, channels=3)):
+        findings.add(row, outcome)
+    return findings.report()
+
+
+def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:
+    needed = count * channels * image_size**2
+    if needed > psutil.virtual_memory().available:
+        raise _no_memory(count, needed)
+    try:
+        return np.empty((count, channels, image_size, image_size), dtype=np.uint8)
+    except MemoryError as error:
+        raise _no_memory(count, needed) from error
+
+
+def _no_memory(count: int, needed: int) -> AnchorageError:
+    return AnchorageError(
+        IMAGES_EXCEED_MEMORY,
+        f"{count} images need {needed / 2**30:.1f} GiB, {psutil.virtual_memory().available / 2**30:.1f} GiB are free; "
+        "lower model.imageSize or use a larger machine",
+    )
+
+
+def _refuse_bad(section: DataSection, report: DataReport) -> None:
+    examples = ", ".join(f"{bad.id} ({bad.reason}: {bad.detail})" for bad in report.bad[:_SHOWN])
+    if report.bad and section.on_bad_image == "Refuse":
+        raise AnchorageError(
+            BAD_IMAGES,
+            f"{len(report.bad)} of {report.listed} images cannot be used: {examples}; repair them or set onBadImage: Skip",
+        )
+    if not report.usable:
+        raise AnchorageError(NO_IMAGES, f"none of {report.listed} images can be used: {examples}; repair them")

@@ -1,0 +1,115 @@
+"""What was found in a data section, good and bad."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.listing import BadImage, Listing
+
+
+@dataclass(frozen=True, slots=True)
+class DataReport:
+    """Findings of `anchorage.learning.data.check`; images that are bad count nowhere else.
+
+    Parameters
+    ----------
+    listed : int
+        Images that the section means.
+    classes : tuple of str
+        Names of the classes.
+    counts : tuple of int
+        Images of each class.
+    unlabelled : int
+        Images without a label.
+    groups : int
+        Different lesions or patients.
+    sizes, modes : mapping of str to int
+        Images of each size (``600×450``, width first) and pixel format (Pillow's names), the most frequent first.
+    bad : tuple of BadImage
+        What cannot be used, and why.
+    duplicates : tuple of tuple of str
+        Images whose files are equal byte for byte.
+    conflicts : tuple of tuple of str
+        Those of them that have different labels.
+    """
+
+    listed: int
+    classes: tuple[str, ...]
+    counts: tuple[int, ...]
+    unlabelled: int
+    groups: int
+    sizes: dict[str, int]
+    modes: dict[str, int]
+    bad: tuple[BadImage, ...]
+    duplicates: tuple[tuple[str, ...], ...]
+    conflicts: tuple[tuple[str, ...], ...]
+
+    @property
+    def usable(self) -> int:
+        """How many images are left."""
+        return self.listed - len(self.bad)
+
+    def as_document(self) -> dict[str, Any]:
+        """Return plain values with camelCase names, as other documents have."""
+        return {
+            "listed": self.listed,
+            "usable": self.usable,
+            "classes": [{"name": name, "images": count} for name, count in zip(self.classes, self.counts, strict=True)],
+            "unlabelled": self.unlabelled,
+            "groups": self.groups,
+            "sizes": self.sizes,
+            "modes": self.modes,
+            "bad": [{"id": bad.id, "reason": bad.reason, "detail": bad.detail} for bad in self.bad],
+            "duplicates": [list(ids) for ids in self.duplicates],
+            "conflicts": [list(ids) for ids in self.conflicts],
+        }
+
+
+class Findings:
+    """Gathers a `DataReport` image by image, without holding on to pixels."""
+
+    def __init__(self, listing: Listing) -> None:
+        self._listing = listing
+        self._bad: list[BadImage] = []
+        self._good: list[int] = []
+        self._sizes: Counter[str] = Counter()
+        self._modes: Counter[str] = Counter()
+        self._same: dict[bytes, list[int]] = {}
+
+    def add(self, row: int, outcome: Decoded | BadImage) -> None:
+        """Count the outcome of one row of the listing."""
+        if isinstance(outcome, BadImage):
+            self._bad.append(outcome)
+            return
+        self._good.append(row)
+        self._sizes[f"{outcome.size[0]}×{outcome.size[1]}"] += 1
+        self._modes[outcome.mode] += 1
+        self._same.setdefault(outcome.digest, []).append(row)
+
+    @property
+    def good(self) -> list[int]:
+        """Rows that were decoded, in the order in which they came."""
+        return self._good
+
+    def report(self) -> DataReport:
+        """Sum up."""
+        listing = self._listing
+        labels = Counter(int(listing.labels[row]) for row in self._good)
+        same = [rows for rows in self._same.values() if len(rows) > 1]
+        return DataReport(
+            listed=len(listing),
+            classes=listing.classes,
+            counts=tuple(labels[c] for c in range(len(listing.classes))),
+            unlabelled=labels[-1],
+            groups=len({listing.groups[row] for row in self._good}),
+            sizes=dict(self._sizes.most_common()),
+            modes=dict(self._modes.most_common()),
+            bad=tuple(self._bad),
+            duplicates=self._names(same),
+            conflicts=self._names(rows for rows in same if len(set(listing.labels[rows]) - {-1}) > 1),
+        )
+
+    def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:
+        return tuple(tuple(self._listing.ids[row] for row in rows) for rows in families)

@@ -1,0 +1,94 @@
+"""Models, local objectives, pseudo-labellers, server training and metrics; everything that needs torch."""
+
+from pathlib import Path
+
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription
+from anchorage.learning.data import ImageSet
+from anchorage.learning.device import find_device
+from anchorage.learning.server_learner import TorchServerLearner
+from anchorage.learning.silo_learner import Networks, TorchSiloLearner
+from anchorage.transport.messages import Report
+
+__all__ = [
+    "Networks",
+    "TorchServerLearner",
+    "TorchSiloLearner",
+    "build_server_learner",
+    "build_silo_learner",
+    "train_on_anchors_alone",
+]
+
+
+def build_server_learner(
+    *,
+    model: ModelSpec,
+    method: ResolvedMethod,
+    seed: int,
+    anchors: ImageSet | None,
+    test: ImageSet | None,
+    device: str = "cpu",
+    initial: Path | None = None,
+    rounds: int = 0,
+    after: int = 0,
+) -> TorchServerLearner:
+    """Return the server's learner; see `TorchServerLearner` for the parameters and the failures.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu``, ``cuda`` or ``auto``.
+    initial : Path, optional
+        Where ``model.initial`` lies.
+    rounds : int
+        Rounds of the run, over which a cosine schedule falls.
+    """
+    return TorchServerLearner(model, method, seed, anchors, test, find_device(device), initial, rounds, after)
+
+
+def build_silo_learner(
+    *,
+    run: RunDescription,
+    silo: str,
+    labels: str,
+    images: ImageSet,
+    state: Path,
+    device: str,
+    networks: Networks | None = None,
+) -> TorchSiloLearner:
+    """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
+
+    Parameters
+    ----------
+    device : str
+        ``cpu``, ``cuda`` or ``auto``.
+    """
+    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks)
+
+
+def train_on_anchors_alone(
+    *,
+    model: ModelSpec,
+    method: ResolvedMethod,
+    seed: int,
+    anchors: ImageSet,
+    test: ImageSet,
+    rounds: int,
+    device: str = "cpu",
+    initial: Path | None = None,
+) -> Report:
+    """Return the report of the same model, seed and server training without any silo, after the same number of rounds.
+
+    Raises
+    ------
+    AnchorageError
+        The method does not train at the server, so there is nothing to compare with.
+    """
+    learner = build_server_learner(
+        model=model, method=method, seed=seed, anchors=anchors, test=test, device=device, initial=initial, rounds=rounds
+    )
+    weights = learner.initialise()
+    for round_number in range(1, rounds + 1):
+        weights, _ = learner.train(weights, round_number)
+    return learner.evaluate(weights, rounds)

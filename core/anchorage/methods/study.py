@@ -1,0 +1,136 @@
+"""From the documents of a study to what the engine and the silos need."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from anchorage.api.data import DataSection
+from anchorage.api.federation import FederationSpec
+from anchorage.api.files import Study
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelSpec
+from anchorage.api.run import RunDescription, StageDescription
+from anchorage.api.stages import stage_method
+from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.engine.aggregation.helper_models import task_layout
+from anchorage.engine.aggregation.mixing import build_mixing
+from anchorage.engine.interfaces import ServerLearner
+from anchorage.engine.settings import RoundSettings
+from anchorage.engine.stages import Stage
+from anchorage.methods import resolve
+
+if TYPE_CHECKING:  # a server that holds no images need not load what reads them
+    from anchorage.learning.data import ImageSet
+
+
+@dataclass(frozen=True)
+class Part:
+    """A stage's method, and the rounds that it is for: those after `after`, up to `last`."""
+
+    method: ResolvedMethod
+    after: int
+    last: int
+
+
+def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
+    """Return the stages of the warm-up and the main method, in their order."""
+    warm_up = [(resolve(stage_method(stage)), stage.rounds) for stage in spec.warm_up]
+    ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
+    methods = [*(method for method, _ in warm_up), resolve(spec.method)]
+    return tuple(Part(method, *span) for method, span in zip(methods, pairwise(ends), strict=True))
+
+
+def describe_run(study: Study, learner: ServerLearner, warm_up: Sequence[ServerLearner] = ()) -> RunDescription:
+    """Return what every silo is told; `warm_up` are the learners of the stages before the main method."""
+    spec = study.federation.spec
+    method = resolve(spec.method)
+    stages = (
+        StageDescription(
+            method=part.method,
+            down=task_layout(own.down, part.method).to_json(),
+            up=own.up.to_json(),
+            last=part.last,
+        )
+        for part, own in zip(parts_of(spec)[:-1], warm_up, strict=True)
+    )
+    return RunDescription(
+        federation=study.federation.metadata.name,
+        seed=spec.seed,
+        model=spec.model,
+        method=method,
+        down=task_layout(learner.down, method).to_json(),
+        up=learner.up.to_json(),
+        rounds=spec.rounds,
+        mode=spec.protocol.mode,
+        warm_up=tuple(stages),
+    )
+
+
+def warm_up_stages(study: Study, learners: Sequence[ServerLearner], settings: RoundSettings) -> list[Stage]:
+    """Return what the engine plays before the main method.
+
+    Parameters
+    ----------
+    study : Study
+        The documents.
+    learners : sequence of ServerLearner
+        One per stage of the warm-up.
+    settings : RoundSettings
+        Those of the main method.
+    """
+    spec, stages = study.federation.spec, []
+    for part, learner in zip(parts_of(spec)[:-1], learners, strict=True):
+        own = replace(settings, **by_method(part.method))
+        weigher = build_weigher(part.method.weighting, spec.model.num_classes)
+        memory = build_memory(part.method, spec.model.num_classes, spec.seed)
+        stages.append(Stage(own, learner, weigher, build_server_step(part.method.server_step), memory, part.last))
+    return stages
+
+
+def by_method(method: ResolvedMethod) -> dict[str, Any]:
+    """Return the settings that a method decides."""
+    return {
+        "mixing": build_mixing(method.server_step),
+        "counts_steps": method.local.cycle is not None,
+        "pools_variances": method.batch_norm.policy == "Pooled",
+        "classifier_by_labels": method.self_supervised.online_classifier == "Enabled",
+    }
+
+
+def round_settings(study: Study) -> RoundSettings:
+    """Return the part of the documents that the engine follows."""
+    spec = study.federation.spec
+    return RoundSettings(
+        rounds=spec.rounds,
+        seed=spec.seed,
+        silos=tuple(silo.metadata.name for silo in study.silos),
+        min_silos=spec.protocol.min_silos,
+        silos_per_round=spec.protocol.silos_per_round,
+        round_deadline_seconds=spec.protocol.round_deadline_seconds,
+        active_deadline_seconds=spec.active_deadline_seconds,
+        evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
+        **by_method(resolve(spec.method)),
+    )
+
+
+def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: int) -> "ImageSet":
+    """Read a data section at the model's size and number of channels.
+
+    Raises
+    ------
+    AnchorageError
+        The images cannot be used (12xx).
+    """
+    from anchorage.learning.data import read
+
+    images, _ = read(
+        section,
+        data_root,
+        image_size=model.image_size,
+        channels=model.channels,
+        num_classes=model.num_classes,
+        seed=seed,
+    )
+    return images

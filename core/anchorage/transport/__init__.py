@@ -1,0 +1,1 @@
+"""Tensors, messages, identities and connections: how bytes travel."""

@@ -1,0 +1,69 @@
+"""The queue of events towards the engine. It never blocks, and what it holds is bounded by silos and tasks."""
+
+from anchorage.transport.messages import (
+    Announced,
+    Arrived,
+    Broken,
+    Evaluated,
+    Event,
+    Joined,
+    Left,
+    MembersChanged,
+    Progressed,
+    StopRequested,
+    TaskFailed,
+)
+
+
+class EventQueue:
+    """Events in order of arrival, at most one per silo, kind and task: a newer one takes the place of the one it supersedes.
+
+    Progress keeps only its newest state. Of a silo that comes and goes unread at most two events remain, and the last of
+    them says whether it is there. Not thread-safe.
+    """
+
+    def __init__(self) -> None:
+        self._events: dict[tuple[str, ...], Event] = {}
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def post(self, event: Event) -> None:
+        """Add an event, or put it in the place of the one that it supersedes."""
+        match event:
+            case Joined(silo) | Left(silo):
+                self._post_presence(silo, event)
+            case Progressed(silo):
+                self._events["progressed", silo] = event
+            case Announced(silo, announcement):
+                self._events["announced", silo, announcement.task] = event
+            case Arrived(silo, task):
+                self._events["arrived", silo, task] = event
+            case Evaluated(silo, evaluation):
+                self._events["evaluated", silo, evaluation.task] = event
+            case TaskFailed(silo, task):
+                self._events["failed", silo, task] = event
+            case MembersChanged(silos, gone):  # it comes after the joins and leaves that it is about
+                unread = self._events.pop(("members",), None)
+                earlier = unread.gone if isinstance(unread, MembersChanged) else frozenset()
+                self._events[("members",)] = MembersChanged(silos, earlier | gone)
+            case Broken():
+                self._events.setdefault(("broken",), event)
+            case StopRequested():
+                self._events[("stop",)] = event
+
+    def pop(self) -> Event | None:
+        """Remove and return the oldest event; None when there is none."""
+        return self._events.pop(next(iter(self._events))) if self._events else None
+
+    def _post_presence(self, silo: str, event: Joined | Left) -> None:
+        places = ("presence 1", silo), ("presence 2", silo)
+        unread = [place for place in places if place in self._events]
+        if len(unread) == 2:  # the older first
+            unread = [place for place in self._events if place in places]
+        if len(unread) == 2 and type(event) is type(self._events[unread[0]]):
+            del self._events[unread.pop()]
+        if unread and type(event) is type(self._events[unread[-1]]):
+            self._events[unread[-1]] = event
+        else:
+            self._events[next(place for place in places if place not in unread)] = event

@@ -1,0 +1,215 @@
+"""The server's end of a link, whatever the transport: open tasks, offered models, permitted uploads, orders and events."""
+
+import threading
+from collections.abc import Sequence
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.desk import Desk, Upload, close_all
+from anchorage.transport.events import EventQueue
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import (
+    Arrived,
+    Assigned,
+    Broken,
+    Dismissed,
+    Event,
+    Finished,
+    Joined,
+    MembersChanged,
+    Permit,
+    Profile,
+    StopRequested,
+    Task,
+    TaskKind,
+)
+from anchorage.transport.session import Session
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
+
+
+class Exchange:
+    """Where the orders and events of all silos meet (`SiloLink`); a transport adds the sessions.
+
+    Parameters
+    ----------
+    clock : Clock
+        The clock of `next_event`.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._changed = (
+            threading.Condition()
+        )  # re-entrant: `request_stop` may interrupt `next_event` as a signal handler
+        self._events = EventQueue()
+        self._models: dict[str, ChunkSource] = {}
+        self._desks: dict[str, Desk] = {}
+        self._finished: Finished | None = None
+        self._received = self._sent = 0
+        self._committed_steps = 0
+
+    def offer(self, model: ChunkSource) -> None:
+        """Let silos that were given a task on this model fetch its chunks, until it is withdrawn."""
+        with self._changed:
+            self._models[model.manifest.digest] = model
+
+    def withdraw(self, digest: str) -> None:
+        """Stop offering a model."""
+        with self._changed:
+            self._models.pop(digest, None)
+
+    def assign(self, silo: str, task: Task) -> None:
+        """Give a silo a task. Another train task replaces the silo's open train task; evaluate tasks queue."""
+        with self._changed:
+            desk = self._desk(silo)
+            if task.id in desk.tasks:
+                return
+            uploads = []
+            if task.kind is TaskKind.TRAIN:
+                for old in [t.id for t in desk.tasks.values() if t.kind is TaskKind.TRAIN]:
+                    uploads.append(self._forget(desk, old))
+            desk.tasks[task.id] = task
+            if desk.session is not None:
+                desk.session.orders.put(Assigned(task))
+        close_all(uploads)
+
+    def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
+        """Let a silo upload what it announced into `sink`; `Arrived` follows when it is whole. Idempotent."""
+        with self._changed:
+            desk = self._desk(silo)
+            old = desk.uploads.get(task)
+            if old is None or old.sink.manifest.digest != sink.manifest.digest:
+                desk.uploads[task] = Upload(sink)
+            else:
+                old = None
+            self._permit_or_arrive(silo, desk, task)
+        close_all([old])
+
+    def dismiss(self, silo: str, task: str, why: str) -> None:
+        """Tell a silo that this task is over: its update was counted, or does not count any more."""
+        with self._changed:
+            desk = self._desk(silo)
+            upload = self._forget(desk, task)
+            if desk.session is not None:
+                desk.session.announced.discard(task)
+                desk.session.orders.put(Dismissed(task, why))
+        close_all([upload])
+
+    def finish(self, why: str) -> None:
+        """Tell every silo, connected now or later, that the run is over."""
+        with self._changed:
+            self._finished = Finished(why)
+            uploads = [upload for desk in self._desks.values() for upload in desk.uploads.values()]
+            for desk in self._desks.values():
+                desk.tasks.clear()
+                desk.uploads.clear()
+                if desk.session is not None:
+                    desk.session.orders.put(self._finished)
+        close_all(uploads)
+
+    def expel(self, silo: str, why: str) -> None:
+        """End a silo's session and all its transfers at once, such as when it was revoked."""
+        with self._changed:
+            session = self._desk(silo).session
+        if session is not None:
+            session.end(AnchorageError(transfer.SILO_NOT_ADMITTED, f"silo {silo}: {why}"))
+
+    def change_members(self, silos: Sequence[str], why: str) -> None:
+        """Let only these silos take part from now on: every other one's session and transfers end at once.
+
+        Parameters
+        ----------
+        silos : sequence of str
+            The members, in the order of their sums.
+        why : str
+            What the others are told.
+        """
+        with self._changed:
+            gone = self._desks.keys() - set(silos)
+            uploads = [upload for silo in gone for upload in self._desks[silo].uploads.values()]
+            for silo in gone:
+                self._desks[silo].tasks.clear()
+                self._desks[silo].uploads.clear()
+        for silo in gone:
+            self.expel(silo, why)
+        close_all(uploads)
+        self._post(MembersChanged(tuple(silos), frozenset(gone)))
+
+    def break_down(self, error: Exception) -> None:
+        """Have `next_event` return a `Broken`: the server itself cannot go on."""
+        self._post(Broken(error))
+
+    def request_stop(self, reason: str) -> None:
+        """Have `next_event` return a `StopRequested`; may be called from a signal handler."""
+        self._post(StopRequested(reason))
+
+    def publish_steps(self, committed: int) -> None:
+        """Let silos hear, in the answers to their progress, how many steps are committed."""
+        with self._changed:
+            self._committed_steps = committed
+
+    def traffic(self) -> tuple[int, int]:
+        """Return the model bytes received and sent since the link was opened."""
+        with self._changed:
+            return self._received, self._sent
+
+    def next_event(self, until: float | None) -> Event | None:
+        """Wait for the next event; None when `until` (the clock's seconds) has come first."""
+        with self._changed:
+            while (event := self._events.pop()) is None:
+                remaining = None if until is None else until - self._clock.now()
+                if remaining is not None and remaining <= 0:
+                    return None
+                self._changed.wait(remaining)
+            return event
+
+    def join(self, silo: str, profile: Profile) -> Session:
+        """Open a silo's session, in the place of the one that it may have; its open tasks are its first orders."""
+        session = Session(self, silo)
+        with self._changed:
+            desk = self._desk(silo)
+            replaced, desk.session = desk.session, session
+            for task in desk.tasks.values():
+                session.orders.put(Assigned(task))
+            if self._finished is not None:
+                session.orders.put(self._finished)
+            self._post(Joined(silo, profile))
+        if replaced is not None:
+            taken = f"another connection of silo {silo} took over; see that only one agent runs for it"
+            replaced.end(AnchorageError(transfer.SESSION_REPLACED, taken))
+        return session
+
+    def session(self, silo: str, identity: str) -> Session:
+        """Return a silo's session.
+
+        Raises
+        ------
+        AnchorageError
+            The silo's session is another one, or it has none.
+        """
+        with self._changed:
+            session = self._desk(silo).session
+            if session is None or session.id != identity:
+                raise AnchorageError(transfer.STALE_SESSION, f"silo {silo} calls in a session that is over")
+            return session
+
+    def _desk(self, silo: str) -> Desk:
+        return self._desks.setdefault(silo, Desk())
+
+    def _post(self, event: Event) -> None:
+        with self._changed:
+            self._events.post(event)
+            self._changed.notify_all()
+
+    def _forget(self, desk: Desk, task: str) -> Upload | None:
+        desk.tasks.pop(task, None)
+        return desk.uploads.pop(task, None)
+
+    def _permit_or_arrive(self, silo: str, desk: Desk, task: str) -> None:
+        upload, session = desk.uploads[task], desk.session
+        if not upload.sink.missing():
+            if not upload.arrived:
+                upload.arrived = True
+                self._post(Arrived(silo, task))
+        elif session is not None and task in session.announced and upload.permitted_in is not session:
+            upload.permitted_in = session
+            session.orders.put(Permit(task))

@@ -1,0 +1,400 @@
+"""The silo's end of the link over gRPC."""
+
+import logging
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.desk import unknown_task
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.allocator import keep_chunk_memory
+from anchorage.transport.grpc.calls import MAX_UP_BYTES
+from anchorage.transport.grpc.connection import Connection, Pause
+from anchorage.transport.grpc.contact import Contact
+from anchorage.transport.grpc.refusals import refusal_of
+from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
+from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.messages import (
+    Announcement,
+    Assigned,
+    Dismissed,
+    Evaluation,
+    Finished,
+    Order,
+    Permit,
+    Profile,
+    Task,
+    TaskKind,
+)
+from anchorage.transport.pki import Credentials
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.vitals import Vitals
+
+PROGRESS_SECONDS = 0.1
+"""Progress is said at most so often."""
+
+log = logging.getLogger(__name__)
+
+
+class GrpcServerLink:
+    """Holds one outbound connection to the server (`ServerLink`).
+
+    A thread of its own opens the session, hears orders, and opens it anew after a cut: with back-off, and with the TLS files as
+    they are then. What was announced is announced again in every session until it is dismissed; a report or a failure until
+    the server has it. `fetch` and `push` go on where they were cut.
+
+    Parameters
+    ----------
+    server : str
+        Address ``host:port``, as the server's certificate names it.
+    credentials : Credentials
+        The silo's TLS files.
+    profile : Profile
+        What the silo says of itself.
+    idle_timeout_seconds : float
+        A transfer in which nothing moves for so long is given up and tried again.
+    longest_pause_seconds : float
+        Limit of the back-off.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
+    contact : Contact or None
+        Is told how the way to the server is.
+    """
+
+    def __init__(
+        self,
+        *,
+        server: str,
+        credentials: Credentials,
+        profile: Profile,
+        idle_timeout_seconds: float = 60.0,
+        longest_pause_seconds: float = 30.0,
+        proxy: str | None = None,
+        contact: Contact | None = None,
+    ) -> None:
+        keep_chunk_memory()
+        self._server = server
+        self._credentials = credentials
+        self._proxy = proxy
+        self._contact = contact or Contact(Vitals())
+        self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
+        self._idle_timeout = idle_timeout_seconds
+        self._longest_pause = longest_pause_seconds
+        self._changed = threading.Condition()
+        self._attempt: Connection | None = None
+        self._connection: Connection | None = None
+        self._run: str | None = None
+        self._orders: deque[Order] = deque()
+        self._given: dict[str, tuple[Task, Connection]] = {}
+        self._permitted: dict[str, Connection] = {}
+        self._announced: dict[str, bytes] = {}
+        self._unheard: dict[tuple[str, str], bytes] = {}
+        self._refusal: AnchorageError | None = None
+        self._over = False
+        self._progress: Any = None
+        self._progress_at = -PROGRESS_SECONDS
+        self._committed_steps = 0
+        self._watchdog = Watchdog(idle_timeout_seconds)
+        self._thread = threading.Thread(target=self._hold_sessions, name="session", daemon=True)
+        self._thread.start()
+
+    def welcome(self) -> str:
+        """Return the run's description as the server sent it (JSON of `anchorage.api.run.RunDescription`).
+
+        Raises
+        ------
+        AnchorageError
+            The server refuses the silo, or the link was closed before it answered.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._run is not None or self._over)
+            if self._run is None:
+                raise self._refusal or self._unreachable()
+            return self._run
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        """Wait for the next order; None after `timeout` seconds, after `close`, and when the run is over.
+
+        Raises
+        ------
+        AnchorageError
+            The connection cannot come back: the silo is not authorised, or its certificate was refused.
+        """
+        with self._changed:
+            self._changed.wait_for(lambda: self._orders or self._over, timeout)
+            if self._orders:
+                return self._orders.popleft()
+            if self._refusal is not None:
+                raise self._refusal
+            return None
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        """Receive the chunks that `sink` misses; continues after a cut.
+
+        Raises
+        ------
+        AnchorageError
+            The model's task was replaced or dismissed, the bytes are damaged, or the connection cannot come back.
+        """
+
+        def granted(connection: Connection) -> bool:
+            given = [at for task, at in self._given.values() if task.model.digest == manifest.digest]
+            if not given:
+                gone = f"no open task is on the model {manifest.digest[:12]}"
+                raise AnchorageError(transfer.MODEL_NOT_OFFERED, gone)
+            return connection in given
+
+        def fetch(connection: Connection, progressed: Callable[[], None]) -> None:
+            def received(nbytes: int) -> None:
+                self._contact.received(nbytes)
+                progressed()
+
+            receive_chunks(connection, sink, self._watchdog, received)
+
+        if sink.manifest != manifest:
+            raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
+        while sink.missing():
+            self._persist(granted, fetch)
+
+    def announce(self, announcement: Announcement) -> None:
+        """Say that a train task is done; said again by itself after a reconnect until dismissed.
+
+        Raises
+        ------
+        AnchorageError
+            It is larger than the server accepts.
+        """
+        message = convert.encode_announcement(announcement)
+        if len(message) > MAX_UP_BYTES:
+            found = f"the announcement for task {announcement.task} has {len(message)} bytes, more than {MAX_UP_BYTES}"
+            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
+        with self._changed:
+            self._announced[announcement.task] = message
+        self._say("Announce", message)
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        """Send the chunks that the server misses, after its `Permit`; continues after a cut.
+
+        Raises
+        ------
+        AnchorageError
+            The task was replaced or dismissed, the update is not the announced one, or the connection cannot come back.
+        """
+
+        def granted(connection: Connection) -> bool:
+            if task not in self._permitted:
+                raise unknown_task(task)
+            return self._permitted[task] is connection
+
+        def push(connection: Connection, progressed: Callable[[], None]) -> None:
+            def sent(nbytes: int) -> None:
+                self._contact.sent(nbytes)
+                progressed()
+
+            send_chunks(connection, task, update, self._watchdog, self._idle_timeout, sent)
+
+        self._persist(granted, push)
+
+    def report(self, evaluation: Evaluation) -> None:
+        """Send the result of an evaluate task."""
+        self._say_surely("Report", evaluation.task, convert.encode_evaluation(evaluation))
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        """Say that a task cannot be done."""
+        self._say_surely("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
+
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Say how far a task is; may be dropped. Return the newest number of committed steps that an answer told, 0 where none did."""
+        with self._changed:
+            busy = self._progress is not None and not self._progress.done()
+            if self._connection is None or busy or time.monotonic() - self._progress_at < PROGRESS_SECONDS:
+                return self._committed_steps
+            self._progress_at = time.monotonic()
+            message = pb.Progress(task=task, done=done, total=total).SerializeToString()
+            self._progress = self._connection.mention("Progress", message, self._idle_timeout)
+            self._progress.add_done_callback(self._hear_steps)
+            return self._committed_steps
+
+    def _hear_steps(self, answer: Any) -> None:
+        if not answer.cancelled() and answer.exception() is None:
+            self._committed_steps = convert.parse(pb.Ack, answer.result()).committed_steps
+
+    def close(self) -> None:
+        """End the connection; a waiting `next_order` returns None."""
+        with self._changed:
+            self._over = True
+            self._orders.clear()
+            self._changed.notify_all()
+            connection = self._attempt
+        if connection is not None:
+            connection.close()
+        self._thread.join()
+        self._watchdog.close()
+
+    def _hold_sessions(self) -> None:
+        pause = Pause(self._longest_pause)
+        try:
+            while not self._over:
+                self._contact.trying(self._longest_pause + 3 * self._idle_timeout)
+                try:
+                    self._hold_session(pause)
+                except AnchorageError as error:
+                    self._give_up(error)
+                except grpc.RpcError as error:
+                    self._note_loss(error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._over, 0 if self._over else pause.next())
+        finally:
+            self._contact.ended(planned=self._over)
+
+    def _note_loss(self, error: grpc.RpcError) -> None:
+        """Note why there is no session; the log says the same only once."""
+        refusal = refusal_of(error, self._server)
+        why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
+        said = why == self._contact.lost
+        self._contact.closed(why)
+        if refusal is not None:
+            self._give_up(refusal)
+        elif not self._over:
+            log.log(logging.DEBUG if said else logging.WARNING, why)
+
+    def _hold_session(self, pause: Pause) -> None:
+        """Open a session and hear its orders until it ends."""
+        connection = Connection(self._server, self._credentials, self._proxy)
+        try:
+            with self._changed:
+                if self._over:
+                    return
+                self._attempt = connection
+            orders = connection.open(self._hello.SerializeToString())
+            with self._watchdog.watch(orders.cancel):
+                welcome = convert.parse(pb.Order, next(orders, b"")).welcome
+            with self._changed:
+                connection.session, self._run = welcome.session, welcome.run
+                self._connection = connection
+                self._changed.notify_all()
+            self._contact.opened()
+            log.info("connected to %s", self._server)
+            pause.reset()
+            self._say_again()
+            for message in orders:
+                self._take(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
+        finally:
+            with self._changed:
+                self._connection = None
+            if self._contact.connected:
+                self._contact.closed(f"the session with {self._server} ended")
+            connection.close()
+
+    def _take(self, order: Order, connection: Connection) -> None:
+        with self._changed:
+            match order:
+                case Assigned(task):
+                    if task.kind is TaskKind.TRAIN:
+                        others = [old.id for old, _ in self._given.values() if old.kind is TaskKind.TRAIN]
+                        self._forget({*others, *self._announced} - {task.id})
+                    self._given[task.id] = task, connection
+                case Permit(task_id):
+                    self._permitted[task_id] = connection
+                case Dismissed(task_id):
+                    self._forget({task_id})
+                case Finished():
+                    self._over = True
+            self._orders.append(order)
+            self._changed.notify_all()
+
+    def _forget(self, tasks: set[str]) -> None:
+        for task in tasks:
+            self._given.pop(task, None)
+            self._permitted.pop(task, None)
+            self._announced.pop(task, None)
+
+    def _say_surely(self, call: str, task: str, message: bytes) -> None:
+        """Say something about a task that ends it, now or in the next session."""
+        with self._changed:
+            self._forget({task})
+            self._unheard[call, task] = message
+        if self._say(call, message):
+            self._heard(call, task)
+
+    def _say_again(self) -> None:
+        with self._changed:
+            announced, unheard = list(self._announced.values()), list(self._unheard.items())
+        for message in announced:
+            self._say("Announce", message)
+        for (call, task), message in unheard:
+            if self._say(call, message):
+                self._heard(call, task)
+
+    def _heard(self, call: str, task: str) -> None:
+        with self._changed:
+            self._unheard.pop((call, task), None)
+
+    def _say(self, call: str, message: bytes) -> bool:
+        """Say something now; False where it must be said again in another session."""
+        connection = self._connection
+        if connection is None:
+            return False
+        try:
+            connection.say(call, message, self._idle_timeout)
+        except grpc.RpcError as error:
+            refusal = refusal_of(error, self._server)
+            if refusal is None:
+                connection.close()
+            elif refusal.failure is transfer.UNKNOWN_TASK:
+                log.info("%s: %s", call, refusal.message)
+            elif refusal.failure is not transfer.STALE_SESSION:
+                self._give_up(refusal)
+            return refusal is not None and refusal.failure is transfer.UNKNOWN_TASK
+        return True
+
+    def _persist(
+        self,
+        granted: Callable[[Connection], bool],
+        transfer_on: Callable[[Connection, Callable[[], None]], None],
+    ) -> None:
+        """Make a transfer, again after every cut, in a session in which the server granted it."""
+        pause = Pause(self._longest_pause)
+        while True:
+            connection = self._await(granted)
+            try:
+                return transfer_on(connection, pause.reset)
+            except grpc.RpcError as error:
+                refusal = refusal_of(error, self._server)
+                if refusal is not None and refusal.failure is not transfer.STALE_SESSION:
+                    raise refusal from None
+                log.info("a transfer with %s was cut: %s", self._server, error.details())
+            with self._changed:
+                self._changed.wait_for(lambda: self._over, pause.next())
+
+    def _await(self, granted: Callable[[Connection], bool]) -> Connection:
+        """Wait for a session in which a transfer is granted; after a reconnect the server gives open tasks again."""
+        with self._changed:
+            until = None
+            while not self._over:
+                if self._connection is None:
+                    until = None
+                elif granted(self._connection):
+                    return self._connection
+                else:
+                    until = until or time.monotonic() + self._idle_timeout
+                    if time.monotonic() >= until:
+                        forgotten = "the server came back without the task"
+                        raise AnchorageError(transfer.UNKNOWN_TASK, forgotten)
+                self._changed.wait(None if until is None else until - time.monotonic())
+            raise self._refusal or self._unreachable()
+
+    def _give_up(self, refusal: AnchorageError) -> None:
+        with self._changed:
+            self._refusal = self._refusal or refusal
+            self._over = True
+            self._changed.notify_all()
+
+    def _unreachable(self) -> AnchorageError:
+        return AnchorageError(transfer.SERVER_UNREACHABLE, f"the link to {self._server} was closed")

@@ -1,0 +1,86 @@
+"""What a silo's link knows of its way to the server, for probes and metrics."""
+
+import threading
+import time
+from collections.abc import Callable
+
+from anchorage.transport.vitals import Vitals
+
+PART = "the session with the server"
+
+
+class Contact:
+    """Whether there is a session, when the server was last heard, and how many bytes of models have travelled.
+
+    Parameters
+    ----------
+    vitals : Vitals
+        Is told whether the session's thread lives and moves.
+    now : callable
+        Seconds since the epoch.
+    """
+
+    def __init__(self, vitals: Vitals, now: Callable[[], float] = time.time) -> None:
+        self._vitals = vitals
+        self._now = now
+        self._lock = threading.Lock()
+        self._connected = False
+        self._heard = 0.0
+        self._lost = ""
+        self._received = 0
+        self._sent = 0
+
+    @property
+    def connected(self) -> bool:
+        """Whether a session is open. A dead connection is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
+        with self._lock:
+            return self._connected
+
+    @property
+    def lost(self) -> str:
+        """Why there is no session, one line; empty before the first attempt has failed."""
+        with self._lock:
+            return self._lost
+
+    @property
+    def heard(self) -> float:
+        """When the server was last heard, seconds since the epoch: now while a session is open, 0 before the first one."""
+        with self._lock:
+            return self._now() if self._connected else self._heard
+
+    @property
+    def moved(self) -> tuple[int, int]:
+        """Bytes of models received and of updates sent."""
+        with self._lock:
+            return self._received, self._sent
+
+    def trying(self, seconds: float) -> None:
+        """Say that a session, or the failure to open one, comes within `seconds`."""
+        self._vitals.expect(PART, seconds)
+
+    def opened(self) -> None:
+        """Say that a session is open."""
+        with self._lock:
+            self._connected, self._lost = True, ""
+        self._vitals.rest(PART)
+
+    def closed(self, why: str) -> None:
+        """Say that there is no session, and why."""
+        with self._lock:
+            if self._connected:
+                self._heard = self._now()
+            self._connected, self._lost = False, why
+
+    def ended(self, *, planned: bool) -> None:
+        """Say that there will be no further session; where that was not planned, the process is of no use any more."""
+        self._vitals.rest(PART) if planned else self._vitals.expect(PART, 0.0)
+
+    def received(self, nbytes: int) -> None:
+        """Count bytes of a model."""
+        with self._lock:
+            self._received += nbytes
+
+    def sent(self, nbytes: int) -> None:
+        """Count bytes of an update."""
+        with self._lock:
+            self._sent += nbytes

@@ -1,0 +1,223 @@
+"""Conversions between `anchorage.transport.messages` and protobuf; also what travels on the trainer's pipe."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import numpy as np
+from google.protobuf.message import DecodeError, Message
+from numpy.typing import NDArray
+from safetensors import SafetensorError
+from safetensors.numpy import load, save
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport import messages
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.messages import SideChannel, TaskKind
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+
+DIGEST_BYTES = 16
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+
+def encode_task(task: messages.Task) -> bytes:
+    """Write a task as bytes."""
+    return task_to_proto(task).SerializeToString()
+
+
+def decode_task(data: bytes) -> messages.Task:
+    """Read what `encode_task` wrote.
+
+    Raises
+    ------
+    AnchorageError
+        The bytes are not a task.
+    """
+    return task_from_proto(parse(pb.Task, data))
+
+
+def encode_announcement(announcement: messages.Announcement) -> bytes:
+    """Write an announcement as bytes."""
+    return announcement_to_proto(announcement).SerializeToString()
+
+
+def decode_announcement(data: bytes) -> messages.Announcement:
+    """Read what `encode_announcement` wrote.
+
+    Raises
+    ------
+    AnchorageError
+        The bytes are not an announcement.
+    """
+    return announcement_from_proto(parse(pb.Announcement, data))
+
+
+def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
+    """Write an evaluation as bytes."""
+    return evaluation_to_proto(evaluation).SerializeToString()
+
+
+def decode_evaluation(data: bytes) -> messages.Evaluation:
+    """Read what `encode_evaluation` wrote.
+
+    Raises
+    ------
+    AnchorageError
+        The bytes are not an evaluation.
+    """
+    return evaluation_from_proto(parse(pb.Evaluation, data))
+
+
+def parse(kind: type[M], data: bytes) -> M:
+    """Parse one protobuf message.
+
+    Raises
+    ------
+    AnchorageError
+        The bytes are not such a message.
+    """
+    try:
+        return kind.FromString(data)
+    except DecodeError as error:
+        raise _malformed(kind.__name__, error) from error
+
+
+def manifest_to_proto(manifest: Manifest) -> pb.Manifest:
+    """Convert a manifest."""
+    return pb.Manifest(layout=manifest.layout, nbytes=manifest.nbytes, digests=b"".join(manifest.digests))
+
+
+def manifest_from_proto(proto: pb.Manifest) -> Manifest:
+    """Convert a manifest.
+
+    Raises
+    ------
+    AnchorageError
+        The number of digests does not fit the number of bytes.
+    """
+    chunks = -(-proto.nbytes // CHUNK_BYTES)
+    if len(proto.digests) != chunks * DIGEST_BYTES:
+        found = (
+            f"a manifest of {proto.nbytes} bytes needs {chunks} digests, found {len(proto.digests) / DIGEST_BYTES:g}"
+        )
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
+    digests = (proto.digests[i : i + DIGEST_BYTES] for i in range(0, len(proto.digests), DIGEST_BYTES))
+    return Manifest(proto.layout, proto.nbytes, tuple(digests))
+
+
+def task_to_proto(task: messages.Task) -> pb.Task:
+    """Convert a task."""
+    model = manifest_to_proto(task.model)
+    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, side=_side_to_bytes(task.side))
+
+
+def task_from_proto(proto: pb.Task) -> messages.Task:
+    """Convert a task.
+
+    Raises
+    ------
+    AnchorageError
+        A part of it is malformed.
+    """
+    kind = _checked("Task", TaskKind, proto.kind)
+    return messages.Task(proto.id, kind, proto.round, manifest_from_proto(proto.model), _side_from_bytes(proto.side))
+
+
+def announcement_to_proto(announcement: messages.Announcement) -> pb.Announcement:
+    """Convert an announcement."""
+    update = announcement.update
+    return pb.Announcement(
+        task=announcement.task,
+        samples=announcement.samples,
+        side=_side_to_bytes(announcement.side),
+        metrics=announcement.metrics,
+        update=None if update is None else manifest_to_proto(update),
+    )
+
+
+def announcement_from_proto(proto: pb.Announcement) -> messages.Announcement:
+    """Convert an announcement.
+
+    Raises
+    ------
+    AnchorageError
+        A part of it is malformed.
+    """
+    update = manifest_from_proto(proto.update) if proto.HasField("update") else None
+    side = _side_from_bytes(proto.side)
+    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update)
+
+
+def evaluation_to_proto(evaluation: messages.Evaluation) -> pb.Evaluation:
+    """Convert an evaluation."""
+    confusion = evaluation.confusion
+    return pb.Evaluation(task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist())
+
+
+def evaluation_from_proto(proto: pb.Evaluation) -> messages.Evaluation:
+    """Convert an evaluation.
+
+    Raises
+    ------
+    AnchorageError
+        The numbers do not fit the shape.
+    """
+
+    def shaped(numbers: pb.Evaluation) -> NDArray[np.int64]:
+        return np.array(numbers.confusion, np.int64).reshape(tuple(numbers.shape))
+
+    return messages.Evaluation(proto.task, _checked("Evaluation", shaped, proto))
+
+
+def order_to_proto(order: messages.Order) -> pb.Order:
+    """Convert an order."""
+    match order:
+        case messages.Assigned(task):
+            return pb.Order(assign=task_to_proto(task))
+        case messages.Permit(task_id):
+            return pb.Order(permit=pb.Permit(task=task_id))
+        case messages.Dismissed(task_id, why):
+            return pb.Order(dismiss=pb.Dismiss(task=task_id, why=why))
+        case messages.Finished(why):
+            return pb.Order(finish=pb.Finish(why=why))
+
+
+def order_from_proto(proto: pb.Order) -> messages.Order:
+    """Convert an order other than the welcome.
+
+    Raises
+    ------
+    AnchorageError
+        It is none that this version knows.
+    """
+    match proto.WhichOneof("order"):
+        case "assign":
+            return messages.Assigned(task_from_proto(proto.assign))
+        case "permit":
+            return messages.Permit(proto.permit.task)
+        case "dismiss":
+            return messages.Dismissed(proto.dismiss.task, proto.dismiss.why)
+        case "finish":
+            return messages.Finished(proto.finish.why)
+        case other:
+            raise _malformed("Order", ValueError(f"the order is {other}"))
+
+
+def _side_to_bytes(side: SideChannel) -> bytes:
+    return save({name: np.asarray(array, order="C") for name, array in side.items()}) if side else b""
+
+
+def _side_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+    return _checked("side channel", load, data) if data else {}
+
+
+def _checked(what: str, read: Callable[[Any], T], value: Any) -> T:
+    try:
+        return read(value)
+    except (ValueError, KeyError, SafetensorError) as error:
+        raise _malformed(what, error) from error
+
+
+def _malformed(what: str, error: Exception) -> AnchorageError:
+    return AnchorageError(transfer.MALFORMED_MESSAGE, f"{what}: {error}; bring both sides to the same version")

@@ -1,0 +1,100 @@
+"""How a silo gets its certificate: its signing request and its one-time token, over TLS in which only the server shows a certificate."""
+
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.calls import ENROLMENT, SERVER_OPTIONS
+from anchorage.transport.grpc.proxy import proxy_options
+from anchorage.transport.grpc.refusals import refusal_of, refusing
+from anchorage.transport.grpc.tls import bind, server_credentials
+from anchorage.transport.pki import Credentials
+
+MAX_REQUEST_BYTES = 1 << 16
+ANSWER_SECONDS = 30.0
+_THREADS = 4
+_OPTIONS = [*SERVER_OPTIONS, ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
+
+
+def serve_enrolment(
+    listen: str, credentials: Credentials, enrol: Callable[[bytes, str, str], bytes]
+) -> tuple[grpc.Server, int]:
+    """Serve enrolment, and return the running server with its port.
+
+    Parameters
+    ----------
+    listen : str
+        Address ``host:port``; port 0 for any.
+    credentials : Credentials
+        The server's TLS files.
+    enrol : callable
+        ``enrol(csr_pem, token, silo)`` returns the certificate, PEM; raises AnchorageError to refuse.
+
+    Raises
+    ------
+    AnchorageError
+        The address is taken, or the TLS files cannot be used.
+    """
+
+    def handle(request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            asked = convert.parse(pb.SigningRequest, request)
+            certificate = enrol(asked.request, asked.token, asked.silo)
+        return pb.Certificate(certificate=certificate).SerializeToString()
+
+    server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="enrolment"), options=_OPTIONS)
+    handlers = {"Enrol": grpc.unary_unary_rpc_method_handler(handle)}
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(ENROLMENT, handlers),))
+    port = bind(server, listen, server_credentials(credentials, mutual=False))
+    server.start()
+    return server, port
+
+
+def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, proxy: str | None = None) -> bytes:
+    """Ask for a certificate.
+
+    Parameters
+    ----------
+    address : str
+        Address ``host:port`` of the enrolment service, as the server's certificate names it.
+    authority : Path
+        Certificate of the federation's authority, PEM.
+    silo : str
+        The silo's name.
+    token : str
+        Its one-time token.
+    csr_pem : bytes
+        The signing request; the key it is over stays where it is. Asked again with the same one, it is the same request.
+    proxy : str or None
+        The HTTP proxy, ``http://host:port``.
+
+    Returns
+    -------
+    bytes
+        The certificate, PEM.
+
+    Raises
+    ------
+    AnchorageError
+        The server refuses, cannot be trusted, has not decided yet (`identity.ENROLMENT_PENDING`), or does not answer.
+    """
+    try:
+        trusted = authority.read_bytes()
+    except OSError as error:
+        found = f"{authority} cannot be read: {error.strerror}"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
+    request = pb.SigningRequest(silo=silo, token=token, request=csr_pem).SerializeToString()
+    with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), proxy_options(proxy)) as channel:
+        call: Any = channel
+        try:
+            answer = call.unary_unary(f"/{ENROLMENT}/Enrol")(request, ANSWER_SECONDS)
+        except grpc.RpcError as error:
+            unanswered = f"{address} does not answer: {error.details()}"
+            raise refusal_of(error, address) or AnchorageError(transfer.SERVER_UNREACHABLE, unanswered) from error
+    return convert.parse(pb.Certificate, answer).certificate

@@ -1,0 +1,245 @@
+"""The server's end of the link over gRPC."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import Any
+
+import grpc
+from cryptography import x509
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport.exchange import Exchange
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.allocator import keep_chunk_memory
+from anchorage.transport.grpc.calls import MAX_DOWN_BYTES, SERVER_OPTIONS, SERVICE, SESSION, TASK
+from anchorage.transport.grpc.refusals import refusing
+from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
+from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.link import Clock
+from anchorage.transport.messages import Profile, Task
+from anchorage.transport.pki import Credentials, key_fingerprint, silo_of, uris_of
+from anchorage.transport.session import Session
+from anchorage.transport.tensors.chunks import Manifest
+
+MAX_THREADS = 1024
+"""Calls served at once: of every silo one stream of orders and a few transfers."""
+
+_ACK = pb.Ack().SerializeToString()
+
+
+class GrpcSiloLink(Exchange):
+    """Serves silos over gRPC with mutual TLS (`SiloLink`).
+
+    A silo is who its certificate says. It may fetch the models of its open tasks and upload what it was permitted to; every call
+    belongs to the session that the silo opened last.
+
+    Parameters
+    ----------
+    listen : str
+        Address ``host:port``; port 0 for any.
+    credentials : Credentials
+        The server's TLS files; read again at a handshake when they have changed.
+    welcome : str
+        The run's description (JSON), the first that a silo hears.
+    admit : callable
+        ``admit(silo, key)``: whether the silo of this name, with a certificate over the key of this fingerprint, is a member.
+    renew : callable
+        ``renew(csr_pem, silo)`` returns a further certificate (PEM) for a silo; raises AnchorageError to refuse.
+    clock : Clock
+        The clock of `next_event`.
+    idle_timeout_seconds : float
+        A transfer in which nothing moves for so long is given up.
+    """
+
+    def __init__(
+        self,
+        *,
+        listen: str,
+        credentials: Credentials,
+        welcome: str,
+        admit: Callable[[str, str], bool],
+        renew: Callable[[bytes, str], bytes],
+        clock: Clock,
+        idle_timeout_seconds: float = 60.0,
+    ) -> None:
+        super().__init__(clock)
+        self._listen = listen
+        self._credentials = credentials
+        self._welcome = welcome
+        self._admit = admit
+        self._renew_certificate = renew
+        self._idle_timeout = idle_timeout_seconds
+        self._federation = ""
+
+    def start(self) -> int:
+        """Listen, and return the port.
+
+        Raises
+        ------
+        AnchorageError
+            The address is taken, or the TLS files cannot be used.
+        """
+        keep_chunk_memory()
+        self._federation = federation_of(self._credentials)
+        self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
+        self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
+        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
+        self._watchdog = Watchdog(self._idle_timeout)
+        self._server.start()
+        return port
+
+    def stop(self, grace_seconds: float = 5.0) -> None:
+        """Close every connection; orders that are on their way may still arrive within the grace."""
+        self._server.stop(grace_seconds).wait()
+        self._watchdog.close()
+        self._pool.shutdown()
+
+    def assign(self, silo: str, task: Task) -> None:
+        """Give a silo a task. Another train task replaces the silo's open train task; evaluate tasks queue.
+
+        Raises
+        ------
+        AnchorageError
+            The task with its side channel is larger than a silo accepts.
+        """
+        nbytes = sum(array.nbytes for array in task.side.values())
+        if nbytes > MAX_DOWN_BYTES // 2:
+            found = f"the side channel of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
+            raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
+        super().assign(silo, task)
+
+    def _handlers(self) -> dict[str, Any]:
+        unary = grpc.unary_unary_rpc_method_handler
+        return {
+            "Describe": unary(self._describe),
+            "Renew": unary(self._renew),
+            "Orders": grpc.unary_stream_rpc_method_handler(self._orders),
+            "Announce": unary(self._announce),
+            "Report": unary(self._report),
+            "Fail": unary(self._fail),
+            "Progress": unary(self._progress),
+            "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
+            "Lacking": unary(self._lacking),
+            "Push": grpc.stream_unary_rpc_method_handler(self._push),
+        }
+
+    def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            self._silo(context)
+        return pb.Welcome(run=self._welcome).SerializeToString()
+
+    def _renew(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            asked = convert.parse(pb.Renewal, request)
+            certificate = self._renew_certificate(asked.request, self._silo(context))
+        return pb.Certificate(certificate=certificate).SerializeToString()
+
+    def _orders(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with refusing(context):
+            hello = convert.parse(pb.Hello, request)
+            session = self.join(self._silo(context), Profile(hello.labels, hello.samples, hello.version))
+            if not context.add_callback(lambda: session.leave("the connection ended")):
+                session.leave("the connection ended")
+            self._silo(context)  # it may have been taken out while it came in
+            yield pb.Order(welcome=pb.Welcome(session=session.id, run=self._welcome)).SerializeToString()
+            while (order := session.next_order(None)) is not None:
+                yield convert.order_to_proto(order).SerializeToString()
+            if session.refusal is not None:
+                raise session.refusal
+
+    def _announce(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            session = self._session(context)
+            session.announce(convert.decode_announcement(request))
+        return _ACK
+
+    def _report(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            session = self._session(context)
+            session.report(convert.decode_evaluation(request))
+        return _ACK
+
+    def _fail(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            session = self._session(context)
+            failed = convert.parse(pb.Failure, request)
+            session.fail(failed.task, failed.code, failed.message)
+        return _ACK
+
+    def _progress(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            session = self._session(context)
+            progress = convert.parse(pb.Progress, request)
+            committed = session.progress(progress.task, progress.done, progress.total)
+        return pb.Ack(committed_steps=committed).SerializeToString()
+
+    def _fetch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
+        with refusing(context):
+            session = self._session(context)
+            wanted = convert.parse(pb.Wanted, request)
+            with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
+                for index in wanted.chunks:
+                    source = session.source(wanted.model)
+                    _check_index(source.manifest, index)
+                    chunk = source.chunk(index)
+                    yield chunk
+                    session.count(sent=len(chunk))
+                    moved()
+
+    def _lacking(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            offer = convert.parse(pb.Offer, request)
+            upload = self._session(context).upload(offer.task)
+            upload.check(offer.task, offer.update)
+        return pb.Lacking(chunks=upload.sink.missing()).SerializeToString()
+
+    def _push(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            session, task = self._session(context), _metadata(context, TASK)
+            upload = session.upload(task)
+            with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
+                coming = convert.parse(pb.Wanted, next(requests, b""))
+                upload.check(task, coming.model)
+                for index, chunk in zip(coming.chunks, requests, strict=False):
+                    _check_index(upload.sink.manifest, index)
+                    session.store(task, upload, index, chunk)
+                    moved()
+            session.pushed(task)
+        return _ACK
+
+    def _session(self, context: grpc.ServicerContext) -> Session:
+        return self.session(self._silo(context), _metadata(context, SESSION))
+
+    def _silo(self, context: grpc.ServicerContext) -> str:
+        """Return whose certificate the peer showed, if it is a member's."""
+        (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
+        uris, key = _identity(bytes(certificate))
+        silo = silo_of(uris, self._federation)
+        if silo is None:
+            found = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
+            raise AnchorageError(transfer.NO_SILO_IDENTITY, found)
+        if not self._admit(silo, key):
+            found = f"silo {silo} is no member of federation {self._federation}, was taken out, or shows another key"
+            raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
+        return silo
+
+
+def _metadata(context: grpc.ServicerContext, key: str) -> str:
+    return str(dict(context.invocation_metadata()).get(key, ""))
+
+
+def _check_index(manifest: Manifest, index: int) -> None:
+    if index >= len(manifest.digests):
+        found = f"chunk {index} of {len(manifest.digests)} of {manifest.digest[:12]}"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}: there is no such chunk")
+
+
+@lru_cache(1024)
+def _identity(certificate: bytes) -> tuple[list[str], str]:
+    """Return the URI names in a certificate, and its key's fingerprint."""
+    if not certificate:
+        return [], ""
+    return uris_of(x509.load_pem_x509_certificate(certificate)), key_fingerprint(certificate)

@@ -1,0 +1,115 @@
+"""Credentials of both ends for grpcio, from files that may be rotated."""
+
+import time
+from typing import Any
+
+import grpc
+from cryptography.exceptions import InvalidSignature
+
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.pki import Credentials, certificate_of, key_from_pem, uris_of
+from anchorage.transport.pki.credentials import read_certificate
+
+
+def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.ServerCredentials:
+    """Return credentials that are read again at a handshake when their files have changed.
+
+    Parameters
+    ----------
+    credentials : Credentials
+        The server's TLS files.
+    mutual : bool
+        Whether a client must show a certificate of the authority.
+
+    Raises
+    ------
+    AnchorageError
+        A file cannot be read, or they do not belong together.
+    """
+    _check(credentials)
+    known = _contents(credentials)
+
+    def configuration() -> grpc.ServerCertificateConfiguration:
+        key, certificate, authority = known
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], authority if mutual else None)
+
+    def changed() -> Any:  # None for no change, which the type stubs do not know
+        nonlocal known
+        try:
+            found = _contents(credentials)
+        except AnchorageError:
+            return None
+        if found == known or not _belong_together(found):  # files that are being replaced, one after another
+            return None
+        known = found
+        return configuration()
+
+    return grpc.dynamic_ssl_server_credentials(configuration(), changed, require_client_authentication=mutual)
+
+
+def channel_credentials(credentials: Credentials) -> grpc.ChannelCredentials:
+    """Return a silo's credentials as its files are now.
+
+    Raises
+    ------
+    AnchorageError
+        A file cannot be read, they do not belong together, or the certificate is not valid now.
+    """
+    _check(credentials)
+    key, certificate, authority = _contents(credentials)
+    return grpc.ssl_channel_credentials(authority, key, certificate)
+
+
+def federation_of(credentials: Credentials) -> str:
+    """Return the federation that a certificate's URI names.
+
+    Raises
+    ------
+    AnchorageError
+        It names none.
+    """
+    uris = uris_of(read_certificate(credentials.certificate))
+    if len(uris) != 1 or not uris[0].startswith("anchorage://"):
+        found = f"the certificate {credentials.certificate} names no federation: enrol again"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found)
+    return uris[0].removeprefix("anchorage://").partition("/")[0]
+
+
+def bind(server: grpc.Server, listen: str, credentials: grpc.ServerCredentials) -> int:
+    """Let a server listen, and return the port.
+
+    Raises
+    ------
+    AnchorageError
+        The address is taken or not this machine's.
+    """
+    try:
+        return server.add_secure_port(listen, credentials)
+    except RuntimeError as error:
+        found = f"{listen} is taken or not an address of this machine; choose another"
+        raise AnchorageError(transfer.CANNOT_LISTEN, found) from error
+
+
+def _belong_together(contents: tuple[bytes, bytes, bytes]) -> bool:
+    """Return whether a key and a certificate over it could be read, and the certificate is of the authority."""
+    key, certificate, authority = contents
+    try:
+        issued = certificate_of(certificate, "the certificate")
+        issued.verify_directly_issued_by(certificate_of(authority, "the authority's certificate"))
+        return issued.public_key() == key_from_pem(key, "the key").public_key()
+    except (AnchorageError, InvalidSignature, ValueError, TypeError):
+        return False
+
+
+def _check(credentials: Credentials) -> None:
+    uris = uris_of(read_certificate(credentials.certificate))
+    credentials.check(uris[0] if uris else "", time.time)
+
+
+def _contents(credentials: Credentials) -> tuple[bytes, bytes, bytes]:
+    """Return key, certificate and authority, PEM."""
+    try:
+        return credentials.key.read_bytes(), credentials.certificate.read_bytes(), credentials.authority.read_bytes()
+    except OSError as error:
+        found = f"{error.filename} cannot be read: {error.strerror}"
+        raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error

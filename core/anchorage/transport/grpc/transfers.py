@@ -1,0 +1,71 @@
+"""How a silo moves chunks over one connection; what was cut goes on over another one."""
+
+from collections.abc import Callable
+
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.connection import Connection, Feed
+from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
+
+
+def receive_chunks(
+    connection: Connection, sink: ChunkSink, watchdog: Watchdog, progressed: Callable[[int], None]
+) -> None:
+    """Receive what `sink` misses of its model; `progressed` is told the bytes of every chunk that was written.
+
+    Raises
+    ------
+    grpc.RpcError
+        The transfer was cut.
+    AnchorageError
+        A chunk is damaged, or the sink does not want it any more.
+    """
+    missing = sink.missing()
+    call = connection.fetch(pb.Wanted(model=sink.manifest.digest, chunks=missing).SerializeToString())
+    try:
+        with watchdog.watch(call.cancel) as moved:
+            for chunk, index in zip(call, missing, strict=False):
+                sink.write(index, chunk)
+                moved()
+                progressed(len(chunk))
+    finally:
+        call.cancel()
+
+
+def send_chunks(
+    connection: Connection,
+    task: str,
+    update: ChunkSource,
+    watchdog: Watchdog,
+    idle_timeout_seconds: float,
+    progressed: Callable[[int], None],
+) -> None:
+    """Send what the server lacks of an update; `progressed` is told the bytes of every chunk that was handed to gRPC.
+
+    Raises
+    ------
+    grpc.RpcError
+        The transfer was cut.
+    """
+    digest = update.manifest.digest
+    offer = pb.Offer(task=task, update=digest).SerializeToString()
+    lacking = convert.parse(pb.Lacking, connection.say("Lacking", offer, idle_timeout_seconds)).chunks
+    if not lacking:
+        return
+    feed = Feed()
+    call = connection.push(task, feed)
+    call.add_done_callback(lambda _: feed.close())
+    try:
+        with watchdog.watch(call.cancel) as moved:
+            feed.send(pb.Wanted(model=digest, chunks=lacking).SerializeToString())
+            for index in lacking:
+                chunk = update.chunk(index)
+                if not feed.send(chunk):
+                    break
+                moved()
+                progressed(len(chunk))
+            feed.close()
+            call.result()
+    finally:
+        call.cancel()

@@ -1,0 +1,260 @@
+"""What the server and a silo tell each other. Plain values: every transport carries the same ones."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.transport.tensors.chunks import Manifest
+
+SideChannel = Mapping[str, NDArray[Any]]
+"""Small named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up."""
+
+DIFFERENCES = "differences"
+"""What a silo is told whose update travels as differences from the task's model (`anchorage.transport.tensors.differences`)."""
+REPETITIONS = "repetitions"
+"""What a silo is told that trains more than once in a round, int64: how often."""
+MOST_REPETITIONS = 100
+"""No silo trains more often in a round, as no method may draw more groups (`weighting.groups`)."""
+REPETITION = "repetition"
+"""What its learner is told then, int64: which time it is, from 0."""
+
+
+class TaskKind(StrEnum):
+    """What a silo is asked to do."""
+
+    TRAIN = "Train"
+    EVALUATE = "Evaluate"
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One piece of work for one silo.
+
+    Parameters
+    ----------
+    id : str
+        The same for the same work after a restart of either side: round, kind and model digest.
+    kind : TaskKind
+        Train on the model, or score it on the silo's validation split.
+    round : int
+        The round, from 1.
+    model : Manifest
+        The bytes to fetch before the work.
+    side : SideChannel
+        What the method sends along.
+    """
+
+    id: str
+    kind: TaskKind
+    round: int
+    model: Manifest
+    side: SideChannel = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Announcement:
+    """What a silo says about its update before it sends it.
+
+    Parameters
+    ----------
+    task : str
+        The task's id.
+    samples : mapping of str to int
+        ``train`` (images trained on or available for it), ``labelled``, ``unlabelled``, ``selected`` (accepted pseudo-labels).
+    side : SideChannel
+        What the method's weighting needs, such as SemiAnAgg's similarity per class.
+    metrics : mapping of str to float
+        ``loss``, ``acceptance``, ``seconds`` and the like, for people.
+    update : Manifest or None
+        The bytes to come; None where the silo had nothing to train on (inactive), which excludes it from the average.
+    """
+
+    task: str
+    samples: Mapping[str, int]
+    side: SideChannel
+    metrics: Mapping[str, float]
+    update: Manifest | None
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluation:
+    """A model's score on one silo's validation split.
+
+    Parameters
+    ----------
+    task : str
+        The task's id.
+    confusion : ndarray of int64, shape [C, C] or [2]
+        Rows are true classes; or only (correct, total) where the metric needs no more.
+    """
+
+    task: str
+    confusion: NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """What a silo says of itself when it joins.
+
+    Parameters
+    ----------
+    labels : str
+        ``None``, ``All`` or ``Partial``.
+    samples : int
+        Images that can be trained on.
+    version : str
+        Version of the agent.
+    """
+
+    labels: str
+    samples: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A silo connected, for the first time or again."""
+
+    silo: str
+    profile: Profile
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """A silo's connection ended."""
+
+    silo: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Progressed:
+    """A silo is at work."""
+
+    silo: str
+    task: str
+    done: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class Announced:
+    """A silo finished training and waits for leave to upload."""
+
+    silo: str
+    announcement: Announcement
+
+
+@dataclass(frozen=True, slots=True)
+class Arrived:
+    """Every chunk of a silo's update is in the sink that the engine gave."""
+
+    silo: str
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """A silo scored a model."""
+
+    silo: str
+    evaluation: Evaluation
+
+
+@dataclass(frozen=True, slots=True)
+class TaskFailed:
+    """A silo could not do a task; `code` is of the catalogue."""
+
+    silo: str
+    task: str
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class MembersChanged:
+    """From now on these silos, in this order, and no others take part; what any other sent and was not counted is void.
+
+    `gone` are those that were taken out, also where they are members again.
+    """
+
+    silos: tuple[str, ...]
+    gone: frozenset[str] = frozenset()
+
+    def voids(self, silo: str) -> bool:
+        """Return whether the open work of a silo is void."""
+        return silo in self.gone or silo not in self.silos
+
+
+@dataclass(frozen=True, slots=True)
+class Broken:
+    """The server's own end of the link cannot go on: `error` is of the catalogue, such as for want of disk space, or a defect."""
+
+    error: Exception
+
+
+@dataclass(frozen=True, slots=True)
+class StopRequested:
+    """Someone asked for a clean end (a signal, a suspended federation)."""
+
+    reason: str
+
+
+Event = (
+    Joined | Left | Progressed | Announced | Arrived | Evaluated | TaskFailed | MembersChanged | Broken | StopRequested
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Assigned:
+    """Do this task; a train task replaces the one at hand."""
+
+    task: Task
+
+
+@dataclass(frozen=True, slots=True)
+class Permit:
+    """Upload what you announced for this task."""
+
+    task: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dismissed:
+    """A task is over: counted, or it does not count any more; forget it."""
+
+    task: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The run is over."""
+
+    why: str
+
+
+Order = Assigned | Permit | Dismissed | Finished
+
+
+@dataclass(frozen=True)
+class Report:
+    """What evaluation at the server found.
+
+    Parameters
+    ----------
+    metrics : mapping of str to float
+        ``accuracy``, ``balanced_accuracy``, ``macro_auc``, ``loss``, ...
+    confusion : ndarray of int64, shape [C, C], or None
+        Rows are true classes.
+    embeddings : ndarray of float32, shape [n, 2 + d], or None
+        Embeddings of some test images for the plot: true class, predicted class, then the embedding.
+    """
+
+    metrics: Mapping[str, float]
+    confusion: NDArray[np.int64] | None = None
+    embeddings: NDArray[np.float32] | None = None

@@ -1,0 +1,127 @@
+"""Probes and metrics: a small HTTP server that only answers GET, for the process's own cluster."""
+
+import logging
+import socket
+import sys
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from socketserver import TCPServer
+from threading import BoundedSemaphore, Thread
+from typing import Any
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.transfer import CANNOT_LISTEN
+
+CONNECTIONS = 16
+"""Requests that are answered at the same time; more are turned away."""
+TIMEOUT_SECONDS = 5.0
+"""How long a client may take over its request, and over taking the answer."""
+TEXT = "text/plain; charset=utf-8"
+METRICS = "text/plain; version=0.0.4; charset=utf-8"
+
+Answer = tuple[int, str, bytes]
+"""Status, content type, body."""
+
+_log = logging.getLogger(__name__)
+
+
+def verdict(good: bool, line: str) -> Answer:
+    """Return a probe's answer, 200 or 503, with one line for people."""
+    return (200 if good else 503), TEXT, f"{line}\n".encode()
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """Answers one request and closes the connection."""
+
+    server: "ProbeServer"
+    timeout = TIMEOUT_SECONDS
+    server_version = "anchorage"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        """Answer."""
+        answer = self.server.answers.get(self.path.partition("?")[0])
+        status, kind, body = answer() if answer else (404, TEXT, b"not found\n")
+        self.send_response(status)
+        self.send_header("Content-Type", kind)
+        self.send_header("Content-Length", str(len(body)))
+        self.send_header("Cache-Control", "no-store")
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: Any) -> None:
+        """Say nothing: probes come every few seconds."""
+
+
+class ProbeServer(ThreadingHTTPServer):
+    """Serves what a process tells about itself, without encryption.
+
+    Parameters
+    ----------
+    listen : str
+        Host and port, an IPv6 address in brackets; port 0 takes any free one.
+    answers : mapping from str to callable
+        For every path what makes its answer.
+
+    Raises
+    ------
+    AnchorageError
+        The address cannot be listened on.
+    """
+
+    daemon_threads = True
+    request_queue_size = 2 * CONNECTIONS
+    handler: type[BaseHTTPRequestHandler] = _Handler
+    """Answers the requests of one connection."""
+
+    def __init__(self, listen: str, answers: Mapping[str, Callable[[], Answer]]) -> None:
+        self.answers = answers
+        self._room = BoundedSemaphore(CONNECTIONS)
+        host, _, port = listen.rpartition(":")
+        self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
+        try:
+            super().__init__((host.strip("[]"), int(port)), self.handler)
+        except (OSError, OverflowError) as error:
+            found = f"cannot serve probes on {listen}: {getattr(error, 'strerror', None) or error}"
+            raise AnchorageError(CANNOT_LISTEN, found) from error
+        self._thread = Thread(target=self.serve_forever, args=(0.1,), name="probes", daemon=True)
+
+    @property
+    def address(self) -> str:
+        """Host and port that the server listens on."""
+        host, port = self.server_address[:2]
+        return f"[{host!s}]:{port}" if self.address_family == socket.AF_INET6 else f"{host!s}:{port}"
+
+    def start(self) -> None:
+        """Answer requests from now on, in threads of its own."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening."""
+        self.shutdown()
+        self._thread.join()
+        self.server_close()
+
+    def server_bind(self) -> None:
+        """Bind without asking the name service for this machine's name, which can take seconds."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = "localhost", self.server_address[1]
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a new thread, or turn the client away where too many are there."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """Answer, then make room."""
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """Log what went wrong here, not that a client went away."""
+        if not isinstance(sys.exception(), OSError):
+            _log.exception("cannot answer a probe")

@@ -1,0 +1,88 @@
+"""An update as it differs from the model that it was trained from: where most numbers stayed, few bytes travel, and none is lost (METHODS.md 6.6)."""
+
+import zlib
+
+import numpy as np
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.transfer import CHUNK_MISMATCH
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+
+_RAW = -15  # deflate without a header, with the widest window
+_WORD = 4  # bytes; their first, second, ... bytes are packed apart, for the high ones hardly differ
+
+
+class Differences:
+    """An update whose chunks are read as they travel (`ChunkSource`); its manifest still names the bytes that they stand for.
+
+    A chunk is the update's bytes, or, where that is shorter, its exclusive or with the model's, deflated.
+
+    Parameters
+    ----------
+    update : ChunkSource
+        What is sent.
+    model : ChunkSource
+        Its first bytes are of the update's layout.
+    """
+
+    def __init__(self, update: ChunkSource, model: ChunkSource) -> None:
+        self.manifest = update.manifest
+        self._update, self._model = update, model
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk as it travels."""
+        data = self._update.chunk(index)
+        if len(data) % _WORD:
+            return data
+        changes = _exclusive_or(data, self._model.chunk(index)).reshape(-1, _WORD).T.tobytes()
+        deflate = zlib.compressobj(1, zlib.DEFLATED, _RAW, zlib.DEF_MEM_LEVEL, zlib.Z_RLE)
+        packed = deflate.compress(changes) + deflate.flush()
+        return packed if len(packed) < len(data) else data
+
+
+class Restored:
+    """Where an update's chunks arrive as `Differences` sends them (`ChunkSink`).
+
+    Parameters
+    ----------
+    update : ChunkSink
+        Gets the bytes that they stand for, and checks their digests.
+    model : ChunkSource
+        As at the sender.
+    """
+
+    def __init__(self, update: ChunkSink, model: ChunkSource) -> None:
+        self._update, self._model = update, model
+
+    @property
+    def manifest(self) -> Manifest:
+        """What is being received."""
+        return self._update.manifest
+
+    def missing(self) -> tuple[int, ...]:
+        """Return the indices of the chunks that have not arrived."""
+        return self._update.missing()
+
+    def write(self, index: int, data: bytes) -> None:
+        """Restore one chunk and keep it.
+
+        Raises
+        ------
+        AnchorageError
+            The bytes are not the ones that the manifest names.
+        """
+        start, stop = self.manifest.span(index)
+        if len(data) < stop - start:
+            try:
+                changes = zlib.decompressobj(_RAW).decompress(data, stop - start)
+                planes = np.frombuffer(changes, np.uint8).reshape(_WORD, -1)
+                data = _exclusive_or(planes.T.tobytes(), self._model.chunk(index)).tobytes()
+            except (zlib.error, ValueError) as error:
+                found = f"chunk {index} of {self.manifest.digest[:16]}: {len(data)} bytes that are no differences"
+                raise AnchorageError(CHUNK_MISMATCH, found) from error
+        self._update.write(index, data)
+
+
+def _exclusive_or(data: bytes, other: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
+    """Return the exclusive or of bytes and as many of other ones, uint8 [n]."""
+    return np.frombuffer(data, np.uint8) ^ np.frombuffer(other, np.uint8, len(data))

@@ -1,0 +1,73 @@
+"""Stretches of other models' bytes as one model, read when asked for."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, Manifest, chunk_digest
+from anchorage.transport.tensors.layout import Layout
+
+
+@dataclass(frozen=True, slots=True)
+class Stretch:
+    """Bytes `start` to `stop` (exclusive) of a source."""
+
+    source: ChunkSource
+    start: int
+    stop: int
+
+    def read(self, start: int, stop: int) -> Iterable[bytes]:
+        """Yield the stretch's bytes `start` to `stop`, counted from its own beginning."""
+        at, end = self.start + start, self.start + stop
+        while at < end:
+            index, offset = divmod(at, CHUNK_BYTES)
+            piece = self.source.chunk(index)[offset : offset + end - at]
+            at += len(piece)
+            yield piece
+
+
+class JoinedSource:
+    """Stretches one behind the other (`ChunkSource`). Nothing is held but the digests, which one pass over the bytes makes.
+
+    Parameters
+    ----------
+    layout : Layout
+        What the bytes mean together.
+    stretches : iterable of Stretch
+        In order, together ``layout.nbytes``; their sources must stay readable.
+
+    Raises
+    ------
+    ValueError
+        They have another length.
+    """
+
+    def __init__(self, layout: Layout, stretches: Iterable[Stretch]) -> None:
+        self._parts: list[tuple[int, Stretch]] = []
+        end = 0
+        for stretch in stretches:
+            self._parts.append((end, stretch))
+            end += stretch.stop - stretch.start
+        if end != layout.nbytes:
+            raise ValueError(f"the layout has {layout.nbytes} bytes, the stretches {end}")
+        self._nbytes = end
+        digests = tuple(chunk_digest(self.chunk(index)) for index in range(-(-end // CHUNK_BYTES)))
+        self.manifest = Manifest(layout.digest, end, digests)
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk."""
+        start = index * CHUNK_BYTES
+        stop = min(start + CHUNK_BYTES, self._nbytes)
+        pieces: list[bytes] = []
+        for begin, part in self._parts:
+            first, last = max(start, begin), min(stop, begin + part.stop - part.start)
+            if first < last:
+                pieces.extend(part.read(first - begin, last - begin))
+        return b"".join(pieces)
+
+
+def models_in(source: ChunkSource, layout: Layout) -> list[ChunkSource]:
+    """Return the models of one layout that lie one behind the other in a source; the source itself where it is one model."""
+    size, total = layout.nbytes, source.manifest.nbytes
+    if total == size:
+        return [source]
+    return [JoinedSource(layout, [Stretch(source, start, start + size)]) for start in range(0, total, size)]
