@@ -17,7 +17,8 @@ import psutil
 from floor import DEFAULT_BYTES, Floor
 
 from anchorage.engine.buffers import BufferSource, ModelBuffer
-from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.grpc.client import GrpcServerLink
+from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import (
     Announced,
     Announcement,

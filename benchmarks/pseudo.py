@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.learning.pseudo_labels import accept, anchor_scores, class_prototypes
+from anchorage.pieces.pseudo_labels.anchor_similarity import accept, anchor_scores, class_prototypes
 
 THRESHOLD = 0.1
 

@@ -50,8 +50,8 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
     """Play rounds of one silo."""
     model = ModelSpec(name=given.model, num_classes=CLASSES, image_size=given.side)
     local = {"epochs": given.epochs, "batchSize": given.batch}
-    spec = {"name": "FedAnchor", "pseudoLabels": {"threshold": "0"}, "local": local}
-    method = resolve(MethodSpec.model_validate({**spec, "serverTraining": {"pretrainEpochs": 0}}))
+    spec = {"name": "FedAnchor", "pseudoLabels": {"anchorSimilarity": {"threshold": "0"}}, "local": local}
+    method = resolve(MethodSpec.model_validate({**spec, "serverTraining": {"anchors": {"pretrainEpochs": 0}}}))
     anchors, images = random_images(5 * CLASSES, given.side), random_images(given.images, given.side)
     server = build_server_learner(
         model=model, method=method, seed=1, anchors=anchors, test=None, device=given.device, rounds=1

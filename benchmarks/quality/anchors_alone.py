@@ -41,7 +41,7 @@ def measured(cell: Path, root: Path, device: str) -> dict[str, dict[str, float]]
     """Return the metrics of every finished seed of a cell; empty where its server does not train."""
     folder = SimulationFolder(cell)
     spec = folder.study().federation.spec
-    if spec.anchor_data is None or spec.evaluation is None or resolve(spec.method).server_training.type == "None":
+    if spec.anchor_data is None or spec.evaluation is None or "serverTraining" not in resolve(spec.method).facts():
         return {}
     kept = cell / KEPT
     found: dict[str, dict[str, float]] = json.loads(kept.read_text()) if kept.exists() else {}

@@ -67,4 +67,4 @@ class Comparison:
 def _comparable(federation: Federation) -> bool:
     spec = federation.spec
     has_images = spec.anchor_data is not None and spec.evaluation is not None
-    return has_images and resolve(spec.method).server_training.type != "None"
+    return has_images and "serverTraining" in resolve(spec.method).facts()

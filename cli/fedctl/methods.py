@@ -10,12 +10,14 @@ from rich.text import Text
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import UNKNOWN_METHOD
-from anchorage.methods import PRESETS, Preset, SideChannel
-from anchorage.methods.effective import effective_slots, leaves
+from anchorage.api.piece import AuxiliaryArray
+from anchorage.methods import PRESETS, Preset
+from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.resolution import unknown_method
 from anchorage.methods.snippet import snippet
 from fedctl.output import Format, emit, people, plain_table
+from fedctl.pieces import described, document, pieces_called
 
 NARROW = 160
 """A table of methods wants a terminal of so many columns; below, each method has lines of its own."""
@@ -47,13 +49,19 @@ def _lines(preset: Preset) -> RenderableType:
 
 
 def describe_method(name: str, output: Format) -> None:
-    """Print one method in full.
+    """Print one method, or the pieces of that name, in full.
 
     Raises
     ------
     AnchorageError
-        There is no such method.
+        There is neither.
     """
+    if name not in PRESETS and (pieces := pieces_called(name)):
+        if output.for_people:
+            people().print(described(pieces))
+        else:
+            emit([document(piece) for piece in pieces], output)
+        return
     if name not in PRESETS:
         raise AnchorageError(UNKNOWN_METHOD, unknown_method(name))
     if output.for_people:
@@ -70,8 +78,8 @@ def _document(preset: Preset) -> dict[str, Any]:
         "labels": list(preset.labels),
         "protocols": list(preset.protocols),
         "advice": preset.advice,
-        "slots": effective_slots(preset.slots),
-        "sideChannels": {"down": _channels(preset.down), "up": _channels(preset.up)},
+        "slots": written_slots(preset.slots),
+        "auxiliaryData": {"down": _channels(preset.down), "up": _channels(preset.up)},
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
         "source": preset.source,
         "results": preset.results,
@@ -91,7 +99,7 @@ def _beside(preset: Preset) -> str:
     return ", ".join(ways) or "nothing"
 
 
-def _channels(channels: Sequence[SideChannel]) -> list[dict[str, str]]:
+def _channels(channels: Sequence[AuxiliaryArray]) -> list[dict[str, str]]:
     return [{"name": channel.name, "shape": channel.shape, "meaning": channel.meaning} for channel in channels]
 
 
@@ -106,7 +114,7 @@ def _description(preset: Preset) -> RenderableType:
     results = published_of(preset.name)
     facts.add_row("published", ", ".join(dict.fromkeys(r.source for r in results)) or preset.results or "no results")
     slots = plain_table("field", "value")
-    for field, value in leaves(effective_slots(preset.slots)):
+    for field, value in leaves(written_slots(preset.slots)):
         slots.add_row(field, str(value))
     lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary)]
     lines += [Text(), Text(preset.advice), Text()] if preset.advice else []

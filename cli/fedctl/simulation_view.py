@@ -47,7 +47,7 @@ class SeedWatcher:
         self._status = FederationStatus(rounds=spec.rounds)
         self._silos: dict[str, SiloStatus] = {}
         self._pace = Pace()
-        self._idle = resolve(spec.method).self_supervised.type == "Clusters"  # which sends no models in its first round
+        self._idle = "idleFirstRound" in resolve(spec.method).facts()
         self._begun = self._drawn = monotonic()
 
     def silo_joined(self, silo: str, profile: Profile) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from anchorage.api.federation import FederationSpec
 from anchorage.api.method import ResolvedMethod
+from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
 from anchorage.methods.study import parts_of, read_images
 from anchorage_server.file_model import FileModel
@@ -13,17 +14,8 @@ from anchorage_server.memory import require_memory
 
 def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     """Return whether the server builds, trains or scores the network, or sends something that it computes with it."""
-    return (
-        spec.model.initial is None
-        or spec.evaluation is not None
-        or method.server_training.type != "None"
-        or method.pseudo_labels.type == "AnchorSimilarity"
-        or method.weighting.type == "SemiAnAgg"
-        or method.regulariser.type == "ControlVariates"
-        or method.decomposition.type != "None"
-        or method.self_supervised.type != "None"
-        or method.batch_norm.policy not in ("Average", "Pooled")
-    )
+    needed = any(isinstance(piece, EngineHooks) and piece.needs_network for piece in method.pieces())
+    return spec.model.initial is None or spec.evaluation is not None or needed
 
 
 def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLearner]:

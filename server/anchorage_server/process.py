@@ -11,11 +11,11 @@ from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
-from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.observer import Observers
 from anchorage.engine.records import BEST_BY
+from anchorage.engine.strategy import Strategy
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
@@ -154,11 +154,9 @@ class _Server:
             store=self._store,
             clock=self._clock,
             learner=self._learners[-1],
-            weigher=build_weigher(self._run.method.weighting, self._run.model.num_classes),
+            strategy=Strategy.of(self._run.method, self._run.model.num_classes, self._run.seed),
             settings=self._settings,
             observer=Observers((self._board, LogObserver(), tracking.observer)),
-            server_step=build_server_step(self._run.method.server_step),
-            memory=build_memory(self._run.method, self._run.model.num_classes, self._run.seed),
             started=self._start.counted_from,
             warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )

@@ -135,7 +135,7 @@ FIELDS = (
     spec("a boolean for a word", {"labels": False}, "spec.labels", "must be of type string", SILO),
     spec(
         "a number for a decimal",
-        {"method.local": {"optimiser": {"learningRate": 0.5}}},
+        {"method.local": {"optimiser": {"sgd": {"learningRate": 0.5}}}},
         "spec.method.local.optimiser.learningRate",
         "must be of type string",
     ),

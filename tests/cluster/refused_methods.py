@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from anchorage.crd.methods import UNSAID
 from pydantic.alias_generators import to_camel
 from refusal import ANCHORED, DIGITS, SILO, Refusal, spec
 
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.slots import READ_BY
-from anchorage.crd.methods import UNSAID
 
 
 def _unread() -> Iterator[Refusal]:
@@ -32,7 +32,7 @@ METHODS = (
     ),
     spec(
         "an asynchronous barrier by an override",
-        {"method": {"name": "FedAvgSemi", "weighting": {"type": "SemiAnAgg"}}, "protocol.mode": "Asynchronous"},
+        {"method": {"name": "FedAvgSemi", "weighting": {"semiAnAgg": {}}}, "protocol.mode": "Asynchronous"},
         "spec.protocol.mode",
         "need the announcements of all silos of a round",
     ),
@@ -57,7 +57,7 @@ METHODS = (
     ),
     spec(
         "an asynchronous server step in rounds",
-        {"method": {"name": "FedAvg", "weighting": {"type": "Uniform"}, "serverStep": {"type": "Mix"}}},
+        {"method": {"name": "FedAvg", "weighting": {"uniform": {}}, "serverStep": {"mix": {}}}},
         "spec.protocol.mode",
         "nor have serverStep.type Mix",
     ),
@@ -71,7 +71,7 @@ METHODS = (
         spec(
             f"what goes by rounds, {slot} {value}, without",
             {
-                "method": {"name": name, "weighting": {"type": "SampleCount"}, slot: value},
+                "method": {"name": name, "weighting": {"sampleCount": {}}, slot: value},
                 "anchorData": ANCHORED["spec"]["anchorData"],
                 "protocol.mode": "Asynchronous",
             },
@@ -119,7 +119,7 @@ METHODS = (
     ),
     spec(
         "groups below the quorum",
-        {"method": {"name": "RSCFed", "weighting": {"groupSize": 2}}, "protocol.minSilos": 3},
+        {"method": {"name": "RSCFed", "weighting": {"subConsensus": {"groupSize": 2}}}, "protocol.minSilos": 3},
         "spec.method.weighting.groupSize",
         "a group is to reach the quorum",
     ),
@@ -145,7 +145,7 @@ METHODS = (
     spec(
         "a score of what silos keep statistics of",
         {
-            "method": {"name": "FedAvg", "batchNorm": {"policy": "Local"}},
+            "method": {"name": "FedAvg", "batchNorm": {"local": {}}},
             "evaluation": {"data": {**DIGITS, "use": "Test"}},
         },
         "spec.anchorData",
@@ -153,7 +153,7 @@ METHODS = (
     ),
     spec(
         "a class without an anchor to count on",
-        {"anchorData.anchors": 9, "method": {"name": "FedAvg", "batchNorm": {"policy": "Recalibrate"}}},
+        {"anchorData.anchors": 9, "method": {"name": "FedAvg", "batchNorm": {"recalibrate": {}}}},
         "spec.anchorData",
         "needs labelled anchors of each class at the server",
         ANCHORED,
@@ -172,38 +172,38 @@ METHODS = (
     ),
     spec(
         "representations of images without labels",
-        {"method": {"name": "FedAvgSemi", "regulariser": {"type": "Moon"}}},
+        {"method": {"name": "FedAvgSemi", "regulariser": {"moon": {}}}},
         "spec.method",
         "one loss at a time",
     ),
     spec(
         "pseudo-labels beside a loss without labels",
-        {"method": {"name": "FedBarlow", "pseudoLabels": {"type": "FixMatch"}}},
+        {"method": {"name": "FedBarlow", "pseudoLabels": {"fixMatch": {}}}},
         "spec.method",
         "one loss at a time",
     ),
     spec(
         "representations beside a loss without labels",
-        {"method": {"name": "FedBarlow", "regulariser": {"type": "Moon"}}},
+        {"method": {"name": "FedBarlow", "regulariser": {"moon": {}}}},
         "spec.method",
         "one loss at a time",
     ),
     spec(
         "mixed images with pseudo-labels",
-        {"method": {"name": "FedAvgUDA", "inputMixing": {"type": "Local"}}},
+        {"method": {"name": "FedAvgUDA", "inputMixing": {"local": {}}}},
         "spec.method",
         "one loss at a time",
     ),
     spec(
         "mixed images with a second head",
-        {"method": {"name": "LocalMix", "heads": {"second": "Personal"}}},
+        {"method": {"name": "LocalMix", "secondHead": {"personal": {}}}},
         "spec.method",
         "one loss at a time",
     ),
     spec(
         "a cycle over images without labels",
         {
-            "method": {"name": "FedAvgUDA", "local": {"cycle": {}}, "weighting": {"type": "DVW"}},
+            "method": {"name": "FedAvgUDA", "local": {"cycle": {}}, "weighting": {"dvw": {}}},
             "protocol.mode": "Asynchronous",
         },
         "spec.method",
@@ -220,7 +220,7 @@ METHODS = (
     ),
     spec(
         "adjusted labels without a balanced head",
-        {"method": {"name": "SSILCDM", "heads": {"second": "None"}}},
+        {"method": {"name": "SSILCDM", "secondHead": {"none": {}}}},
         "spec.method.pseudoLabels.adjustment",
         "labels are adjusted for a balanced head only",
     ),
@@ -236,14 +236,14 @@ METHODS = (
     ),
     spec(
         "weighted control variates",
-        {"method": {"name": "SCAFFOLD", "weighting": {"type": "SampleCount"}}},
+        {"method": {"name": "SCAFFOLD", "weighting": {"sampleCount": {}}}},
         "spec.method.weighting.type",
         "control variates are a plain mean",
     ),
     spec(
         "updates that are weighed twice",
         {
-            "method": {"name": "FedAsync", "weighting": {"type": "SampleCount"}},
+            "method": {"name": "FedAsync", "weighting": {"sampleCount": {}}},
             "protocol.mode": "Asynchronous",
         },
         "spec.method.weighting.type",
@@ -287,7 +287,7 @@ METHODS = (
     *(
         spec(
             f"a loss on labels of {name}",
-            {"method": {"name": name, "supervised": {}}},
+            {"method": {"name": name, "localLoss": {"crossEntropy": {}}}},
             "spec.method.supervised",
             "no silo trains on labels by a loss of its own choice",
         )
@@ -327,37 +327,37 @@ LEFT_TO_THE_OPERATOR: tuple[Refusal, ...] = (
     ),
     spec(
         "split weights with another pull",
-        {"method": {"name": "FedMatch", "regulariser": {"type": "Proximal"}}},
+        {"method": {"name": "FedMatch", "regulariser": {"proximal": {}}}},
         "spec.method.decomposition.type",
         "its own terms hold the parts together",
     ),
     spec(
         "split weights that decay",
-        {"method": {"name": "FedMatch", "local": {"optimiser": {"weightDecay": "0.0005"}}}},
+        {"method": {"name": "FedMatch", "local": {"optimiser": {"sgd": {"weightDecay": "0.0005"}}}}},
         "spec.method.local.optimiser.weightDecay",
         "pull both parts of a weight to 0",
     ),
     spec(
         "control variates of steps with momentum",
-        {"method": {"name": "SCAFFOLD", "local": {"optimiser": {"momentum": "0.9"}}}},
+        {"method": {"name": "SCAFFOLD", "local": {"optimiser": {"sgd": {"momentum": "0.9"}}}}},
         "spec.method.local.optimiser.momentum",
         "mean gradients of plain SGD alone",
     ),
     spec(
         "updates that count nothing",
-        {"method": {"name": "FedAsync", "serverStep": {"alpha": "0"}}, "protocol.mode": "Asynchronous"},
+        {"method": {"name": "FedAsync", "serverStep": {"mix": {"alpha": "0"}}}, "protocol.mode": "Asynchronous"},
         "spec.method.serverStep.alpha",
         "with which no update would count",
     ),
     spec(
         "ages that count nothing",
-        {"method": {"name": "FedAsync", "serverStep": {"falloff": "2"}}, "protocol.mode": "Asynchronous"},
+        {"method": {"name": "FedAsync", "serverStep": {"mix": {"falloff": "2"}}}, "protocol.mode": "Asynchronous"},
         "spec.method.serverStep.falloff",
         "serverStep.staleness is Constant",
     ),
     spec(
         "two views beside mixed anchors",
-        {"method": {"name": "FedAnchorMix", "serverTraining": {"consistency": "Enabled"}}},
+        {"method": {"name": "FedAnchorMix", "serverTraining": {"twoViews": {}}}},
         "spec.method.serverTraining.consistency",
         "which has a loss of its own",
         ANCHORED,
@@ -365,7 +365,7 @@ LEFT_TO_THE_OPERATOR: tuple[Refusal, ...] = (
     spec(
         "shares of all labels without rounds",
         {
-            "method": {"name": "OrigACR", "weighting": {"type": "SampleCount"}},
+            "method": {"name": "OrigACR", "weighting": {"sampleCount": {}}},
             "protocol.mode": "Asynchronous",
         },
         "spec.protocol.mode",

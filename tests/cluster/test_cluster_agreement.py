@@ -24,7 +24,7 @@ LOCAL: tuple[Object, ...] = (
     {"start": "Own"},
     {"start": "Received"},
     {"cycle": {"tombstones": 2}},
-    {"optimiser": {"momentum": "0", "weightDecay": "0"}},
+    {"optimiser": {"sgd": {"momentum": "0", "weightDecay": "0"}}},
 )
 
 STAGE_OVERRIDES: tuple[Object, ...] = (

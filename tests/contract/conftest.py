@@ -7,7 +7,8 @@ import pytest
 from link_world import PROFILE, Identities, SystemClock, World
 
 from anchorage.simulation.link import InProcessLink
-from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.grpc.client import GrpcServerLink
+from anchorage.transport.grpc.server import GrpcSiloLink
 
 
 @pytest.fixture(scope="session")

@@ -9,7 +9,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from anchorage.api.files import Study
-from anchorage.methods import validate_study
+from anchorage.methods import PRESETS, validate_study
 
 NAME = "derm"
 DIGITS = {"format": "Digits", "testPercent": 20, "anchors": 20}
@@ -51,33 +51,42 @@ def null_study(folder: Path, *, silos: int = 2, rounds: int = 2, **spec: Any) ->
 
 
 LOCAL = {"epochs": 1, "batchSize": 16}
-SERVER = {"pretrainEpochs": 2}
+SERVER = {"anchors": {"pretrainEpochs": 2}}
+
+
+def labelling(preset: str, **options: Any) -> dict[str, Any]:
+    """The slot of a preset's pseudo-labels with other options."""
+    return {"pseudoLabels": {PRESETS[preset].slots.pseudo_labels.name: options}}
+
+
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
     "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
     "FedAnchor": (
-        {"name": "FedAnchor", "local": LOCAL, "pseudoLabels": {"threshold": "0.95"}, "serverTraining": SERVER},
+        {"name": "FedAnchor", "local": LOCAL, **labelling("FedAnchor", threshold="0.95"), "serverTraining": SERVER},
         "None None None",
     ),
     "SemiAnAgg": (
-        {"name": "SemiAnAgg", "local": {"batchSize": 16}, "pseudoLabels": {"threshold": "0.25"}},
+        {"name": "SemiAnAgg", "local": {"batchSize": 16}, **labelling("SemiAnAgg", threshold="0.25")},
         "All None None",
     ),
-    "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"validationPercent": 20}}, "All All All"),
+    "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"dvw": {"validationPercent": 20}}}, "All All All"),
 }
 """Methods with the labels of their silos."""
 for name in ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2"):
     METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
 for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA"):
-    METHODS[name] = ({"name": name, "local": LOCAL, "pseudoLabels": {"threshold": "0.2"}}, "All None None")
+    METHODS[name] = ({"name": name, "local": LOCAL, **labelling(name, threshold="0.2")}, "All None None")
 for name in ("FedMix", "NaiveMix", "LocalMix", "GlobalMixup", "FedProxFedMix", "FedProxNaiveMix", "FedProxLocalMix"):
     METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
 for name in ("SCAFFOLD", "SOLO", "UpperBound", "FedAvgSL", "FedProxSL"):
     METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
 METHODS["LowerBound"] = ({"name": "LowerBound", "local": LOCAL}, "All None None")
-METHODS["CBAFed"] = ({"name": "CBAFed", "local": LOCAL, "pseudoLabels": {"threshold": "0.3"}}, "All None None")
+METHODS["CBAFed"] = ({"name": "CBAFed", "local": LOCAL, **labelling("CBAFed", threshold="0.3")}, "All None None")
 METHODS["CBAFedLowerBound"] = ({"name": "CBAFedLowerBound", "local": LOCAL}, "All All All")
-METHODS["FedMatch"] = ({"name": "FedMatch", "local": LOCAL, "pseudoLabels": {"threshold": "0.2"}}, "All None None")
+HELPED = {"threshold": "0.2", "every": 2}
+"""So that FedMatch's second round has helpers."""
+METHODS["FedMatch"] = ({"name": "FedMatch", "local": LOCAL, **labelling("FedMatch", **HELPED)}, "All None None")
 METHODS["BalancedSoftmax"] = ({"name": "BalancedSoftmax", "local": LOCAL}, "All All All")
 for name in (
     "FedAvgSemi",
@@ -89,37 +98,34 @@ for name in (
     "SSILCDMFedAvgSemi",
     "OrigACR",
 ):
-    METHODS[name] = ({"name": name, "local": LOCAL, "pseudoLabels": {"threshold": "0.25"}}, "All None None")
+    METHODS[name] = ({"name": name, "local": LOCAL, **labelling(name, threshold="0.25")}, "All None None")
 METHODS["RSCFed"] = (
-    {"name": "RSCFed", "local": LOCAL, "weighting": {"groups": 2, "groupSize": 3, "scale": "100"}},
+    {"name": "RSCFed", "local": LOCAL, "weighting": {"subConsensus": {"groups": 2, "groupSize": 3, "scale": "100"}}},
     "All None None",
 )
 for name in ("SyncFedAvg", "SyncDVW", "DVWGMean", "DVWMCC"):
     METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
 for name, labels in {"FedBarlow": "None None None", "FedCLR": "All None None", "Orchestra": "None None None"}.items():
     METHODS[name] = ({"name": name, "local": {"epochs": 1, "batchSize": 32}}, labels)
-SERVED = {"local": LOCAL, "serverTraining": {**SERVER, "epochs": 1}}
+SERVED = {"local": LOCAL, "serverTraining": {"anchors": {"pretrainEpochs": 2, "epochs": 1}}}
 for name, slots in {
-    "FedAvgFixMatchAlternate": {"pseudoLabels": {"threshold": "0.2"}},
-    "SemiFL": {"pseudoLabels": {"threshold": "0.2"}},
-    "SemiFLNoMixup": {"pseudoLabels": {"threshold": "0.2"}},
+    "FedAvgFixMatchAlternate": labelling("FedAvgFixMatchAlternate", threshold="0.2"),
+    "SemiFL": labelling("SemiFL", threshold="0.2"),
+    "SemiFLNoMixup": labelling("SemiFLNoMixup", threshold="0.2"),
     "FedCon": {},
-    "FedMatchServer": {"pseudoLabels": {"threshold": "0.2"}},
+    "FedMatchServer": labelling("FedMatchServer", **HELPED),
     "Supervised": {},
 }.items():
     METHODS[name] = ({"name": name, **SERVED, **slots}, "All All All" if name == "Supervised" else "None None None")
 for name in ("Mix", "NoMixup", "ServerMixup", "NoContrastive", "Ensemble"):
     METHODS[f"FedAnchor{name}"] = ({**METHODS["FedAnchor"][0], "name": f"FedAnchor{name}"}, "None None None")
-for weighting in ("SemiAnAgg", "DVW"):
+for weighting, options in {"semiAnAgg": {}, "dvw": {"validationPercent": 20}}.items():
     METHODS[f"FedAnchor, {weighting}"] = (
-        {
-            **METHODS["FedAnchor"][0],
-            "weighting": {"type": weighting, **({"validationPercent": 20} if weighting == "DVW" else {})},
-        },
+        {**METHODS["FedAnchor"][0], "weighting": {weighting: options}},
         "None None None",
     )
-for policy in ("Pooled", "Local"):
-    METHODS[f"FedAvg, {policy}"] = ({"name": "FedAvg", "local": LOCAL, "batchNorm": {"policy": policy}}, "All All All")
+for policy in ("pooled", "local"):
+    METHODS[f"FedAvg, {policy}"] = ({"name": "FedAvg", "local": LOCAL, "batchNorm": {policy: {}}}, "All All All")
 
 ASYNCHRONOUS: dict[str, tuple[dict[str, Any], str]] = {
     name: ({"name": name, "local": LOCAL}, "All All All")
@@ -147,7 +153,7 @@ def digits_study(
         "evaluation": {"data": {**DIGITS, "use": "Test"}},
         **spec,
     }
-    if "serverTraining" in described or described.get("batchNorm") == {"policy": "Local"}:
+    if "serverTraining" in described or described.get("batchNorm") == {"local": {}}:
         described_spec["anchorData"] = {**DIGITS, "use": "Anchors"}
     parts = [
         {**DIGITS, "use": "Part", "partition": {"recipe": "Iid", "sizes": "PowerLaw", "parts": 12, "part": i + 1}}

@@ -2,10 +2,10 @@
 
 from anchorage.api.files import Study
 from anchorage.engine import ENGINES
-from anchorage.engine.aggregation import build_weigher
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.observer import Observers
 from anchorage.engine.silo import SiloWorker
+from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
 from anchorage.methods.study import round_settings
 from anchorage.simulation.link import InProcessLink
@@ -47,7 +47,7 @@ def null_digest(study: Study) -> str:
         store=MemoryStore(),
         clock=WallClock(),
         learner=learner,
-        weigher=build_weigher(resolve(spec.method).weighting, spec.model.num_classes),
+        strategy=Strategy.of(resolve(spec.method), spec.model.num_classes, spec.seed),
         settings=round_settings(study),
         observer=Observers(),
     )

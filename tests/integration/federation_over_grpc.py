@@ -9,17 +9,18 @@ from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
-from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.observer import Observers
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
+from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_silo_learner
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, read_images, round_settings, warm_up_stages
 from anchorage.simulation.run import WallClock
-from anchorage.transport.grpc import GrpcServerLink, GrpcSiloLink
+from anchorage.transport.grpc.client import GrpcServerLink
+from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage_server.checkpoints import identity_of
@@ -55,11 +56,9 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             store=store,
             clock=WallClock(),
             learner=learner,
-            weigher=build_weigher(method.weighting, spec.model.num_classes),
+            strategy=Strategy.of(method, spec.model.num_classes, spec.seed),
             settings=settings,
             observer=Observers(),
-            server_step=build_server_step(method.server_step),
-            memory=build_memory(method, spec.model.num_classes, spec.seed),
             warm_up=warm_up_stages(study, warm_up, settings),
         )
         for silo in study.silos:

@@ -7,7 +7,7 @@ from federation_in_process import null_step
 from federation_processes import Site
 
 from anchorage.api.errors import AnchorageError
-from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.messages import Announcement, Assigned, Finished, Order, Permit, Profile, Task
 from anchorage.transport.pki import Credentials, SigningRequest, new_key, silo_uri
 from anchorage.transport.tensors.chunks import Manifest

@@ -13,7 +13,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.describe import describe
 from anchorage.transport.grpc.enrolment import enrol
 from anchorage.transport.messages import Announcement, Assigned, Finished, Permit, Profile, Task

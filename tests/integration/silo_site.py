@@ -23,8 +23,8 @@ from anchorage.api.model import ModelSpec
 from anchorage.api.run import RunDescription
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.methods import resolve
-from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
+from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, Tokens, new_key, server_uri
 from anchorage.transport.pki.keys import public_bytes

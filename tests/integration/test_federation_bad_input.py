@@ -69,7 +69,7 @@ spec:
   raunds: 5
   seed: many
   model: {name: SmallCnn, numClasses: 2, imageSize: 16}
-  method: {name: FedAnchor, pseudoLabels: {threshold: 0.6}}
+  method: {name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 0.6}}}
 ---
 kind: Silo
 metadata: {name: a}

@@ -80,8 +80,8 @@ def test_killed_processes_reach_the_model_of_one_process(
 
 
 VARIANTS: list[dict[str, Any]] = [
-    {"serverTraining": {"pretrainEpochs": 2, "contrastive": "Disabled"}},
-    {"pseudoLabels": {"threshold": "0.95", "anchors": "Raw"}},
+    {"serverTraining": {"anchors": {"pretrainEpochs": 2, "objective": {"crossEntropy": {}}}}},
+    {"pseudoLabels": {"anchorSimilarity": {"threshold": "0.95", "anchors": "Raw"}}},
 ]
 
 

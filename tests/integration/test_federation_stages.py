@@ -16,8 +16,8 @@ from anchorage.simulation.run import Simulation, simulate
 pytest.importorskip("sklearn")
 
 WARM_UP = [
-    {"method": "FedBarlow", "rounds": 1, "set": ["local.batchSize=32", "selfSupervised.scale=0.1"]},
-    {"method": "FedCLR", "rounds": 1, "set": ["local.batchSize=16", "local.optimiser.learningRate=0.01"]},
+    {"method": "FedBarlow", "rounds": 1, "set": ["local.batchSize=32", "selfSupervised.barlow.scale=0.1"]},
+    {"method": "FedCLR", "rounds": 1, "set": ["local.batchSize=16", "local.optimiser.sgd.learningRate=0.01"]},
 ]
 """Projector and no classifier, both, and then neither projector nor a model that all silos trained."""
 

@@ -119,7 +119,7 @@ def test_an_asynchronous_simulation_can_be_repeated(method: str, tmp_path: Path)
     assert found[0] == found[1]
 
 
-KEPT = {"optimiser": {"state": "Persist"}}
+KEPT = {"optimiser": {"sgd": {"state": "Persist"}}}
 
 
 class StoppedError(Exception):

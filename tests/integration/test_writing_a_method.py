@@ -1,5 +1,6 @@
-"""The worked example of docs/writing-a-method.md, a package of another author: its files are taken from the guide as they stand."""
+"""The worked examples of docs/writing-a-method.md, a package of another author: its files are taken from the guide as they stand."""
 
+import json
 import os
 import re
 import subprocess
@@ -8,49 +9,119 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+import yaml
 
 pytest.importorskip("sklearn")
+pytestmark = pytest.mark.outside_package
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "writing-a-method.md"
+MODULES = {
+    "trimmed_mean": "class TrimmedMean",
+    "hard_classes": "class HardClasses",
+    "two_convolutions": "class TwoConvolutions",
+    "balanced_dvw": "BALANCED_DVW = Preset(",
+}
 
 
-def block(marker: str) -> str:
-    """Return the guide's one Python block that holds `marker`."""
-    found = [text for text in re.findall(r"```python\n(.*?)```", GUIDE.read_text(), re.DOTALL) if marker in text]
+def block(marker: str, language: str = "python") -> str:
+    """Return the guide's one block of a language that holds `marker`."""
+    found = [text for text in re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL) if marker in text]
     assert len(found) == 1, marker
     return str(found[0])
 
 
+def entries(group: str) -> str:
+    """Return an entry-point table of the guide as an installed package has it."""
+    lines = block(f'entry-points."{group}"', "toml").partition(f'entry-points."{group}"]\n')[2]
+    return f"[{group}]\n" + lines.replace('"', "")
+
+
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
-    """Lay the package out as `pip` would, and its test beside it."""
-    folder = tmp_path_factory.mktemp("try")
-    (folder / "balanced_dvw.py").write_text(block("BALANCED_DVW = Preset("))
-    (folder / "test_balanced_dvw.py").write_text(block("import BALANCED_DVW"))
-    metadata = folder / "balanced_dvw-0.1.0.dist-info"
+    """Lay the package out as `pip` would."""
+    folder = tmp_path_factory.mktemp("site")
+    (folder / "acme").mkdir()
+    (folder / "acme" / "__init__.py").touch()
+    for module, marker in MODULES.items():
+        (folder / "acme" / f"{module}.py").write_text(block(marker))
+    metadata = folder / "acme-0.1.0.dist-info"
     metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: balanced-dvw\nVersion: 0.1.0\n")
-    (entry,) = re.findall(r"^balanced-dvw = .*$", GUIDE.read_text(), re.MULTILINE)
-    (metadata / "entry_points.txt").write_text("[anchorage.methods]\n" + entry.replace('"', "") + "\n")
-    return {**os.environ, "PYTHONPATH": str(folder), "FOLDER": str(folder)}
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 0.1.0\n")
+    (metadata / "entry_points.txt").write_text(entries("anchorage.pieces") + "\n" + entries("anchorage.methods"))
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    return {**os.environ, "PYTHONPATH": path}
 
 
-def run(environment: Mapping[str, str], *arguments: str) -> str:
+@pytest.fixture
+def study(tmp_path: Path) -> Path:
+    """Write the digits example with the guide's pieces in it."""
+    own = yaml.safe_load(block("acme.TwoConvolutions", "yaml"))["spec"]
+    federation, *silos = yaml.safe_load_all((ROOT / "examples" / "fedavg-digits.yaml").read_text())
+    federation["spec"] |= {"method": own["method"] | {"local": {"epochs": 1}}, "rounds": 2}
+    federation["spec"]["model"] |= own["model"]
+    file = tmp_path / "study.yaml"
+    file.write_text(yaml.safe_dump_all([federation, *silos]))
+    return file
+
+
+def run(environment: Mapping[str, str], *arguments: str, status: int = 0) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=120, cwd=ROOT
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=240, cwd=ROOT
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert done.returncode == status, done.stdout + done.stderr
+    return done.stdout if status == 0 else done.stderr
 
 
-def test_its_own_test_passes(environment: Mapping[str, str]) -> None:
-    file = f"{environment['FOLDER']}/test_balanced_dvw.py"
-    assert "2 passed" in run(environment, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", file)
+def fedctl(environment: Mapping[str, str], *arguments: str, status: int = 0) -> str:
+    return run(environment, "-m", "fedctl.main", *arguments, status=status)
 
 
-def test_fedctl_knows_it_and_it_trains(environment: Mapping[str, str], tmp_path: Path) -> None:
-    assert "BalancedDvw" in run(environment, "-m", "fedctl.main", "methods", "describe", "BalancedDvw")
-    sets = ["--set", "spec.method.name=BalancedDvw", "--set", "spec.rounds=1"]
-    file = ["-f", "examples/fedavg-digits.yaml", "--workdir", str(tmp_path)]
-    assert "accuracy" in run(environment, "-m", "fedctl.main", "simulate", *file, *sets, "-o", "json")
+def test_describe_shows_options_and_what_leaves_the_silo(environment: Mapping[str, str]) -> None:
+    (told,) = json.loads(fedctl(environment, "methods", "describe", "acme.HardClasses", "-o", "json"))
+    assert told["slot"] == "localLoss"
+    assert told["options"]["power"]["default"] == "0.5"
+    assert [(array["name"], array["direction"]) for array in told["auxiliaryData"]] == [("class_losses", "up")]
+    assert "TrimmedMean" in fedctl(environment, "methods", "describe", "acme.TrimmedMean")
+    assert "BalancedDvw" in fedctl(environment, "methods", "describe", "BalancedDvw")
+
+
+def test_simulation_and_processes_end_with_the_same_bytes(
+    environment: Mapping[str, str], study: Path, tmp_path: Path
+) -> None:
+    """In one process, and over gRPC with an agent and a trainer process per silo."""
+    simulated = json.loads(
+        fedctl(environment, "simulate", "-f", str(study), "--workdir", f"{tmp_path}/one", "-o", "json")
+    )
+    fedctl(environment, "run", "-f", str(study), "--workdir", f"{tmp_path}/many")
+    rounds = json.loads(fedctl(environment, "rounds", "--workdir", f"{tmp_path}/many", "-o", "json"))
+    assert rounds[-1]["digest"] == simulated["seeds"][0]["rounds"][-1]["digest"]
+    assert rounds[0]["digest"] != rounds[-1]["digest"]
+
+
+def test_mistakes_in_its_options_have_a_line(environment: Mapping[str, str], study: Path) -> None:
+    study.write_text(study.read_text().replace("0.34", "1.5"))
+    said = fedctl(environment, "validate", "-f", str(study), status=2)
+    assert re.search(r"study\.yaml:\d+: spec\.method\.aggregation\.plugin\.options\.share: found \"1\.5\"", said)
+
+
+def test_its_needs_are_checked_by_fedctl_and_the_operator_alike(environment: Mapping[str, str], study: Path) -> None:
+    override = ("--set", "spec.method.weighting={sampleCount: {}}")
+    assert "weighs nobody" in fedctl(environment, "validate", "-f", str(study), *override, status=2)
+    code = (
+        "import sys, yaml; from anchorage.methods import validate_documents as check; from anchorage.api.mistakes import DocumentError\n"
+        "federation, *silos = yaml.safe_load_all(open(sys.argv[1]))\n"
+        "check(federation, silos)\n"
+        "federation['spec']['method']['weighting'] = {'sampleCount': {}}\n"
+        "try: check(federation, silos)\n"
+        "except DocumentError as error: print(error)\n"
+        "assert 'torch' not in sys.modules"
+    )
+    assert "weighs nobody" in run(environment, "-c", code, str(study))
+
+
+def test_without_the_package_its_names_are_unknown(study: Path) -> None:
+    said = fedctl(dict(os.environ), "validate", "-f", str(study), status=2)
+    assert "acme.TrimmedMean" in said
+    assert "acme.HardClasses" in said
+    assert "acme.TwoConvolutions" in said

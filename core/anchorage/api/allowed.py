@@ -25,6 +25,7 @@ from anchorage.api.base import (
     POSITIVE_DECIMAL_PATTERN,
     QUANTITY_PATTERN,
     RESOURCE_PATTERN,
+    SHARE_PATTERN,
     SUBDOMAIN_PATTERN,
     TIME_PATTERN,
     TITLE_PATTERN,
@@ -41,6 +42,7 @@ _DECIMALS = {
     POSITIVE_DECIMAL_PATTERN: 'a quoted decimal number that is not negative, such as "0.6"',
     ABOVE_ZERO_PATTERN: 'a quoted decimal number above 0, such as "0.6"',
     FRACTION_PATTERN: 'a quoted decimal number from 0 to 1, such as "0.6"',
+    SHARE_PATTERN: 'a quoted decimal number above 0, at most 1, such as "0.6"',
 }
 FORMS: Mapping[str, str] = {
     **_DECIMALS,
@@ -124,13 +126,15 @@ def _phrase(schema: Schema) -> str:
     if schema.get("type") in ("integer", "number"):
         return _bounded("a whole number", schema, "minimum", "maximum", "")
     if "examples" in schema:
-        return f"text such as {schema['examples'][0]}"
+        return f"text such as {', '.join(schema['examples'])}"
     if "pattern" in schema:
         return FORMS.get(schema["pattern"], f"text of the form {schema['pattern']}")
     if schema.get("type") == "string":
         return _bounded("text", schema, "minLength", "maxLength", " characters")
     if schema.get("type") == "array":
         return _bounded("a list", schema, "minItems", "maxItems", " items")
+    if schema.get("maxProperties") == 1 and "properties" in schema:
+        return f"a mapping of exactly one of {', '.join(schema['properties'])}"
     if schema.get("type") == "object" and "properties" not in schema:
         return _bounded("a mapping", schema, "minProperties", "maxProperties", " fields")
     return _TYPES.get(str(schema.get("type")), "another value")

@@ -11,6 +11,7 @@ DECIMAL_PATTERN = r"^-?[0-9]{1,9}(\.[0-9]{1,12})?$"
 POSITIVE_DECIMAL_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,12})?$"
 ABOVE_ZERO_PATTERN = r"^([0-9]*[1-9][0-9]*(\.[0-9]{1,12})?|[0-9]+\.[0-9]*[1-9][0-9]*)$"
 FRACTION_PATTERN = r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$"
+SHARE_PATTERN = r"^(0\.[0-9]{0,11}[1-9][0-9]{0,11}|1(\.0{1,12})?)$"
 CLASS_COUNTS_PATTERN = r"^[1-9][0-9,x]*$"
 QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
 TRACKING_URI_PATTERN = r"^[a-z][a-z0-9+.-]*:[^@\s]*$"
@@ -44,6 +45,9 @@ AboveZero = Annotated[str, StringConstraints(strict=True, pattern=ABOVE_ZERO_PAT
 
 Fraction = Annotated[str, StringConstraints(strict=True, pattern=FRACTION_PATTERN, max_length=24)]
 """A decimal from 0 to 1."""
+
+Share = Annotated[str, StringConstraints(strict=True, pattern=SHARE_PATTERN, max_length=24)]
+"""A decimal above 0, at most 1."""
 
 Name = Annotated[str, StringConstraints(strict=True, pattern=NAME_PATTERN, min_length=1, max_length=63)]
 """A DNS label, as Kubernetes names are."""

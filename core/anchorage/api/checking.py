@@ -23,6 +23,7 @@ from anchorage.api.errors.documents import (
     WRONG_TYPE,
 )
 from anchorage.api.mistakes import FieldPath, Mistake, without_password
+from anchorage.api.slot import UNKNOWN_ALTERNATIVE, described_by
 from anchorage.api.source import RawDocument
 
 D = TypeVar("D", bound=Document)
@@ -38,8 +39,10 @@ _BOUNDS = {
     "string_too_long",
     "string_too_short",
 }
-_CHOICES = {"literal_error", "enum", "union_tag_invalid"}
+_CHOICES = {"literal_error", "enum", "union_tag_invalid", UNKNOWN_ALTERNATIVE}
 _FORMS = {"string_pattern_mismatch", "value_error", "assertion_error"}
+_WORDED = {"value_error", "assertion_error", UNKNOWN_ALTERNATIVE}
+"""Errors that bring their own message."""
 
 
 def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mistake]]:
@@ -102,15 +105,17 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
     if detail["loc"] and detail["loc"][-1] == "[key]":
         form = FORMS.get(str(detail.get("ctx", {}).get("pattern")), "a shorter one")
         return Mistake(WRONG_FORM, path, f"found the name {_shown(detail['input'])}, allowed is {form}")
+    kind, inner = described_by(kind, path, raw.value)
     if detail["type"] == "missing":
-        return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, path)}")
+        return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, inner)}")
     if detail["type"] == "extra_forbidden":
-        return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, allowed are {', '.join(fields(kind, path[:-1]))}")
+        known = ", ".join(fields(kind, inner[:-1])) or "none"
+        return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, allowed are {known}")
     found = raw.numbers.get(path) or _shown(detail["input"])
-    failure = _failure(detail, path, kind)
-    if detail["type"] in ("value_error", "assertion_error"):
+    failure = _failure(detail, inner, kind)
+    if detail["type"] in _WORDED:
         return Mistake(failure, path, detail["msg"].removeprefix("Value error, ").removeprefix("Assertion failed, "))
-    needed = allowed(kind, path)
+    needed = allowed(kind, inner)
     if failure is UNQUOTED_DECIMAL:
         return Mistake(failure, path, f'found the number {found}, allowed is text: write "{found}"')
     return Mistake(failure, path, f"found {found}, allowed is {needed}")

@@ -1,24 +1,12 @@
 """Where images and labels come from, and which of them are meant."""
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from anchorage.api.base import CLASS_COUNTS_PATTERN, PATH_PATTERN, Document, Name, PositiveDecimal
-
-AugmentationName = Literal[
-    "Digits",
-    "Natural",
-    "Cifar100",
-    "Svhn",
-    "Dermoscopy",
-    "ResizedNatural",
-    "ResizedCifar100",
-    "ResizedSvhn",
-    "ResizedDermoscopy",
-    "CroppedNatural",
-]
-"""Normalisation and augmentation that fit a kind of image (`anchorage.learning.data.augmentation`)."""
+from anchorage.api.piece import PIECES, Piece
+from anchorage.api.slot import Kind
 
 
 def _stays_below(path: str) -> str:
@@ -114,6 +102,16 @@ class Partition(Document):
             ) from error
 
 
+class DataFormat(Piece):
+    """What documents need to know of a format of images and labels."""
+
+    needs_claim: ClassVar[bool] = True
+    """Whether a data section must name a volume claim."""
+
+    needs_manifest: ClassVar[bool] = False
+    """Whether a data section must name a table."""
+
+
 class DataSection(Document):
     """A folder of images, or a part of one.
 
@@ -121,7 +119,7 @@ class DataSection(Document):
     then the anchors, then the parts of the silos, each from the run's seed.
     """
 
-    format: Literal["Digits", "ImageFolder", "CsvManifest"] = Field(
+    format: Annotated[str, Kind("reader")] = Field(
         description="Digits: scikit-learn's. ImageFolder: one folder per class, or a flat one without labels. CsvManifest: a table."
     )
     claim_name: Name | None = Field(None, description="Volume claim, or folder below the data root; Digits needs none.")
@@ -158,10 +156,13 @@ class DataSection(Document):
     @model_validator(mode="after")
     def _complete(self) -> Self:
         from_file = self.partition is not None and self.partition.recipe == "File"
-        if self.format != "Digits" and self.claim_name is None:
+        reader = PIECES.of("reader")[self.format]
+        if not issubclass(reader, DataFormat):
+            raise TypeError(f"{reader} is no DataFormat")
+        if reader.needs_claim and self.claim_name is None:
             raise ValueError(f"found the format {self.format} without claimName; name the folder below the data root")
-        if self.format == "CsvManifest" and self.manifest is None:
-            raise ValueError("found the format CsvManifest without manifest; name the CSV file below the folder")
+        if reader.needs_manifest and self.manifest is None:
+            raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
         if self.use == "Test" and not self.test_percent and not from_file:
             raise ValueError("found use Test without testPercent; say which share of the images is the test part")
         if self.use == "Anchors" and not self.anchors and not from_file:

@@ -1,33 +1,41 @@
 """The network that is trained."""
 
-from typing import Annotated, Literal, Self
+from itertools import count
+from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
 from anchorage.api.base import Document
-from anchorage.api.data import AugmentationName, PathBelow
+from anchorage.api.data import PathBelow
+from anchorage.api.piece import PIECES, Piece
+from anchorage.api.slot import Kind
 
-_LEAST_SIDE = 16
-"""Pixels that two convolutions of 5x5 without padding and two halvings leave something of."""
+
+class NetworkKind(Piece):
+    """What documents need to know of a network."""
+
+    least_side: ClassVar[int] = 1
+    """Smallest side of a view in pixels."""
+
+
+class AugmentationKind(Piece):
+    """What documents need to know of an augmentation."""
+
+    def view_side(self, image_size: int) -> int:
+        """Return the side of a view of images of a side, in pixels."""
+        return image_size
 
 
 class ModelSpec(Document):
     """A network and the images it takes (METHODS.md section 5.1)."""
 
-    name: Literal[
-        "SmallCnn",
-        "ResNet18",
-        "ResNet18ImageNet",
-        "WideResNet28x2",
-        "MoonCnn",
-        "TutorialCnn",
-        "LeafCnn",
-        "ResNet9",
-    ] = Field(description="Architecture: ResNet18 has the 3×3 stem for small images, ResNet18ImageNet the 7×7 stem.")
+    name: Annotated[str, Kind("network")] = Field(
+        description="Architecture: ResNet18 has the 3×3 stem for small images, ResNet18ImageNet the 7×7 stem."
+    )
     num_classes: Annotated[int, Field(ge=2, le=10_000)] = Field(description="Width of the classifier.")
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
-    augmentation: AugmentationName = Field(
+    augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
         description="Kind of image: decides normalisation, flips and strong augmentation (METHODS.md section 5.2).",
     )
@@ -37,7 +45,11 @@ class ModelSpec(Document):
 
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
-        least = _LEAST_SIDE if self.augmentation != "CroppedNatural" else -(-_LEAST_SIDE * 4 // 3)
-        if self.name == "MoonCnn" and self.image_size < least:
-            raise ValueError(f"found imageSize {self.image_size}, but MoonCnn takes images of at least {least} pixels")
+        network, views = PIECES.of("network")[self.name], PIECES.of("augmentation")[self.augmentation]()
+        if not issubclass(network, NetworkKind) or not isinstance(views, AugmentationKind):
+            raise TypeError(f"{network} is no NetworkKind, or {views} no AugmentationKind")
+        if views.view_side(self.image_size) < network.least_side:
+            least = next(side for side in count(self.image_size) if views.view_side(side) >= network.least_side)
+            found = f"found imageSize {self.image_size}, but {self.name} takes images of at least {least} pixels"
+            raise ValueError(found)
         return self

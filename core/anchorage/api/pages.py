@@ -63,9 +63,11 @@ def _mapping(kind: type[Document], path: FieldPath) -> Schema:
 
 
 def _held(schema: Schema) -> str | None:
-    """Name the mapping that a field holds, or holds a list of."""
+    """Name the mapping that a field holds, or holds a list of: a slot, an alternative with options, or another document's part."""
     options = (schema, schema.get("items", {}), *schema.get("anyOf", ()))
-    return next((str(option["$ref"]).rsplit("/", 1)[1] for option in options if "$ref" in option), None)
+    referred = [str(option["$ref"]).rsplit("/", 1)[1] for option in options if "$ref" in option]
+    inline = [str(option["title"]) for option in options if option.get("properties")]
+    return next(iter([*referred, *inline]), None)
 
 
 def _table(name: str, places: Sequence[Place]) -> str:
@@ -78,7 +80,9 @@ def _table(name: str, places: Sequence[Place]) -> str:
         lines += ["", f"Stands at {', '.join(stands)}."]
     lines += ["", "| field | takes | default | meaning |", "| --- | --- | --- | --- |"]
     for field, of in schema["properties"].items():
-        default = "required" if field in schema.get("required", ()) else _default(kind, (*path, field), of["default"])
+        default = (
+            "required" if field in schema.get("required", ()) else _default(kind, (*path, field), of.get("default"))
+        )
         lines.append(f"| `{field}` | {_takes(kind, (*path, field), of)} | {default} | {_cell(of['description'])} |")
     return "\n".join(lines) + "\n"
 

@@ -45,7 +45,8 @@ class RawDocument:
     def where(self, file: str, path: FieldPath) -> tuple[str, int]:
         """Say where a field, or the nearest one around it, was written: an override, or file and line, and the line alone."""
         around = [path[:length] for length in range(len(path), -1, -1)]
-        for place in around:
+        brought = [place for place in self.overridden if path not in self.lines and place[: len(path)] == path]
+        for place in (*brought, *around):
             if override := self.overridden.get(place):
                 return override, 0
         line = next(self.lines[place] for place in around if place in self.lines)

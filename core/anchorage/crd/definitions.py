@@ -184,7 +184,7 @@ _KEEP = """\
 """
 
 
-LONGEST_LINE = 3000
+LONGEST_LINE = 9000
 """A mapping of a schema stands on one line where its JSON has fewer characters."""
 
 

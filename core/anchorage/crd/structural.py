@@ -10,14 +10,31 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorage.api.allowed import FORMS, Schema
-from anchorage.api.base import PATH_PATTERN, TIME_PATTERN, Document
+from anchorage.api.base import (
+    DECIMAL_PATTERN,
+    FRACTION_PATTERN,
+    PATH_PATTERN,
+    POSITIVE_DECIMAL_PATTERN,
+    TIME_PATTERN,
+    Document,
+)
+from anchorage.api.piece import PLUGIN
 from anchorage.crd.rule import Rule
 from anchorage.crd.rules import NO_PARENT_FOLDER, RULES
 
 _FOLLOWED = {"$ref", "anyOf", "properties", "required", "items", "patternProperties", "propertyNames"}
 _KEPT = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}
-_KNOWN = _FOLLOWED | _KEPT | {"title", "description", "default", "const", "maxProperties", "additionalProperties"}
+_KNOWN = (
+    _FOLLOWED
+    | _KEPT
+    | {
+        *("title", "description", "default", "const", "examples"),
+        *("minProperties", "maxProperties", "additionalProperties"),
+    }
+)
 
+_BOUNDED = (POSITIVE_DECIMAL_PATTERN, FRACTION_PATTERN, DECIMAL_PATTERN)
+"""Patterns that bound the length themselves."""
 _LARGEST = 2**63 - 1
 _BOUNDS = {"string": ("maxLength",), "array": ("maxItems",), "integer": ("minimum", "maximum"), "boolean": ()}
 
@@ -40,6 +57,9 @@ LISTS: Mapping[tuple[str, str], str] = {
 
 SMALLER: Mapping[tuple[str, str], int] = {("FederationStatus", "silos"): 1000}
 """Lists that are shorter in a cluster, where the whole object has to fit into 1.5 MiB."""
+
+PLUGIN_SCHEMA: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""An alternative that another package adds, by its name and options, which the operator checks."""
 
 WITHOUT_DEFAULTS = {"MethodSpec", "FederationStatus", "SiloCrStatus"}
 """Mappings where the API server must fill in nothing.
@@ -86,7 +106,7 @@ class _Converter:
             "description": described(schema.get("description", "")),
             "type": "object",
             **({"required": required} if required else {}),
-            "properties": fields,
+            **({"properties": fields} if fields else {}),
             **({"x-kubernetes-validations": rules} if rules else {}),
         }
 
@@ -95,11 +115,10 @@ class _Converter:
         if not schema.get("description"):
             raise NotStructuralError(f"{place} has no description")
         converted = self.value(schema, place, defaults)
-        text = described(schema["description"])
-        meaning = converted.get("description", "")
-        if meaning.lower() not in text.lower():
-            text = f"{text} {meaning}"
-        converted = {"description": text, **{key: item for key, item in converted.items() if key != "description"}}
+        converted = {
+            "description": described(schema["description"]),
+            **{key: item for key, item in converted.items() if key != "description"},
+        }
         if converted.get("type") == "array":
             converted |= _merged(owner, name, place)
             if (owner, name) in SMALLER:
@@ -119,6 +138,10 @@ class _Converter:
             return self.choice(schema["anyOf"], place, defaults)
         if "const" in schema:
             return {"type": schema["type"], "enum": [schema["const"]]}
+        if schema.get("maxProperties") == 1 and "properties" in schema:
+            return self.slot(schema, place, defaults)
+        if "properties" in schema:
+            return self.mapping(schema["title"], schema, place, defaults)
         if schema.get("type") == "object":
             return self.dictionary(schema, place, defaults)
         converted = {key: schema[key] for key in schema if key in _KEPT}
@@ -126,6 +149,14 @@ class _Converter:
             converted["items"] = self.value(schema["items"], f"{place}[]", defaults)
         _refuse_unbounded(converted, place)
         return _with_form(converted)
+
+    def slot(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
+        """Convert a slot: a mapping of exactly one alternative, with that alternative's options."""
+        members = {}
+        for name, of in schema["properties"].items():
+            value = PLUGIN_SCHEMA if name == PLUGIN else self.value(of, f"{place}.{name}", defaults)
+            members[name] = {"description": described(of["description"]), **value}
+        return {"type": "object", "minProperties": 1, "maxProperties": 1, "properties": members}
 
     def choice(self, options: list[Schema], place: str, defaults: bool) -> dict[str, Any]:
         """Convert what may be absent, or is a whole number or text."""
@@ -158,7 +189,7 @@ class _Converter:
 def described(text: str) -> str:
     """Return a description's first paragraph on one line, without references to papers' sections and slots."""
     first = " ".join(text.split("\n\n", 1)[0].split())
-    return re.sub(r" \((?:slots? \d|METHODS\.md)[^)]*\)", "", first)
+    return re.sub(r" \((?:slots? \d|METHODS\.md|methods reference|KAT|[^)]*\d{4})[^)]*\)", "", first)
 
 
 def _refuse_unbounded(schema: Schema, place: str) -> None:
@@ -178,12 +209,14 @@ def _with_form(schema: dict[str, Any]) -> dict[str, Any]:
     if schema["type"] == "integer" and "enum" not in schema:
         if schema["maximum"] == _LARGEST:
             return {**{key: item for key, item in schema.items() if key != "maximum"}, "format": "int64"}
-        return {**schema, "format": "int32" if schema["maximum"] < 2**31 else "int64"}
+        return schema if schema["maximum"] < 2**31 else {**schema, "format": "int64"}
     pattern = schema.get("pattern")
     if pattern == TIME_PATTERN:
         return {"type": "string", "format": "date-time"}
     if pattern == PATH_PATTERN:
         return {**schema, "x-kubernetes-validations": [NO_PARENT_FOLDER.as_mapping()]}
+    if pattern in _BOUNDED:
+        return {key: item for key, item in schema.items() if key != "maxLength"}
     if pattern is not None and pattern not in FORMS:
         raise NotStructuralError(f"the pattern {pattern} has no words in anchorage.api.allowed")
     return schema

@@ -45,14 +45,14 @@ class OpenUpdate:
 class AsynchronousEngine(Engine):
     """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
 
-    A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`RoundSettings.mixing`). The
+    A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`Strategy.mixing`). The
     committing silo gets the new community model with its next task; the others go on with what they have. A silo that is taken out leaves
     what it had committed in the community.
     """
 
     def _enter(self, stage: Stage) -> None:
         super()._enter(stage)
-        self._steps = StepCounter() if stage.settings.counts_steps else None
+        self._steps = StepCounter() if stage.strategy.counts_steps else None
         self._keepers["steps/"] = self._steps
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
@@ -64,7 +64,7 @@ class AsynchronousEngine(Engine):
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
         self._contributions = dict(self.store.contributions())
-        self._community = Community(self.learner.up) if self.settings.mixing is None else None
+        self._community = Community(self.learner.up) if self.strategy.mixing is None else None
         if self._community is not None:
             for silo, (weight, update) in self._contributions.items():
                 self._community.commit(silo, weight, update)
@@ -213,7 +213,7 @@ class AsynchronousEngine(Engine):
             self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {tensor} is not finite")
             return
         self.store.keep(silo, opened.task.round, opened.announcement)
-        opened.evaluators = self.connected.keys() - {silo} - self._silent if self.weigher.evaluated else set()
+        opened.evaluators = self.connected.keys() - {silo} - self._silent if self.strategy.weigher.evaluated else set()
         if not opened.evaluators:
             self._commit_update(silo)
             return
@@ -261,15 +261,15 @@ class AsynchronousEngine(Engine):
         assert opened.update is not None and opened.announcement is not None
         if self._record.round >= self.settings.rounds:
             return
-        weight = self.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
+        weight = self.strategy.weigher.weigh({silo: opened.announcement}, {silo: opened.evaluations})[silo]
         if not 0 <= weight < float("inf"):
             self._stall(silo, "Failed", BAD_WEIGHT.code, f"its weight would be {weight}")
             return
         received, sent = self.link.traffic()
         number, metrics = self._record.round + 1, dict(opened.announcement.metrics)
-        if self.settings.mixing is not None:
+        if self.strategy.mixing is not None:
             metrics["staleness"] = number - opened.task.round
-            weight = self.settings.mixing.share(number - opened.task.round)
+            weight = self.strategy.mixing.share(number - opened.task.round)
         if self._steps is not None:
             metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
         model = self._model_with(silo, opened.update, weight)
@@ -290,8 +290,8 @@ class AsynchronousEngine(Engine):
 
     def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
         """Mix an update into the model, or put it into the community in the place of the silo's last one."""
-        if self.settings.mixing is not None:
-            return self._model.replaced(self.settings.mixing.mixed(self._model, update, self.learner.up, weight))
+        if self.strategy.mixing is not None:
+            return self._model.replaced(self.strategy.mixing.mixed(self._model, update, self.learner.up, weight))
         assert self._community is not None
         previous_weight, previous = self._contributions.get(silo, (0.0, None))
         self._community.commit(silo, weight, update, previous, previous_weight)

@@ -11,12 +11,12 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
-from anchorage.engine.aggregation import RoundMemory, ServerStep
 from anchorage.engine.early import EarlyEvents
-from anchorage.engine.interfaces import RoundRecord, RoundStore, ServerLearner, Weigher
+from anchorage.engine.interfaces import RoundRecord, RoundStore, ServerLearner
 from anchorage.engine.observer import Observer
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
+from anchorage.engine.strategy import Strategy
 from anchorage.transport.link import Clock, SiloLink
 from anchorage.transport.messages import (
     Announcement,
@@ -59,16 +59,12 @@ class Engine(ABC):
         Time.
     learner : ServerLearner
         What happens to the model at the server.
-    weigher : Weigher
-        How much each update counts.
+    strategy : Strategy
+        What the method does at the server.
     settings : RoundSettings
         Bounds of the run.
     observer : Observer
         Who watches.
-    server_step : ServerStep, optional
-        What becomes of the mean of a synchronous round's updates; None takes the mean itself.
-    memory : RoundMemory, optional
-        What is remembered of announcements for the next synchronous round.
     started : float, optional
         When the run's first process started, the clock's seconds; from then its deadline counts. None: now.
     warm_up : sequence of Stage
@@ -82,11 +78,9 @@ class Engine(ABC):
         store: RoundStore,
         clock: Clock,
         learner: ServerLearner,
-        weigher: Weigher,
+        strategy: Strategy,
         settings: RoundSettings,
         observer: Observer,
-        server_step: ServerStep | None = None,
-        memory: RoundMemory | None = None,
         started: float | None = None,
         warm_up: Sequence[Stage] = (),
     ) -> None:
@@ -95,7 +89,7 @@ class Engine(ABC):
         self.clock = clock
         self.observer = observer
         self._keepers: dict[str, Keeper | None] = {}
-        self._stages = (*warm_up, Stage(settings, learner, weigher, server_step, memory))
+        self._stages = (*warm_up, Stage(settings, learner, strategy))
         self._enter(self._stages[0])
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
@@ -128,10 +122,9 @@ class Engine(ABC):
 
     def _enter(self, stage: Stage) -> None:
         self._stage = stage
-        self.settings, self.learner, self.weigher = stage.settings, stage.learner, stage.weigher
-        self.server_step, self.memory = stage.server_step, stage.memory
+        self.settings, self.learner, self.strategy = stage.settings, stage.learner, stage.strategy
         learner = stage.learner if isinstance(stage.learner, Keeper) else None
-        self._keepers = {"step/": stage.server_step, "memory/": stage.memory, "learner/": learner}
+        self._keepers = {"strategy/": stage.strategy, "learner/": learner}
 
     def _stage_of(self, number: int) -> Stage:
         return next((stage for stage in self._stages if number <= stage.last), self._stages[-1])
@@ -160,7 +153,7 @@ class Engine(ABC):
         return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model
 
     def _method_state(self) -> Mapping[str, NDArray[Any]]:
-        """Return what the server step, the memory and the learner must find again after a restart."""
+        """Return what the strategy and the learner must find again after a restart."""
         keepers = [(prefix, keeper) for prefix, keeper in self._keepers.items() if keeper is not None]
         return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
 
@@ -275,7 +268,7 @@ class Engine(ABC):
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
         """Return what is wrong with the tensors of an announced update."""
         update, expected = announcement.update, self.learner.up
-        sizes = [expected.nbytes * (1 + again) for again in range(self.weigher.repetitions)]
+        sizes = [expected.nbytes * (1 + again) for again in range(self.strategy.weigher.repetitions)]
         if update is None or (update.layout == expected.digest and update.nbytes in sizes):
             return None
         return AnchorageError(

@@ -2,8 +2,6 @@
 
 from dataclasses import dataclass
 
-from anchorage.engine.aggregation.mixing import Mixing
-
 
 @dataclass(frozen=True, slots=True)
 class RoundSettings:
@@ -27,14 +25,6 @@ class RoundSettings:
         How long the whole run may take from its first start; None does not bound it.
     evaluate_every : int
         Rounds between two evaluations at the server; the last round is always evaluated.
-    mixing : Mixing or None
-        Asynchronous: how an update is mixed into the model; None averages every silo's last update.
-    counts_steps : bool
-        Asynchronous: whether silos are told how many steps are committed.
-    pools_variances : bool
-        Synchronous: whether running variances become those of the pooled data instead of their mean.
-    classifier_by_labels : bool
-        Synchronous: whether the classifier is averaged by labelled images, over the silos that have some.
     """
 
     rounds: int
@@ -45,7 +35,3 @@ class RoundSettings:
     round_deadline_seconds: float = 1800.0
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
-    mixing: Mixing | None = None
-    counts_steps: bool = False
-    pools_variances: bool = False
-    classifier_by_labels: bool = False

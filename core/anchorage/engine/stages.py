@@ -9,10 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.run import RunDescription
-from anchorage.engine.aggregation import RoundMemory, ServerStep
-from anchorage.engine.interfaces import ServerLearner, SiloLearner, Weigher
+from anchorage.engine.hooks import WeightingEngineHooks
+from anchorage.engine.interfaces import ServerLearner, SiloLearner
 from anchorage.engine.repeating import RepeatingLearner
 from anchorage.engine.settings import RoundSettings
+from anchorage.engine.strategy import Strategy
+from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, Evaluation, Task
 
 
@@ -25,9 +27,7 @@ class Stage:
 
     settings: RoundSettings
     learner: ServerLearner
-    weigher: Weigher
-    server_step: ServerStep | None = None
-    memory: RoundMemory | None = None
+    strategy: Strategy
     until: int = 0
 
     @property
@@ -90,6 +90,6 @@ def staged(run: RunDescription, build: Callable[[RunDescription], SiloLearner]) 
 
     def built(stage: RunDescription) -> SiloLearner:
         learner = build(stage)
-        return RepeatingLearner(learner) if stage.method.weighting.type == "SubConsensus" else learner
+        return RepeatingLearner(learner) if expect(stage.method.weighting, WeightingEngineHooks).repeats else learner
 
     return StagedLearner(run.ends, lambda number: built(run.stage(number))) if run.warm_up else built(run)

@@ -15,7 +15,7 @@ from anchorage.api.errors.rounds import (
     SILO_LATE,
     SILO_REMOVED,
 )
-from anchorage.engine.aggregation import Keep, NonFiniteUpdate, average_apart, pool_variances, weighted_mean
+from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord
@@ -57,10 +57,33 @@ class SynchronousEngine(Engine):
                 self.observer.step("select")
                 model = self._go_on(record.round + 1, model)
                 self._await_quorum()
+                if self.strategy.gathers_first:
+                    self._gather_first(record.round + 1, model)
                 opened = self._dispatch(record.round + 1, model)
             self.observer.round_started(opened.task.round, opened.cohort)
             record, model, opened = self._play(opened, model)
         return record
+
+    def _gather_first(self, number: int, model: ModelBytes) -> None:
+        """Have every silo announce what the method needs of all of them before the first local training (FedMix's means).
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost when too few silos answer.
+        """
+        side = {**self.learner.side_channel(model, number), **self.strategy.first_auxiliary()}
+        task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
+        opened = OpenRound(task, tuple(self.silos), self.link.traffic())
+        self._absent = self._absent or set()
+        self.link.offer(model)
+        for silo in opened.cohort:
+            self.link.assign(silo, task)
+        self._gather(opened)
+        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+        for silo in opened.cohort:
+            self.link.dismiss(silo, task.id, opened.states[silo])
+        self.link.withdraw(model.digest)
 
     def _left_out(self) -> set[str]:
         """Return the silos that were absent when they were last drawn: a server that comes back does not wait for them once more."""
@@ -77,18 +100,17 @@ class SynchronousEngine(Engine):
         marks = [("start", self.clock.now())]
         self._gather(opened)
         marks.append(("silos", self.clock.now()))
-        evaluations = self._evaluate_at_silos(opened) if self.weigher.evaluated else {}
+        evaluations = self._evaluate_at_silos(opened) if self.strategy.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations)
-        if self.memory is not None:
-            self.memory.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
-            for silo in opened.arrived() if self.memory.keeps_updates else ():
-                self.store.contribute(silo, number, weights[silo])
+        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+        for silo in opened.arrived() if self.strategy.keeps_updates else ():
+            self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
         for digest in {model.digest, *opened.tailored}:
             self.link.withdraw(digest)
         self.observer.step("server training")
-        if mean is not None and self.server_step is not None:
-            mean = self.server_step.apply(model, mean, number, len(opened.arrived()) / len(self.silos))
+        if mean is not None:
+            mean = self.strategy.step(model, mean, number, len(opened.arrived()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
@@ -99,8 +121,8 @@ class SynchronousEngine(Engine):
         if number < self._stage.last and len(self.connected) >= self.settings.min_silos:
             following = self._dispatch(number + 1, new)
         marks.append(("dispatch", self.clock.now()))
-        solo = isinstance(self.server_step, Keep)
-        report = self._evaluate_each(opened, new) if solo else self._evaluate(new, number)
+        each = self.strategy.scores_each_update
+        report = self._evaluate_each(opened, new) if each else self._evaluate(new, number)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
@@ -132,10 +154,10 @@ class SynchronousEngine(Engine):
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
         sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
-        cohort = tuple(self.weigher.choose(sampled, self.settings.seed, number))
+        cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
         side = self.learner.side_channel(model, number)
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
-        sparse = self.memory is not None and self.memory.sparse_updates and self.learner.up == model.layout
+        sparse = self.strategy.sparse_updates and self.learner.up == model.layout
         opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None)
         for silo, (announcement, update) in kept.items():
             if silo in opened.states and announcement.task == task.id:
@@ -143,19 +165,16 @@ class SynchronousEngine(Engine):
                 opened.updates[silo] = update
         self.link.offer(model)
         last: dict[str, ChunkSource] = {}
-        if self.memory is not None and self.memory.keeps_updates:
+        if self.strategy.keeps_updates:
             last = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
         for silo in opened.awaited():
             self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
 
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
-        """Return a silo's task: the same for all, but for what weigher and memory tell this one, and what comes behind the model (FedMatch)."""
-        source: ChunkSource = model
-        side = {**opened.side, **self.weigher.side_channel(silo)}
-        if self.memory is not None:
-            source, told = self.memory.model_for(silo, opened.task.round, model, self.learner.up, last)
-            side |= told
+        """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
+        source, told = self.strategy.task_for(silo, opened.task.round, model, self.learner.up, last)
+        side = {**opened.side, **told}
         if source is not model:
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
@@ -178,7 +197,7 @@ class SynchronousEngine(Engine):
         """
         self.observer.step("train")
         deadline = self.clock.now() + self.settings.round_deadline_seconds
-        barrier = self.weigher.barrier
+        barrier = self.strategy.weigher.barrier
         for early in self._early.take():
             self._take(opened, early, barrier)
         while opened.awaited():
@@ -260,7 +279,7 @@ class SynchronousEngine(Engine):
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
         self.observer.step("weigh")
         waiting = opened.announced()
-        weights = self.weigher.weigh(
+        weights = self.strategy.weigher.weigh(
             {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
         )
         for silo in waiting:
@@ -360,19 +379,15 @@ class SynchronousEngine(Engine):
         while silos := opened.arrived():
             try:
                 whole = {silo: opened.updates[silo] for silo in silos}
-                self.weigher.measure(whole, opened.announcements, self.learner.up)
+                self.strategy.weigher.measure(whole, opened.announcements, self.learner.up)
                 weights = self._weights(opened, evaluations)
                 if weights is None:
                     continue
                 total = math.fsum(weights.values())
                 normalised = {silo: w / total for silo, w in weights.items()}
-                silos, updates, shares = map(list, zip(*self.weigher.terms(whole, weights), strict=True))
-                mean = weighted_mean(updates, shares, self.learner.up)
-                if self.settings.pools_variances:
-                    mean = pool_variances(mean, updates, shares)
-                if self.settings.classifier_by_labels:
-                    labelled = [opened.announcements[s].samples.get("labelled", 0) for s in silos]
-                    mean = average_apart(mean, updates, labelled, "classifier.")
+                silos, updates, shares = map(list, zip(*self.strategy.weigher.terms(whole, weights), strict=True))
+                announced = [opened.announcements[silo] for silo in silos]
+                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up)
             except NonFiniteUpdate as found:
                 message = f"tensor {found.tensor} is not finite"
                 self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)
@@ -386,7 +401,7 @@ class SynchronousEngine(Engine):
     ) -> Mapping[str, float] | None:
         """Weigh the whole updates; None after a silo with a bad weight was taken out. All zero means uniform (METHODS.md section 1, rule 2)."""
         silos = opened.arrived()
-        weights = self.weigher.weigh(
+        weights = self.strategy.weigher.weigh(
             {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}
         )
         for silo in silos:

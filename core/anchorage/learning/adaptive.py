@@ -10,7 +10,7 @@ from torch import Tensor
 
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.cycle import Cycle, remembered, staleness_limit
-from anchorage.learning.local_work import Work
+from anchorage.learning.silo_round import Work
 from anchorage.transport.messages import SideChannel
 
 _HISTORY = "cycle/staleness"

@@ -9,16 +9,16 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from anchorage.engine.aggregation.batch_norm import local_names
 from anchorage.learning.models import Network
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of
+from anchorage.transport.tensors.layout import norm_names
 
 _KEPT = "batch-norm/"
 
 
 def freeze_statistics(network: nn.Module) -> None:
-    """Have training leave running statistics as they came; it normalises by each batch's own anyway (policy Static)."""
+    """Have training leave running statistics as they came; it normalises by each batch's own anyway."""
     for layer in _layers(network):
         layer.momentum = 0.0
 
@@ -52,7 +52,7 @@ def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> N
 
 
 def norm_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:
-    """Return copies of every tensor of batch normalisation, to be kept at a silo (policy Local)."""
+    """Return copies of every tensor of batch normalisation, to be kept at a silo."""
     return {_KEPT + name: tensor.detach().cpu().numpy().copy() for name, tensor in _tensors(network).items()}
 
 
@@ -68,5 +68,5 @@ def _layers(network: nn.Module) -> Iterator[_BatchNorm]:
 
 
 def _tensors(network: nn.Module) -> Mapping[str, Tensor]:
-    names = local_names(layout_of(network))
+    names = norm_names(layout_of(network))
     return {name: tensor for name, tensor in network.state_dict().items() if name in names}

@@ -6,7 +6,6 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from anchorage.api.method import Decomposition
 from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.models import Network
@@ -56,11 +55,11 @@ class Parts:
         return logits
 
 
-def penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], split: Decomposition) -> Tensor:
+def penalty(sigma: Mapping[str, Tensor], psi: Mapping[str, Tensor], closeness: float, sparsity: float) -> Tensor:
     """Return ``closeness |sigma - psi|^2 + sparsity |psi|_1`` over all weights; its gradient reaches psi alone (KAT-K1)."""
     apart = torch.stack([(sigma[name].detach() - p).square().sum() for name, p in psi.items()]).sum()
     size = torch.stack([p.abs().sum() for p in psi.values()]).sum()
-    return float(split.closeness) * apart + float(split.sparsity) * size
+    return closeness * apart + sparsity * size
 
 
 def sigma_losses(network: Network, data: Labelled, batching: Batching, draws: Draws, weight: float) -> Iterator[Tensor]:

@@ -1,8 +1,8 @@
-"""The losses of a silo's round, one generator per local objective; each yields a step's loss (METHODS.md 6.1, 6.5, 6.8, 6.9)."""
+"""The losses of labelled images, step by step; each generator yields a step's loss."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
-from itertools import accumulate
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -10,14 +10,32 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.api.method import Local, Mixup, Supervised
 from anchorage.learning.draws import Draws
-from anchorage.learning.flexmatch import Curriculum
-from anchorage.learning.heads import personal_cross_entropy
-from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy
 from anchorage.learning.models import Network
-from anchorage.learning.similarity import SimilaritySums
 from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
+
+Loss = Callable[[Tensor, Tensor], Tensor]
+"""Mean loss of logits [n, C] and labels [n]."""
+
+HeadLoss = Callable[[Network, Tensor, Tensor], Tensor]
+"""Mean loss of a network's heads on representations [n, d] with labels [n]."""
+
+Contrast = Callable[[Tensor, Tensor], Tensor]
+"""What is added for images [n, channels, H, W] and their representations [n, d]."""
+
+
+class Passes(Protocol):
+    """What says how often, and in batches of which size, a silo goes over its images."""
+
+    @property
+    def epochs(self) -> int:
+        """Passes."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Images per step."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -29,7 +47,7 @@ class Batching:
     smallest: int
 
     @classmethod
-    def of(cls, local: Local, smallest: int) -> "Batching":
+    def of(cls, local: Passes, smallest: int) -> "Batching":
         """Take a method's local work."""
         return cls(local.epochs, local.batch_size, smallest)
 
@@ -85,42 +103,15 @@ class Labelled:
             )
 
 
-class SupervisedLoss:
-    """Cross entropy or balanced softmax over the party's own class counts.
-
-    Parameters
-    ----------
-    supervised : Supervised
-        Which one.
-    data : Labelled
-        Gives the counts.
-    num_classes : int
-        Classes C.
-    """
-
-    def __init__(self, supervised: Supervised, data: Labelled, num_classes: int) -> None:
-        counts = torch.from_numpy(np.bincount(data.labels, minlength=num_classes))
-        balanced = supervised.type == "BalancedSoftmax"
-        self._prior = log_prior(counts.double()).float().to(data.views.device) if balanced else None
-
-    def __call__(self, logits: Tensor, labels: Tensor) -> Tensor:
-        """Return the mean loss of logits [n, C] and labels [n]."""
-        return (
-            functional.cross_entropy(logits, labels)
-            if self._prior is None
-            else balanced_softmax(logits, labels, self._prior)
-        )
-
-
-def supervised_losses(
+def labelled_losses(
     network: Network,
     data: Labelled,
-    loss: SupervisedLoss,
+    loss: Loss,
     batching: Batching,
     draws: Draws,
     *,
     both_views: bool,
-    contrast: Callable[[Tensor, Tensor], Tensor] | None = None,
+    contrast: Contrast | None = None,
 ) -> Iterator[Tensor]:
     """Yield the loss on weak views (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg).
 
@@ -130,6 +121,7 @@ def supervised_losses(
     views = [lambda indices: data.views.weak(indices, augmentation)]
     if both_views:
         views.append(lambda indices: data.views.strong(indices, augmentation))
+
     for labels, images, *strong in data.viewed(batching.positions(len(data.indices), draws.numpy("batches")), *views):
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
@@ -137,6 +129,20 @@ def supervised_losses(
             value = value + contrast(images, z)
         for other in strong:
             value = (value + loss(network(other), labels)) / 2
+        yield value
+
+
+def two_head_losses(
+    network: Network, data: Labelled, loss: HeadLoss, batching: Batching, draws: Draws, *, both_views: bool
+) -> Iterator[Tensor]:
+    """Yield the loss of two heads on weak views, or its mean over weak and strong views."""
+    augmentation = draws.torch("augmentation")
+    for positions in batching.positions(len(data.indices), draws.numpy("batches")):
+        indices, labels = data.batch(positions)
+        value = loss(network, network.represent(data.views.weak(indices, augmentation)), labels)
+        if both_views:
+            strong = network.represent(data.views.strong(indices, augmentation))
+            value = (value + loss(network, strong, labels)) / 2
         yield value
 
 
@@ -154,126 +160,3 @@ def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Dra
     batches = batching.positions(len(data.indices), draws.numpy("batches"))
     for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation)):
         yield functional.cross_entropy(network(images), labels)
-
-
-def fix_mix_losses(
-    network: Network, fix: Labelled, mix: Labelled, batching: Batching, mixup: Mixup, draws: Draws
-) -> Iterator[Tensor]:
-    """Yield L_fix + b L_mix (METHODS.md 6.8, eq. (7) to (9) of FedAnchor); each image is augmented, then mixed.
-
-    Parameters
-    ----------
-    network : Network
-        In train mode.
-    fix : Labelled
-        Images with accepted labels.
-    mix : Labelled
-        All images with their labels, accepted or not; as many as `fix` has are drawn with replacement.
-    batching : Batching
-        Over `fix`.
-    mixup : Mixup
-        Parameters of Beta and of the sum.
-    draws : Draws
-        Generators of the round.
-    """
-    augmentation = draws.torch("augmentation")
-    shares, partners, order = draws.numpy("mixup"), draws.numpy("mix-set"), draws.numpy("batches")
-    alpha, weight = float(mixup.alpha), float(mixup.weight)
-    drawn = np.empty(0, np.int64)
-    for epoch in range(batching.epochs):
-        if epoch == 0 or mixup.redraw == "Epoch":
-            drawn = partners.integers(0, len(mix.indices), len(fix.indices))
-        drawn = partners.permutation(drawn)
-        batches = list(epoch_batches(order, len(fix.indices), batching.size, batching.smallest))
-        starts = accumulate((len(batch) for batch in batches), initial=0)
-        others = [drawn[start : start + len(batch)] for start, batch in zip(starts, batches, strict=False)]
-        fixed = fix.viewed(
-            batches, lambda i: fix.views.strong(i, augmentation), lambda i: fix.views.weak(i, augmentation)
-        )
-        mixed = mix.viewed(others, lambda i: mix.views.weak(i, augmentation))
-        for (labels, strong, weak), (other_labels, other) in zip(fixed, mixed, strict=True):
-            share = float(shares.beta(alpha, alpha))
-            loss = functional.cross_entropy(network(strong), labels)
-            logits = network(share * weak + (1 - share) * other)
-            yield loss + weight * mixed_cross_entropy(logits, labels, other_labels, share)
-
-
-@dataclass(frozen=True)
-class Unlabelled:
-    """Images without labels and the frozen model that labels them (METHODS.md 6.9).
-
-    Parameters
-    ----------
-    views : Views
-        All images of the silo.
-    indices : ndarray of int64, shape [n]
-        Those without a label.
-    received : Network
-        The model as received, in eval mode.
-    curriculum : Curriculum
-        FlexMatch's counters over positions 0..n-1.
-    anchor_features : Tensor of float32, shape [n, d], or None
-        SemiAnAgg's features by the random anchor encoder.
-    """
-
-    views: Views
-    indices: NDArray[np.int64]
-    received: Network
-    curriculum: Curriculum
-    anchor_features: Tensor | None
-
-
-class FlexMatchLosses:
-    """Yields FlexMatch's losses and gathers what the round's announcement says of them.
-
-    Parameters
-    ----------
-    network : Network
-        The model in training.
-    data : Unlabelled
-        Images and who labels them.
-    num_classes : int
-        Classes C.
-    dual : bool
-        Whether a personal head learns the labels too (FedRoD Dual, METHODS.md 6.12).
-    """
-
-    def __init__(self, network: Network, data: Unlabelled, num_classes: int, *, dual: bool = False) -> None:
-        self._network, self._data, self._num_classes, self._dual = network, data, num_classes, dual
-        self.sums = SimilaritySums(num_classes, data.views.device)
-        self._selected = torch.zeros((), dtype=torch.int64, device=data.views.device)
-
-    @property
-    def selected(self) -> int:
-        """Images with confident pseudo-labels in the last epoch."""
-        return int(self._selected)
-
-    def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        """Yield the masked loss of each batch; sums and counts start anew in every epoch."""
-        data = self._data
-        augmentation = draws.torch("augmentation-unlabelled")
-        order = draws.numpy("batches-unlabelled")
-        for _ in range(batching.epochs):
-            self.sums = SimilaritySums(self._num_classes, data.views.device)
-            self._selected = torch.zeros_like(self._selected)
-            for positions in epoch_batches(order, len(data.indices), batching.size, batching.smallest):
-                yield self._loss(positions, augmentation)
-
-    def _loss(self, positions: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
-        data = self._data
-        indices, places = data.views.to_device(data.indices[positions]), data.views.to_device(positions)
-        with torch.no_grad():
-            features = data.received.encoder(data.views.weak(indices, augmentation))
-            confidence, labels = data.received.classifier(data.received.projection(features)).softmax(1).max(1)
-            used, confident = data.curriculum.masks(confidence, labels)
-            if data.anchor_features is not None:
-                self.sums.add(data.anchor_features[places], features, labels, confident)
-            data.curriculum.update(places, labels, confident)
-            self._selected += confident.sum()
-        z = self._network.represent(data.views.strong(indices, augmentation))
-        logits = self._network.classifier(z)
-        each = functional.cross_entropy(logits, labels, reduction="none")
-        if self._dual:
-            assert self._network.local is not None, "the network has a personal head"
-            each = each + personal_cross_entropy(logits, self._network.local(z.detach()), labels)
-        return (each * used).mean()

@@ -5,14 +5,12 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelSpec
-from anchorage.learning.cnns import LeafCnn, MoonCnn, ResNet9, SmallCnn, TutorialCnn
-from anchorage.learning.data.augmentation import AUGMENTATIONS
-from anchorage.learning.heads import build_second_part
-from anchorage.learning.projectors import Projector, build_projector
-from anchorage.learning.randomness import generator
-from anchorage.learning.resnets import ResNet18, WideResNet28
+from anchorage.api.piece import PIECES
+from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.hooks import NetworkHooks, TrainingMethod, expect
+from anchorage.learning.projectors import Projector
+from anchorage.learning.randomness import generator, seed_of
 
 ANCHOR_WIDTH = 128
 """Width of the anchor head's output (METHODS.md 6.8)."""
@@ -20,13 +18,14 @@ ANCHOR_WIDTH = 128
 ANCHOR_HEAD = "anchor_head."
 """Prefix of the tensors that no client loss reaches: they travel down, not up."""
 
+LOCAL_PART = "local."
+"""Prefix of the tensors that never leave a silo: FedRoD's personal head, FedCon's projector."""
+
 CLASSIFIER = "classifier."
 """Prefix of the classifier's tensors."""
 
 PROJECTION_WIDTH = 256
 """Width of MOON's projection head (METHODS.md 6.3)."""
-
-Encoder = SmallCnn | ResNet18 | WideResNet28 | MoonCnn | TutorialCnn | LeafCnn | ResNet9
 
 
 class Network(nn.Module):
@@ -34,28 +33,40 @@ class Network(nn.Module):
 
     Parameters
     ----------
-    encoder : Encoder
+    encoder : Module
         Images [n, channels, H, W] to embeddings [n, width].
+    width : int
+        Of the embeddings.
     num_classes : int
         Classes C.
     anchor_head : bool
         Whether there is a linear map to `ANCHOR_WIDTH`, with bias.
     projection : bool
         Whether two linear maps to `PROJECTION_WIDTH` stand between encoder and classifier.
+    bias : bool
+        Whether the classifier has one.
     """
 
-    def __init__(self, encoder: Encoder, num_classes: int, anchor_head: bool, projection: bool = False) -> None:
+    def __init__(
+        self,
+        encoder: nn.Module,
+        width: int,
+        num_classes: int,
+        anchor_head: bool,
+        projection: bool = False,
+        *,
+        bias: bool = True,
+    ) -> None:
         super().__init__()
-        self.encoder = encoder
-        width = encoder.width
+        self.encoder, self.width = encoder, width
         self.projection = (
             nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
             if projection
             else nn.Identity()
         )
         seen = PROJECTION_WIDTH if projection else width
-        self.classifier = nn.Linear(seen, num_classes, bias=not isinstance(encoder, ResNet9))
-        self.anchor_head = nn.Linear(encoder.width, ANCHOR_WIDTH) if anchor_head else None
+        self.classifier = nn.Linear(seen, num_classes, bias=bias)
+        self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
         self.projector: Projector | None = None
         self.rotation: nn.Linear | None = None
@@ -79,8 +90,12 @@ class Network(nn.Module):
         return output
 
     def smallest_batch(self, image_size: int) -> int:
-        """Return 2 where a batch normalisation sees a 1x1 map, of which one image has no variance, else 1 (METHODS.md 6.1)."""
-        return 2 if -(-image_size // self.encoder.reduction) <= 1 else 1
+        """Return 2 where a batch normalisation sees a 1x1 map, of which one image has no variance, else 1 (methods reference, 6.1).
+
+        An encoder that does not say how much smaller its smallest map is than the image is taken to have such a map.
+        """
+        reduction = getattr(self.encoder, "reduction", image_size)
+        return 2 if -(-image_size // reduction) <= 1 else 1
 
 
 class Psi(nn.Module):
@@ -110,24 +125,29 @@ class Psi(nn.Module):
         return {name.replace("/", "."): parameter for name, parameter in self.named_parameters()}
 
 
-def build_encoder(model: ModelSpec) -> Encoder:
-    """Return the encoder of a model, with weights that are not drawn yet."""
-    side = AUGMENTATIONS[model.augmentation].side(model.image_size)
-    match model.name:
-        case "SmallCnn":
-            return SmallCnn(model.channels)
-        case "WideResNet28x2":
-            return WideResNet28(model.channels, 2)
-        case "MoonCnn":
-            return MoonCnn(model.channels, side)
-        case "TutorialCnn":
-            return TutorialCnn(model.channels, side)
-        case "LeafCnn":
-            return LeafCnn(model.channels, side)
-        case "ResNet9":
-            return ResNet9(model.channels)
-        case _:
-            return ResNet18(model.channels, large=model.name == "ResNet18ImageNet")
+def network_of(model: ModelSpec) -> NetworkHooks:
+    """Return the network that a model's document names."""
+    return expect(PIECES.of("network")[model.name](), NetworkHooks)
+
+
+def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
+    """Return the encoder of a model; `draw_weights` draws its convolutions and linear maps, the rest is drawn here from the seed."""
+    side = augmentation_of(model.augmentation).side(model.image_size)
+    with torch.random.fork_rng(devices=()):
+        torch.default_generator.manual_seed(seed_of(seed, "encoder"))
+        return network_of(model).encoder(model.channels, side)
+
+
+def _width(encoder: nn.Module, model: ModelSpec) -> int:
+    """Return the width of an encoder's embeddings: what it says, else what it returns for an image."""
+    if isinstance(width := getattr(encoder, "width", None), int):
+        return width
+    side = augmentation_of(model.augmentation).side(model.image_size)
+    training = encoder.training
+    with torch.no_grad():
+        embedded = encoder.eval()(torch.zeros(1, model.channels, side, side))
+    encoder.train(training)
+    return int(embedded.shape[1])
 
 
 def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
@@ -158,18 +178,20 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
                     tensor.copy_(torch.from_numpy(values))
 
 
-def build_model(model: ModelSpec, method: ResolvedMethod, seed: int) -> Network:
+def build_model(model: ModelSpec, method: TrainingMethod, seed: int) -> Network:
     """Return a method's network on the CPU with the weights of the run's seed.
 
-    It has an anchor head and a projection head exactly where the method needs one (MoonCnn always has its projection head, as its
+    It has an anchor head and a projection head exactly where a piece needs one (MoonCnn always has its projection head, as its
     authors compare methods on the same network); the encoder does not depend on that.
     """
-    needed = method.pseudo_labels.type == "AnchorSimilarity" or method.server_training.contrastive == "Enabled"
-    projection = method.regulariser.type in ("Moon", "FeatureDistance") or model.name == "MoonCnn"
-    network = Network(build_encoder(model), model.num_classes, needed, projection)
-    network.projector, network.rotation = build_projector(method, network.encoder.width)
-    network.plain_head, network.local = build_second_part(method, network.classifier, network.encoder.width)
+    anchor_head = any(piece.anchor_head for piece in method.pieces)
+    kind, encoder = network_of(model), build_encoder(model, seed)
+    projection = any(piece.projection_head for piece in method.pieces) or kind.projects
+    width = _width(encoder, model)
+    network = Network(encoder, width, model.num_classes, anchor_head, projection, bias=kind.classifier_bias)
+    for piece in method.pieces:
+        piece.add_heads(network)
     draw_weights(network, seed, "init")
-    if method.decomposition.type == "SigmaPsi":
-        network.psi = Psi(network)
+    for piece in method.pieces:
+        piece.weights_drawn(network)
     return network

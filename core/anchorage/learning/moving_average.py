@@ -9,9 +9,6 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
-FEDCON_DECAY = 0.999
-"""How much of FedCon's averages stays at each step."""
-
 
 class MovingAverage:
     """The average of a network's weights over its steps; it goes on from round to round, whatever the silo receives.

@@ -4,19 +4,8 @@ from itertools import pairwise
 
 from torch import Tensor, nn
 
-from anchorage.api.method import ResolvedMethod
-
 PROJECTOR = "projector."
 """Prefix of the projector's tensors."""
-
-ROTATION = "rotation."
-"""Prefix of the tensors of Orchestra's rotation head."""
-
-TURNS = 4
-"""Quarter turns that the rotation head tells apart."""
-
-BARLOW_WIDENING = 4
-"""Width of Barlow's projector by that of the encoder: 512 to 2048 (METHODS.md 5.1, KAT-M1)."""
 
 
 class Projector(nn.Module):
@@ -43,28 +32,3 @@ class Projector(nn.Module):
         """Map features [n, width] to projections [n, last width], with zero mean and unit variance in each column in train mode."""
         z: Tensor = self.standardise(self.layers(features))
         return z
-
-
-def trains_classifier(method: ResolvedMethod) -> bool:
-    """Whether silos or server train the classifier: they do not where silos learn without labels and the server has none either."""
-    slot = method.self_supervised
-    return slot.type == "None" or slot.online_classifier == "Enabled" or method.server_training.type == "Anchors"
-
-
-def build_projector(method: ResolvedMethod, width: int) -> tuple[Projector | None, nn.Linear | None]:
-    """Return the projector and the rotation head that a method trains, None where it has none; weights are not drawn yet.
-
-    Parameters
-    ----------
-    method : ResolvedMethod
-        The method.
-    width : int
-        Of the encoder's features.
-    """
-    match method.self_supervised.type:
-        case "Barlow":
-            return Projector(width, (BARLOW_WIDENING * width,) * 3), None
-        case "Clusters":
-            return Projector(width, (width, width)), nn.Linear(width, TURNS)
-        case _:
-            return None, None

@@ -1,7 +1,6 @@
-"""The server's learner: what happens to the community model on the server's labelled images (`anchorage.engine.interfaces.ServerLearner`)."""
+"""The server's learner: what happens to the global model on the server's labelled images (`anchorage.engine.interfaces.ServerLearner`)."""
 
-from collections.abc import Iterator, Mapping
-from functools import cached_property
+from collections.abc import Mapping
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -11,34 +10,26 @@ import torch
 from numpy.typing import NDArray
 from safetensors import SafetensorError
 from safetensors.numpy import load_file
-from torch import Tensor, nn
+from torch import nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelSpec
-from anchorage.learning.anchor_embeddings import AnchorEmbeddings, embed_anchors
-from anchorage.learning.batch_norm import recalibrate
-from anchorage.learning.contrastive import balanced_batches, label_contrastive
-from anchorage.learning.control_variates import controls_of, with_controls
 from anchorage.learning.data import ImageSet
-from anchorage.learning.data.augmentation import AUGMENTATIONS
-from anchorage.learning.decomposition import fold, sigma_losses
+from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.local_training import Batching, Labelled, fix_mix_losses, strong_losses, weak_losses
+from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.local_training import Labelled
 from anchorage.learning.metrics import classification_metrics, confusion_matrix
 from anchorage.learning.models import Network, build_model
-from anchorage.learning.moving_average import MovingAverage
 from anchorage.learning.probe import linear_probe
-from anchorage.learning.projectors import trains_classifier
-from anchorage.learning.similarity import build_random_anchor, fingerprint
-from anchorage.learning.stepping import build_optimiser, take_steps
-from anchorage.learning.two_views import averaged, two_view_losses
+from anchorage.learning.server_round import ServerRound
 from anchorage.learning.views import Views
-from anchorage.learning.weights import layout_of, load, load_arrays, upward, write
+from anchorage.learning.weights import down_layout, load, load_arrays, up_layout, write
 from anchorage.transport.messages import Report, SideChannel
-from anchorage.transport.tensors.layout import PSI, Layout
+from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
@@ -88,19 +79,21 @@ class TorchServerLearner:
         rounds: int = 0,
         after: int = 0,
     ) -> None:
-        self._model, self._method, self._seed, self._device, self._initial = model, method, seed, device, initial
+        self._model, self._seed, self._device, self._initial = model, seed, device, initial
         self._rounds, self._after = rounds, after
-        self._network = build_model(model, method, seed)
-        self._down = with_controls(layout_of(self._network), self._network, method)
-        self._up = upward(self._down, method)
+        self._method = TrainingMethod.of(method)
+        self._network = build_model(model, self._method, seed)
+        self._down = down_layout(self._network, self._method)
+        self._up = up_layout(self._down, self._method)
         placed(self._network, device)
         self._anchors = self._labelled(anchors)
         self._test = self._labelled(test)
         self._scorer: Network | None = None
-        self._average: MovingAverage | None = None
-        self._momentum: dict[Tensor, Tensor] = {}
         self._scoring = Lock()
-        self._embedded = AnchorEmbeddings("", {}, 0)
+        self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed)
+        self._trainer = self._method.server_training.trainer(self._method)
+        judged = self._anchors is not None or self._test is not None
+        self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)
         self._check_anchors()
 
     @property
@@ -121,22 +114,21 @@ class TorchServerLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         known = np.flatnonzero(images.labels >= 0)
         return Labelled(
-            Views(images.images[known], AUGMENTATIONS[self._model.augmentation], self._device),
+            Views(images.images[known], augmentation_of(self._model.augmentation), self._device),
             np.arange(len(known)),
             images.labels[known],
         )
 
     def _check_anchors(self) -> None:
         method = self._method
-        trains = method.server_training.type != "None" or self._recalibrates
-        if not self._by_anchors and not trains:
+        if not (self._finishes or method.server_training.trains or method.pseudo_labels.anchor_head):
             return
         if self._anchors is None:
             raise AnchorageError(
-                ANCHORS_MISSING, f"{method.name} needs labelled anchors at the server: give spec.anchorData"
+                ANCHORS_MISSING, f"{method.resolved.name} needs labelled anchors at the server: give spec.anchorData"
             )
         counts = np.bincount(self._anchors.labels, minlength=self._model.num_classes)
-        if self._by_anchors and not counts.all():
+        if method.pseudo_labels.anchor_head and not counts.all():
             missing = ", ".join(map(str, np.flatnonzero(counts == 0)[:10]))
             raise AnchorageError(
                 ANCHORS_MISSING, f"no anchor of class {missing}: add labelled images to spec.anchorData"
@@ -174,31 +166,21 @@ class TorchServerLearner:
             known = {name: a for name, a in model.arrays().items() if name in own}
             same = {n: a for n, a in known.items() if (a.shape, a.dtype) == (own[n].shape, own[n].dtype)}
             load_arrays(self._network, {**own, **same})
-            if self._network.plain_head is not None and "plain_head.weight" not in same:
-                self._network.plain_head.load_state_dict(self._network.classifier.state_dict())
-            if self._network.psi is not None and not any(name.startswith(PSI) for name in same):
-                self._network.psi.restart(self._network)
+            for piece in self._method.pieces:
+                piece.adopted(self._network, frozenset(same))
             return self._pretrained()
 
     def _pretrained(self) -> ModelBytes:
-        server, self._average = self._method.server_training, None
-        if server.type == "Anchors" and server.pretrain_epochs:
-            sgd = build_optimiser(self._network, server.optimiser, learning_rate=float(server.pretrain_learning_rate))
-            losses = self._cross_entropy(self._batching(server.pretrain_epochs), Draws(self._seed))
-            take_steps(self._network, sgd, losses, clip_norm=float(server.optimiser.clip_norm))
-        self._recalibrate(self._network)
+        self._trainer = self._method.server_training.trainer(self._method)
+        self._round.before_rounds()
+        self._trainer.pretrain(self._round)
+        self._finish(self._network)
         return self._bytes()
 
-    @property
-    def _recalibrates(self) -> bool:
-        policy, judged = self._method.batch_norm.policy, self._anchors is not None or self._test is not None
-        return policy in ("Recalibrate", "Static") or (policy == "Local" and judged)
-
-    def _recalibrate(self, network: Network) -> None:
-        """Count running statistics anew over the anchors, where the method says so, or where silos keep theirs (Local)."""
-        if self._recalibrates:
-            order = Draws(self._seed).numpy("batch-norm").permutation(len(self._needed.indices))
-            recalibrate(network, self._needed.views, self._needed.indices[order])
+    def _finish(self, network: Network) -> None:
+        if self._finishes:
+            for piece in self._method.pieces:
+                piece.finish_training(self._round, network)
 
     def _load_file(self, path: Path) -> None:
         try:
@@ -208,125 +190,43 @@ class TorchServerLearner:
             found = error.message if isinstance(error, AnchorageError) else str(error)
             message = f"{path} does not hold the weights of this {self._model.name} ({found}); give spec.model.initial another"
             raise AnchorageError(MODEL_MISMATCH, message) from error
-        if self._network.psi is not None and not any(name.startswith(PSI) for name in arrays):
-            self._network.psi.restart(self._network)
-
-    @property
-    def _needed(self) -> Labelled:
-        assert self._anchors is not None, "checked when the learner was made"
-        return self._anchors
-
-    def _batching(self, epochs: int) -> Batching:
-        count, size = len(self._needed.indices), self._method.server_training.batch_size
-        if size == 0:
-            size = 10 if count <= 250 else 250
-        return Batching(epochs, size, self._network.smallest_batch(self._model.image_size))
+        for piece in self._method.pieces:
+            piece.adopted(self._network, frozenset(arrays))
 
     def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
-        """Return what travels down beside the model.
-
-        FedAnchor: ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length
-        and ``anchor_labels`` int64 [S]. SemiAnAgg: ``random_anchor`` uint8 [32], SHA-256 of the random encoder's weights.
-        """
-        side = {"random_anchor": self._random_anchor} if self._method.weighting.type == "SemiAnAgg" else {}
-        return {**side, **(self._embed(model).side if self._by_anchors else {})}
-
-    @property
-    def _by_anchors(self) -> bool:
-        return self._method.pseudo_labels.type == "AnchorSimilarity"
-
-    @cached_property
-    def _random_anchor(self) -> NDArray[np.uint8]:
-        with calculation():
-            encoder = build_random_anchor(self._model, self._seed, self._method.weighting.anchor_seed)
-            return np.frombuffer(fingerprint(encoder), np.uint8)
-
-    def _embed(self, model: ModelBytes) -> AnchorEmbeddings:
-        """Embed the anchors by a model, once (METHODS.md 9.2, number 29)."""
-        if self._embedded.model != model.digest:
-            with calculation():
-                load(self._network, self._down, model.buffer())
-                pseudo, count = self._method.pseudo_labels, self._model.num_classes
-                self._embedded = embed_anchors(model.digest, self._network, self._needed, pseudo, count)
-        return self._embedded
+        """Return what travels down beside the model."""
+        found = (piece.server_auxiliary(self._round, model) for piece in self._method.pieces)
+        return {name: array for auxiliary in found for name, array in auxiliary.items()}
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
-        """Train on the anchors: epochs of cross entropy or L_fix + L_mix, then label contrastive epochs (METHODS.md 6.8).
+        """Train on the anchors, where the method does.
 
         Returns
         -------
         model : ModelBytes
             The same one where the method does not train at the server.
         metrics : mapping of str to float
-            ``server_loss``, ``contrastive_loss`` where there is one, and in FedAnchor ``unreachable_classes``: as so many classes no silo can
-            accept an image in the next round, because their prototypes are no longer than the threshold (METHODS.md 9.2, number 4).
+            Those of the method's pieces, such as ``server_loss``.
         """
-        server = self._method.server_training
         metrics: Mapping[str, float] = {}
-        if server.type != "None" or self._recalibrates:
+        if self._method.server_training.trains or self._finishes:
             with calculation():
-                load(self._network, self._down, model.buffer())
-                metrics = {} if server.type == "None" else self._train(round_number)
-                self._recalibrate(self._network)
+                self._round.begin(model, round_number, self._rounds, self._after)
+                metrics = self._trainer.train(self._round)
+                self._finish(self._network)
                 model = self._bytes(model)
-        return model, {
-            **metrics,
-            "unreachable_classes": self._embed(model).unreachable,
-        } if self._by_anchors else metrics
-
-    def _train(self, round_number: int) -> Mapping[str, float]:
-        server, draws = self._method.server_training, Draws(self._seed, round_number)
-        over = round_number - 1 - self._after
-        done = over / (self._rounds - self._after) if self._rounds else 0.0
-        epochs = over * server.epochs
-        sgd = build_optimiser(self._network, server.optimiser, done=done, epochs=epochs, buffers=self._momentum)
-        clip = float(server.optimiser.clip_norm)
-        loss, _ = take_steps(self._network, sgd, self._classification(draws), clip_norm=clip)
-        metrics = {"server_loss": loss}
-        if server.contrastive == "Enabled":
-            contrast, _ = take_steps(self._network, sgd, self._contrastive(draws), clip_norm=clip)
-            metrics["contrastive_loss"] = contrast
-        return metrics
-
-    def _classification(self, draws: Draws) -> Iterator[Tensor]:
-        data, batching = self._needed, self._batching(self._method.server_training.epochs)
-        if self._method.mixup.at in ("Server", "Both"):
-            return fix_mix_losses(self._network, data, data, batching, self._method.mixup, draws)
-        return self._cross_entropy(batching, draws)
-
-    def _cross_entropy(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        if self._network.psi is not None:
-            weight = float(self._method.decomposition.supervised_weight)
-            return sigma_losses(self._network, self._needed, batching, draws, weight)
-        if self._method.server_training.consistency == "Enabled":
-            self._average = self._average or averaged(self._network, {})
-            return two_view_losses(self._network, self._average, self._needed, batching, draws)
-        weak = self._method.server_training.views == "Weak"
-        return (weak_losses if weak else strong_losses)(self._network, self._needed, batching, draws)
+        for piece in self._method.pieces:
+            metrics = {**metrics, **piece.server_metrics(self._round, model)}
+        return model, metrics
 
     def state(self) -> Mapping[str, NDArray[Any]]:
-        """Return what the next round's training needs beside the model: FedCon's moving average, once there is one."""
-        return {} if self._average is None else {name: a.copy() for name, a in self._average.kept().items()}
+        """Return what the next round's training needs beside the model."""
+        return self._trainer.state()
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         with calculation():
-            self._average = averaged(self._network, state)
-
-    def _contrastive(self, draws: Draws) -> Iterator[Tensor]:
-        server, data = self._method.server_training, self._needed
-        augmentation = draws.torch("augmentation-contrastive")
-        rng = draws.numpy("batches-contrastive")
-        for _ in range(server.epochs):
-            for positions in balanced_batches(data.labels, rng):
-                indices, labels = data.batch(positions)
-                yield label_contrastive(
-                    self._network.anchor(data.views.weak(indices, augmentation)),
-                    labels,
-                    self._model.num_classes,
-                    float(server.temperature),
-                    bounded=server.denominator == "Bounded",
-                )
+            self._trainer.restore(self._round, state)
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         """Score a model on the test images in eval mode; an empty report where there are none.
@@ -345,9 +245,8 @@ class TorchServerLearner:
             if self._scorer is None:
                 self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
             load(self._scorer, self._down, model.buffer())
-            fold(self._scorer)
-            if self._method.batch_norm.policy == "Local":  # without rounds nobody else counts
-                self._recalibrate(self._scorer)
+            for piece in self._method.pieces:
+                piece.before_scoring(self._round, self._scorer)
             return self._report(self._scorer, self._test, round_number)
 
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
@@ -373,15 +272,17 @@ class TorchServerLearner:
 
     @property
     def _probed(self) -> bool:
-        return not trains_classifier(self._method)
+        return not self._method.trains_classifier
 
     def _probe(self, network: Network, round_number: int) -> nn.Linear:
-        data, views = self._needed, self._needed.views
+        data, views = self._round.needed, self._round.needed.views
         features = views.mapped(data.indices, lambda i: network.represent(views.plain(i)))
         labels = views.to_device(data.labels)
         return linear_probe(features, labels, self._model.num_classes, Draws(self._seed, round_number))
 
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
         buffer = np.empty(self._down.nbytes, np.uint8)
-        write(self._network, self._down, lambda nbytes: buffer, controls_of(self._down, model))
+        found = (piece.travels_beside(self._down, model) for piece in self._method.pieces)
+        beside = {name: array for arrays in found for name, array in arrays.items()}
+        write(self._network, self._down, lambda nbytes: buffer, beside)
         return ModelBytes.of(self._down, buffer)

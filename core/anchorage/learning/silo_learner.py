@@ -2,7 +2,9 @@
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from copy import deepcopy
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -18,34 +20,32 @@ from torch.nn.functional import cross_entropy
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
 from anchorage.api.run import RunDescription
-from anchorage.engine.aggregation.helper_models import without_helpers
 from anchorage.learning.adaptive import AdaptiveRound
-from anchorage.learning.batch_norm import freeze_statistics, load_norms, norm_arrays
-from anchorage.learning.control_variates import ControlVariates
 from anchorage.learning.data import ImageSet
-from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.heads import LOCAL_PART
-from anchorage.learning.local_work import LocalImages, RoundWork, Work
-from anchorage.learning.losses import proximal_penalty
-from anchorage.learning.metrics import confusion_matrix
-from anchorage.learning.models import ANCHOR_HEAD, Network, build_model
-from anchorage.learning.objectives import prepare
+from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.models import Network, build_model
 from anchorage.learning.round_state import RoundState
-from anchorage.learning.stepping import build_optimiser, momentum_arrays, restore_momentum, take_steps
+from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
+from anchorage.learning.stepping import take_steps
 from anchorage.learning.validation import RoundLabels, validation_split
 from anchorage.learning.views import Views
-from anchorage.learning.weights import load, load_arrays, load_local, local_arrays, network_arrays, write
-from anchorage.transport.messages import REPETITION, Announcement, Evaluation, SideChannel, Task
+from anchorage.learning.weights import (
+    load,
+    load_arrays,
+    load_local,
+    local_arrays,
+    network_arrays,
+    without_beside,
+    write,
+)
+from anchorage.transport.messages import REPETITION, Announcement, Evaluation, Task
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
 
 _VALIDATION = "validation/labels"
-_OWN = "own/"
-
-ONLINE_RATE = 0.1
-"""Step size of FedCLR's classifier (METHODS.md 6.13)."""
 
 
 class Networks:
@@ -70,8 +70,8 @@ class Networks:
     def training(self) -> Network:
         """The one that is trained."""
         network = self._build()
-        if self._run.method.batch_norm.policy == "Static":
-            freeze_statistics(network)
+        for piece in TrainingMethod.of(self._run.method).pieces:
+            piece.before_training(network)
         self.local_part = local_arrays(network)
         return network
 
@@ -81,7 +81,7 @@ class Networks:
         return self._build()
 
     def _build(self) -> Network:
-        return placed(build_model(self._run.model, self._run.method, self._run.seed), self._device)
+        return placed(build_model(self._run.model, TrainingMethod.of(self._run.method), self._run.seed), self._device)
 
 
 class TorchSiloLearner:
@@ -124,13 +124,14 @@ class TorchSiloLearner:
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device = run, silo, device
+        self._method = TrainingMethod.of(run.method)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
-        layouts = (self._down, without_helpers(self._down), self._up)
+        layouts = (self._down, without_beside(self._down), self._up)
         self._layouts = {layout.digest: layout for layout in layouts}
         self._networks = networks or Networks(run, device)
         self._network = self._networks.training
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
-        self._local = run.method.local.of(labelled=len(self._images.labelled) > 0)
+        self._local = LocalTraining.of(self._method, labelled=len(self._images.labelled) > 0)
         same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         self._state = RoundState(state / f"learner-{key}")
@@ -139,11 +140,13 @@ class TorchSiloLearner:
 
     def _split(self, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> LocalImages:
         train, validation = np.arange(len(labels)), np.empty(0, np.int64)
-        weighting = self._run.method.weighting
-        if weighting.type == "DVW" or self._run.method.local.cycle is not None:
+        cycle = self._run.method.local.cycle
+        percent = max((piece.held_out_percent() for piece in self._method.pieces), default=0)
+        percent = max(percent, 0 if cycle is None else cycle.validation_percent)
+        if percent:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
-            train, validation = validation_split(labels, weighting.validation_percent, rng)
-        views = Views(pixels, AUGMENTATIONS[self._run.model.augmentation], self._device)
+            train, validation = validation_split(labels, percent, rng)
+        views = Views(pixels, augmentation_of(self._run.model.augmentation), self._device)
         return LocalImages(views, labels, train, validation)
 
     def train(
@@ -161,33 +164,34 @@ class TorchSiloLearner:
             again = int(task.side.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
-            self._start_from(kept)
-            if self._run.method.batch_norm.policy == "Local":
-                load_norms(self._network, kept)
-            controls = ControlVariates(self._network, arrived, kept, task.side)
-            received = self._round_work(task, kept, arrived)
-            work = prepare(received)
-            if self._local.cycle is not None:
-                rules = self._local.cycle.of(self._silo)
-                adaptive = AdaptiveRound(rules, task.side, kept, lambda: self._validated_on(task.round))
+            silo_round = self._round(task, kept, arrived)
+            work = silo_round.prepare()
+            cycle = self._run.method.local.cycle
+            if cycle is not None:
+                adaptive = AdaptiveRound(cycle.of(self._silo), task.side, kept, lambda: self._validated_on(task.round))
                 work, progress = adaptive.shortened(work), adaptive.hearing(progress)
-            guessed = self._label_validation(task.round, received)
-            sgd = self._optimiser(kept, task.round)
-            with controls.correcting():
-                loss, steps = self._take_steps(work, sgd, progress)
+            guessed = self._label_validation(task.round, silo_round)
+            optimiser = self._optimiser(kept, task.round)
+            with ExitStack() as around:
+                for part in silo_round.parts:
+                    around.enter_context(part.stepping())
+                loss, steps = self._take_steps(silo_round, work, optimiser, progress)
             if steps:
-                controls.renew(steps * sgd.param_groups[0]["lr"])
-            arrays = {**self._carried(kept, sgd, steps), **controls.kept(), **work.kept(), **guessed}
+                for part in silo_round.parts:
+                    part.trained(steps * optimiser.param_groups[0]["lr"])
+            arrays = {**self._carried(silo_round, optimiser, steps), **work.kept(), **guessed}
             if arrays:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
             metrics = {"loss": loss, "acceptance": selected / unlabelled if unlabelled else 0.0}
+            auxiliary = _joined(part.auxiliary() for part in silo_round.parts)
+            beside = _joined(part.beside() for part in silo_round.parts)
             return Announcement(
                 task.id,
                 {**work.samples, "selected": selected},
-                self._side(work, task.round),
+                {**auxiliary, **work.side()},
                 {**metrics, **work.metrics(), "seconds": time.perf_counter() - started},
-                write(self._network, self._up, out, controls.sent()) if steps else None,
+                write(self._network, self._up, out, beside) if steps else None,
             )
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
@@ -204,86 +208,71 @@ class TorchSiloLearner:
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)
 
-    def _start_from(self, kept: Mapping[str, NDArray[Any]]) -> None:
-        """Go on from the silo's own last model, where the method says so and there is one (SOLO)."""
-        own = {name.removeprefix(_OWN): array for name, array in kept.items() if name.startswith(_OWN)}
-        if own and self._local.start == "Own":
-            load_arrays(self._network, own)
-
-    def _round_work(
-        self, task: Task, kept: Mapping[str, NDArray[Any]], arrived: Mapping[str, NDArray[Any]]
-    ) -> RoundWork:
+    def _round(self, task: Task, kept: Mapping[str, NDArray[Any]], arrived: Mapping[str, NDArray[Any]]) -> SiloRound:
         draws = Draws(self._run.seed, task.round, self._silo, int(task.side.get(REPETITION, 0)))
-        return RoundWork(self._run, self._network, self._images, draws, task.side, kept, self._frozen, arrived)
+        begun = SiloRound(
+            self._run,
+            self._method,
+            self._network,
+            self._images,
+            draws,
+            task.side,
+            kept,
+            arrived,
+            self._frozen,
+            lambda: self._score(self._network, task.round),
+        )
+        parts = [part for piece in self._method.pieces if (part := piece.begin(begun)) is not None]
+        return replace(begun, parts=parts)
 
     def _frozen(self) -> Network:
         return deepcopy(self._network).requires_grad_(False)
 
-    def _optimiser(self, kept: Mapping[str, NDArray[Any]], round_number: int) -> torch.optim.SGD:
-        method = self._run.method
-        semi = method.pseudo_labels.type == "FlexMatch"
-        online = method.self_supervised.online_classifier == "Enabled"
-        sgd = build_optimiser(
+    def _optimiser(self, kept: Mapping[str, NDArray[Any]], round_number: int) -> torch.optim.Optimizer:
+        rates = [rate for piece in self._method.pieces if (rate := piece.classifier_rate) is not None]
+        optimiser: torch.optim.Optimizer = self._local.optimiser.build(
             self._network,
-            self._local.optimiser,
-            decay_classifier=not (semi or online),
-            classifier_rate=ONLINE_RATE if online else None,
+            decay_classifier=all(piece.decays_classifier for piece in self._method.pieces),
+            classifier_rate=rates[0] if rates else None,
             done=self._run.done(round_number),
             epochs=self._run.over(round_number) * self._local.epochs,
             buffers=self._networks.momentum,
         )
-        if method.local.optimiser.state == "Persist":
-            restore_momentum(self._network, sgd, kept)
-        return sgd
+        if self._local.optimiser.persists:
+            self._local.optimiser.remember(self._network, optimiser, kept)
+        return optimiser
 
-    def _take_steps(self, work: Work, sgd: torch.optim.SGD, progress: Callable[[int, int], int]) -> tuple[float, int]:
-        regulariser, clip = self._run.method.regulariser, float(self._local.optimiser.clip_norm)
+    def _take_steps(
+        self, silo_round: SiloRound, work: Work, optimiser: torch.optim.Optimizer, progress: Callable[[int, int], int]
+    ) -> tuple[float, int]:
         losses = work.losses
-        if regulariser.type == "Proximal":
-            losses = self._with_pull(losses, float(regulariser.mu))
+        for part in silo_round.parts:
+            losses = part.losses(losses)
 
         def after_step(done: int) -> None:
             work.after_step()
             progress(done, work.steps)
 
-        return take_steps(self._network, sgd, losses, clip_norm=clip, after_step=after_step)
-
-    def _with_pull(self, losses: Iterator[Tensor], mu: float) -> Iterator[Tensor]:
-        trained = [p for name, p in self._network.named_parameters() if not name.startswith((ANCHOR_HEAD, LOCAL_PART))]
-        received = [p.detach().clone() for p in trained]
-        for loss in losses:
-            yield loss + proximal_penalty(trained, received, mu)
+        clip = float(self._local.optimiser.clip_norm)
+        return take_steps(self._network, optimiser, losses, clip_norm=clip, after_step=after_step)
 
     def _carried(
-        self, kept: Mapping[str, NDArray[Any]], sgd: torch.optim.SGD, steps: int
+        self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int
     ) -> Mapping[str, NDArray[Any]]:
         if not steps:  # an inactive round hands on what there was
-            return {name: array for name, array in kept.items() if name != _VALIDATION}
-        persist = self._run.method.local.optimiser.state == "Persist"
-        carried = {**local_arrays(self._network), **(momentum_arrays(self._network, sgd) if persist else {})}
-        if self._run.method.batch_norm.policy == "Local":
-            carried |= norm_arrays(self._network)
-        if self._local.start != "Own":
-            return carried
-        return {**carried, **{_OWN + n: t.detach().cpu().numpy() for n, t in self._network.state_dict().items()}}
-
-    def _side(self, work: Work, round_number: int) -> SideChannel:
-        weighting = self._run.method.weighting.type
-        if weighting == "SemiAnAgg":
-            return {"similarity": np.full(self._run.model.num_classes, np.nan), **work.side()}
-        side = work.side()
-        if weighting == "DVW" and "validation" not in side:
-            return {**side, "validation": self._score(self._network, round_number)}
-        return side
+            return {name: array for name, array in silo_round.kept.items() if name != _VALIDATION}
+        own = self._local.optimiser
+        memory = own.memory(self._network, optimiser) if own.persists else {}
+        return {**local_arrays(self._network), **memory, **_joined(part.kept() for part in silo_round.parts)}
 
     def _guesses_validation(self) -> bool:
         validation = self._images.labels[self._images.validation]
-        return len(validation) > 0 and bool((validation < 0).all()) and self._run.method.pseudo_labels.type != "None"
+        return len(validation) > 0 and bool((validation < 0).all()) and self._method.pseudo_labels.labels_images
 
-    def _label_validation(self, round_number: int, work: RoundWork) -> Mapping[str, NDArray[np.int64]]:
+    def _label_validation(self, round_number: int, silo_round: SiloRound) -> Mapping[str, NDArray[np.int64]]:
         if not self._guesses_validation():
             return {}
-        labels, accepted = work.label(self._images.validation)
+        labels, accepted = self._method.pseudo_labels.label(silo_round, self._images.validation)
         guessed = torch.where(accepted, labels, -1).cpu().numpy()
         self._labels.publish(round_number, guessed)
         return {_VALIDATION: guessed}
@@ -318,6 +307,8 @@ class TorchSiloLearner:
             logits = views.mapped(self._images.validation[known], lambda i: network(views.plain(i)))
             loss = float(cross_entropy(logits.double(), views.to_device(labels[known])))
             predictions = logits.argmax(1).cpu().numpy()
-        if self._run.method.weighting.metric == "MicroF1":
-            return loss, np.array([(predictions == labels[known]).sum(), len(predictions)], np.int64)
-        return loss, confusion_matrix(labels[known], predictions, classes)
+        return loss, self._method.weighting.tally(labels[known], predictions, classes)
+
+
+def _joined(parts: Iterator[Mapping[str, NDArray[Any]]]) -> dict[str, NDArray[Any]]:
+    return {name: array for part in parts for name, array in part.items()}

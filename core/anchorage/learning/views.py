@@ -47,6 +47,14 @@ class Views:
         """Return images float32 [b, channels, H, W] as they are."""
         return self._augmentation.plain(self.images[indices])
 
+    def fractions(self, indices: Tensor) -> Tensor:
+        """Return images float32 [b, channels, H, W] in 0 … 1, neither augmented nor normalised."""
+        return self.images[indices].float() / 255
+
+    def weak_mixture(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        """Return weakly augmented mixtures of `fractions`, float32 [b, channels, H, W]."""
+        return self._augmentation.weak(images, generator)
+
     def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
         """Return weakly augmented images, float32 [b, channels, H, W]."""
         return self._augmentation.weak(self.images[indices], generator)

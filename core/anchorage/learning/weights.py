@@ -10,18 +10,11 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
-from anchorage.api.method import ResolvedMethod
-from anchorage.engine.aggregation.batch_norm import travelling
-from anchorage.engine.aggregation.helper_models import HELPER
-from anchorage.engine.aggregation.server_step import BUFFERS
-from anchorage.learning.heads import LOCAL_PART
-from anchorage.learning.models import ANCHOR_HEAD, CLASSIFIER
+from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
-from anchorage.transport.tensors.layout import CONTROL, PSI, Layout
+from anchorage.transport.tensors.layout import BESIDE, HELPER, PSI, Layout
 from anchorage.transport.tensors.model import read_arrays, write_arrays
-
-BESIDE = (HELPER, CONTROL)
-"""Begin the names of tensors that travel in a model and are no part of the network."""
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -35,19 +28,25 @@ def layout_of(network: nn.Module) -> Layout:
     )
 
 
-def upward(layout: Layout, method: ResolvedMethod) -> Layout:
-    """Return the layout of an update: without what no silo trains.
+def down_layout(network: Network, method: TrainingMethod) -> Layout:
+    """Return the layout of the global model as it travels down: the network's tensors, and what pieces send beside them."""
+    layout = layout_of(network)
+    for piece in method.pieces:
+        layout = piece.down_layout(layout, network)
+    return layout
 
-    That is the anchor head (METHODS.md 6.8, KAT A11), the classifier where silos learn without labels (6.13), and FedMatch's sigma where the
-    server alone has labels (6.6).
-    """
-    slot = method.self_supervised
-    unlearnt = slot.type != "None" and slot.online_classifier == "Disabled"
-    prefixes = (ANCHOR_HEAD, CLASSIFIER) if unlearnt else (ANCHOR_HEAD,)
-    names = [t.name for t in layout.tensors if not t.name.startswith(prefixes)]
-    if method.decomposition.type == "SigmaPsi" and method.server_training.type == "Anchors":
-        names = [name for name in names if name.startswith(PSI) or name.endswith(BUFFERS)]
-    return travelling(layout.select(names), method.batch_norm.policy)
+
+def up_layout(down: Layout, method: TrainingMethod) -> Layout:
+    """Return the layout of an update: without the anchor head, which no silo trains (methods reference, 6.8), and what pieces leave out."""
+    layout = down.select(t.name for t in down.tensors if not t.name.startswith(ANCHOR_HEAD))
+    for piece in method.pieces:
+        layout = piece.up_layout(layout, method.resolved)
+    return layout
+
+
+def without_beside(layout: Layout) -> Layout:
+    """Return the layout of the global model alone; helpers' parts are only behind some tasks' models."""
+    return layout.select(t.name for t in layout.tensors if not t.name.startswith(HELPER))
 
 
 def network_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:

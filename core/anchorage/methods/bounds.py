@@ -1,7 +1,10 @@
 """What a method is held against: upper and lower bounds, and every party on its own (METHODS.md 6.1, 6.5)."""
 
-from anchorage.api.method import Local, Regulariser, ServerStep, Weighting
 from anchorage.methods.preset import Labels, Preset, slots
+from anchorage.pieces.regulariser.proximal import Proximal
+from anchorage.pieces.server_step.keep import Keep
+from anchorage.pieces.slots import Regulariser
+from anchorage.pieces.weighting.sample_count import SampleCount
 
 
 def _bound(
@@ -13,20 +16,20 @@ def _bound(
     *,
     source: str = "federated averaging, McMahan et al. 2017; METHODS.md 6.1",
     pull: Regulariser | None = None,
+    every_label: bool = False,
 ) -> Preset:
     return Preset(
-        slots=slots(name, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        slots=slots(name, regulariser=pull, weighting=SampleCount()),
         summary=summary,
         setting=setting,
         labels=labels,
         protocols=("Synchronous", "Asynchronous"),
-        down=(),
-        up=(),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=source,
         results="",
         advice=advice,
+        every_label=every_label,
     )
 
 
@@ -36,7 +39,8 @@ UPPER_BOUND = _bound(
     "labels at every silo",
     ("All",),
     "What labels everywhere would buy, with the same model, data and schedule as the method under study. For classes of very different "
-    "frequency set `supervised.type: BalancedSoftmax`, as the published bounds do.",
+    "frequency set `localLoss: {balancedSoftmax: {}}`, as the published bounds do.",
+    every_label=True,
 )
 LOWER_BOUND = _bound(
     "LowerBound",
@@ -45,15 +49,15 @@ LOWER_BOUND = _bound(
     ("None", "All", "Partial"),
     "What the labels alone give, with the same model and schedule as the method under study: silos without labels are inactive, and "
     "partially labelled ones leave their other images aside. For classes of very different frequency set "
-    "`supervised.type: BalancedSoftmax`, as the published bounds do.",
+    "`localLoss: {balancedSoftmax: {}}`, as the published bounds do.",
 )
 
 _SL_SOURCE = "FedMatch slides, upper bound {}; METHODS.md 6.5"
-_SL_SETTING = "labels at every silo, or at the server too (serverTraining.type: Anchors)"
+_SL_SETTING = "labels at every silo, or at the server too (serverTraining: anchors)"
 _SL_ADVICE = (
     "The upper bound of FedMatch, UDA and FixMatch: every image has its true label. Where the study holds labels at the server, set "
-    "`serverTraining.type: Anchors`: the server learns its own labelled images too, before the first round and after each. With another "
-    "`serverTraining.optimiser.learningRate` set `pretrainLearningRate` to the same."
+    "`serverTraining: {anchors: {}}`: the server learns its own labelled images too, before the first round and after each. With another "
+    "`serverTraining.anchors.optimiser.sgd.learningRate` set `pretrainLearningRate` to the same."
 )
 FEDAVG_SL = _bound(
     "FedAvgSL",
@@ -62,6 +66,7 @@ FEDAVG_SL = _bound(
     ("All",),
     _SL_ADVICE,
     source=_SL_SOURCE.format("FedAvg-SL"),
+    every_label=True,
 )
 FEDPROX_SL = _bound(
     "FedProxSL",
@@ -70,22 +75,20 @@ FEDPROX_SL = _bound(
     ("All",),
     _SL_ADVICE,
     source=_SL_SOURCE.format("FedProx-SL"),
-    pull=Regulariser(type="Proximal", mu="0.01"),
+    every_label=True,
+    pull=Proximal(mu="0.01"),
 )
 
 SOLO = Preset(
     slots=slots(
         "SOLO",
-        weighting=Weighting(type="SampleCount"),
-        server_step=ServerStep(type="Keep"),
-        local=Local(start="Own"),
+        weighting=SampleCount(),
+        server_step=Keep(),
     ),
     summary="Every silo trains on its own; nothing is averaged.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the silo's own model, and its number of training images",
     reveals_to_silos="nothing",
     source="MOON, baseline SOLO; METHODS.md 6.1",

@@ -1,32 +1,32 @@
 """CBAFed and its lower bound (METHODS.md 6.11)."""
 
-from anchorage.api.method import Local, Optimiser, PseudoLabels, ServerStep, UnlabelledWork, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local, UnlabelledWork
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.class_adaptive import ClassAdaptive
+from anchorage.pieces.server_step.residual import Residual
+from anchorage.pieces.weighting.sample_count import SampleCount
+from anchorage.pieces.weighting.used_count import UsedCount
 
 _LOCAL = Local(
     epochs=11,
     batch_size=64,
-    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
+    optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
     unlabelled=UnlabelledWork(epochs=1, learning_rate="0.02"),
 )
 
 CBAFED = Preset(
     slots=slots(
         "CBAFed",
-        pseudo_labels=PseudoLabels(type="ClassAdaptive", threshold="0.84", ceiling="0.95", rare_below="0.03"),
-        weighting=Weighting(type="UsedCount"),
-        server_step=ServerStep(type="Residual", every=5, record_share="0.5"),
+        pseudo_labels=ClassAdaptive(threshold="0.84", ceiling="0.95", rare_below="0.03"),
+        weighting=UsedCount(),
+        server_step=Residual(every=5, record_share="0.5"),
         local=_LOCAL,
     ),
     summary="Pseudo-labels above thresholds that follow how often the federation used each class, rare classes by second guess.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(
-        SideChannel("thresholds", "[C] float64", "what the most likely class must exceed"),
-        SideChannel("rare", "[C] uint8", "1 for a class that few images were used of"),
-    ),
-    up=(SideChannel("counts", "[C] int64", "labelled and accepted images per class"),),
     reveals_to_server="the class histogram of the silo's labelled and accepted images",
     reveals_to_silos="the federation's class shares, by way of the thresholds",
     source="Li et al. 2023 (CBAFed), as read in its public code; METHODS.md 6.11",
@@ -43,16 +43,14 @@ CBAFED = Preset(
 CBAFED_LOWER_BOUND = Preset(
     slots=slots(
         "CBAFedLowerBound",
-        weighting=Weighting(type="SampleCount"),
-        server_step=ServerStep(type="Residual", every=5, record_share="0.8"),
+        weighting=SampleCount(),
+        server_step=Residual(every=5, record_share="0.8"),
         local=_LOCAL.model_copy(update={"epochs": 1, "unlabelled": UnlabelledWork()}),
     ),
     summary="FedAvg of the labelled silos with CBAFed's residual connection: its first stage alone.",
     setting="labels at some silos; the others do not take part",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="Li et al. 2023 (CBAFed), stage 1; METHODS.md 6.11",

@@ -1,30 +1,33 @@
 """FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (METHODS.md 6.5)."""
 
-from anchorage.api.method import PseudoLabels, Regulariser, Weighting
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
+from anchorage.pieces.pseudo_labels.uda import UDA
+from anchorage.pieces.regulariser.proximal import Proximal
+from anchorage.pieces.slots import PseudoLabels, Regulariser
+from anchorage.pieces.weighting.sample_count import SampleCount
 
-_FIXMATCH = PseudoLabels(type="FixMatch", threshold="0.95")
-_UDA = PseudoLabels(type="UDA", threshold="0.8", temperature="0.4")
-_PULL = Regulariser(type="Proximal", mu="0.01")
+_FIXMATCH = FixMatch(threshold="0.95")
+_UDA = UDA(threshold="0.8", temperature="0.4")
+_PULL = Proximal(mu="0.01")
 
 _ADVICE = (
     "The simplest way to use unlabelled images: a silo's model labels a weakly changed image, and must say the same of a "
     "strongly changed one. It feeds on its own confidence, so it needs labels at most silos (or server training on "
     "anchors) to be right from the start; the published runs with labels at the server alone collapse. A baseline, and "
     "a fair one where every silo has a few labels. Each unlabelled image costs one more pass per step. A server with anchors trains on "
-    "them before the first round and after each; with another `serverTraining.optimiser.learningRate` set `pretrainLearningRate` to the same."
+    "them before the first round and after each; with another learning rate of `serverTraining.anchors.optimiser` set "
+    "`pretrainLearningRate` to the same."
 )
 
 
 def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Regulariser | None = None) -> Preset:
     return Preset(
-        slots=slots(name, pseudo_labels=pseudo_labels, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        slots=slots(name, pseudo_labels=pseudo_labels, regulariser=pull, weighting=SampleCount()),
         summary=summary,
-        setting="labels partially at every silo, or at the server (serverTraining.type: Anchors)",
+        setting="labels partially at every silo, or at the server (serverTraining: anchors)",
         labels=("None", "All", "Partial"),
         protocols=("Synchronous",),
-        down=(),
-        up=(),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=f"FedMatch slides, baseline {name}; METHODS.md 6.5",

@@ -2,28 +2,20 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import Local, Optimiser, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.weighting.dvw import Dvw
 
-METIS_LOCAL = Local(
-    epochs=4, batch_size=100, optimiser=Optimiser(learning_rate="0.05", momentum="0.75", weight_decay="0")
-)
+METIS_LOCAL = Local(epochs=4, batch_size=100, optimiser=Sgd(learning_rate="0.05", momentum="0.75", weight_decay="0"))
 """Metis' local work on CIFAR-10 (METHODS.md 5.3)."""
 
 DVW = Preset(
-    slots=slots("DVW", weighting=Weighting(type="DVW", metric="MicroF1", validation_percent=5), local=METIS_LOCAL),
+    slots=slots("DVW", weighting=Dvw(metric="MicroF1", validation_percent=5), local=METIS_LOCAL),
     summary="Each silo's model counts by its score on the validation images of all silos.",
     setting="labels at every silo",
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
-    down=(),
-    up=(
-        SideChannel(
-            "validation",
-            "[2] or [C, C] int64",
-            "own validation score: correct and total (MicroF1), else a confusion matrix",
-        ),
-    ),
     reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; METHODS.md 6.14",
@@ -41,7 +33,7 @@ _REVEALS_COUNTS = "a confusion matrix on the validation images per update, so ea
 
 DVW_GMEAN = replace(
     DVW,
-    slots=slots("DVWGMean", weighting=Weighting(type="DVW", metric="GeometricMean"), local=METIS_LOCAL),
+    slots=slots("DVWGMean", weighting=Dvw(metric="GeometricMean"), local=METIS_LOCAL),
     summary="DVW by the geometric mean of the classes' recalls.",
     reveals_to_server=_REVEALS_COUNTS,
     results="",
@@ -54,7 +46,7 @@ DVW_GMEAN = replace(
 
 DVW_MCC = replace(
     DVW,
-    slots=slots("DVWMCC", weighting=Weighting(type="DVW", metric="MCC"), local=METIS_LOCAL),
+    slots=slots("DVWMCC", weighting=Dvw(metric="MCC"), local=METIS_LOCAL),
     summary="DVW by Matthews' correlation of true and predicted classes.",
     reveals_to_server=_REVEALS_COUNTS,
     results="",

@@ -7,34 +7,35 @@ with DVW silos without labels score models against their validation split's acce
 from dataclasses import replace
 from typing import Any
 
-from anchorage.api.method import Local, Mixup, Optimiser, PseudoLabels, ServerTraining, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.mixup.both import BothMixup
+from anchorage.pieces.mixup.client import ClientMixup
+from anchorage.pieces.mixup.none import NoMixup
+from anchorage.pieces.mixup.server import ServerMixup
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
+from anchorage.pieces.server_objective.label_contrastive import LabelContrastive
+from anchorage.pieces.server_training.anchors import Anchors
+from anchorage.pieces.weighting.sample_count import SampleCount
 
 FEDANCHOR = Preset(
     slots=slots(
         "FedAnchor",
-        pseudo_labels=PseudoLabels(type="AnchorSimilarity", threshold="0.6", anchors="Prototypes"),
-        mixup=Mixup(at="Client", alpha="0.75", weight="1"),
-        server_training=ServerTraining(
-            type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", contrastive="Enabled", temperature="0.5"
+        pseudo_labels=AnchorSimilarity(threshold="0.6", anchors="Prototypes"),
+        mixup=ClientMixup(alpha="0.75", weight="1"),
+        server_training=Anchors(
+            pretrain_epochs=5, pretrain_learning_rate="0.05", objective=LabelContrastive(temperature="0.5")
         ),
-        weighting=Weighting(type="SampleCount"),
+        weighting=SampleCount(),
         local=Local(
-            epochs=5, batch_size=10, optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+            epochs=5, batch_size=10, optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
         ),
     ),
     summary="Silos label their images by similarity to the server's labelled anchors; the server trains on the anchors each round.",
     setting="labels at the server only (anchors)",
     labels=("None",),
     protocols=("Synchronous",),
-    down=(
-        SideChannel(
-            "prototypes", "[C, 128] float32", "class means of the anchors' unit embeddings (anchors: Prototypes)"
-        ),
-        SideChannel("anchors", "[S, 128] float32", "every anchor's unit embedding (anchors: Raw)"),
-        SideChannel("anchor_labels", "[S] int64", "the anchors' classes (anchors: Raw)"),
-    ),
-    up=(),
     reveals_to_server="the number of images, and whether any pseudo-label was accepted",
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; METHODS.md 6.8",
@@ -43,7 +44,7 @@ FEDANCHOR = Preset(
         "For labels at the server alone. Silos compare their images with the server's labelled anchors in a space "
         "that the server trains for just that, and train on those that are close to one class. Every class needs "
         "anchors; their quality bounds everything, so choose them with care and by hand. The threshold decides "
-        "how much is believed: watch `acceptance` in MLflow, and raise `pseudoLabels.threshold` where nearly "
+        "how much is believed: watch `acceptance` in MLflow, and raise `pseudoLabels.anchorSimilarity.threshold` where nearly "
         "everything is accepted; lower it while `unreachable_classes`, which counts the classes as which the next round "
         "cannot accept any image, stays above 0. With `anchors: Prototypes` only class means leave the server, and "
         "labels are the same as with every embedding."
@@ -65,21 +66,21 @@ FEDANCHOR_MIX = _variant(
     'client and server mixup, "FedAnchor (mix)"',
     "FedAnchor for a server with many anchors: the server too learns from mixed images instead of strongly changed ones. "
     "With few anchors the published figures are below FedAnchor's (SVHN with 250).",
-    mixup=_FROM.mixup.model_copy(update={"at": "Both"}),
+    mixup=BothMixup(),
 )
 FEDANCHOR_NO_MIXUP = _variant(
     "FedAnchorNoMixup",
     "FedAnchor without mixed images anywhere: accepted images alone.",
     "ablation without mixup",
     "Shows what mixup is worth. A silo's round takes half of FedAnchor's time, for it trains on the accepted images alone.",
-    mixup=_FROM.mixup.model_copy(update={"at": "None"}),
+    mixup=NoMixup(),
 )
 FEDANCHOR_SERVER_MIXUP = _variant(
     "FedAnchorServerMixup",
     "FedAnchor with mixed images at the server only.",
     "ablation with server mixup",
     "Between FedAnchorNoMixup and FedAnchorMix: silos train on the accepted images alone, the server on mixed anchors.",
-    mixup=_FROM.mixup.model_copy(update={"at": "Server"}),
+    mixup=ServerMixup(),
 )
 FEDANCHOR_NO_CONTRASTIVE = _variant(
     "FedAnchorNoContrastive",
@@ -87,13 +88,13 @@ FEDANCHOR_NO_CONTRASTIVE = _variant(
     "ablation without the contrastive loss",
     "Shows what the contrastive epoch is worth: nothing trains the space in which silos compare, so the anchor head stays a "
     "random projection of what the encoder sees.",
-    server_training=_FROM.server_training.model_copy(update={"contrastive": "Disabled"}),
+    server_training=Anchors(pretrain_epochs=5, pretrain_learning_rate="0.05"),
 )
 FEDANCHOR_ENSEMBLE = _variant(
     "FedAnchorEnsemble",
     "FedAnchor whose pseudo-labels are means over four weak views of each image.",
     "pseudo-label ensemble (proposed, no figures)",
     "FedAnchor for noisy images: each image is labelled by the mean of several slightly changed views, which costs as many "
-    "passes without learning, once per round. `pseudoLabels.views` says how many.",
+    "passes without learning, once per round. `pseudoLabels.anchorSimilarity.views` says how many.",
     pseudo_labels=_FROM.pseudo_labels.model_copy(update={"views": 4}),
 )

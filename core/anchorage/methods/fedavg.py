@@ -2,17 +2,17 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import Regulariser, Supervised, Weighting
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
+from anchorage.pieces.regulariser.proximal import Proximal
+from anchorage.pieces.weighting.sample_count import SampleCount
 
 FEDAVG = Preset(
-    slots=slots("FedAvg", weighting=Weighting(type="SampleCount")),
+    slots=slots("FedAvg", weighting=SampleCount()),
     summary="Average of the silos' models, weighted by their number of images.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
-    down=(),
-    up=(),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; METHODS.md 6.1 and 6.14",
@@ -26,21 +26,17 @@ FEDAVG = Preset(
 )
 
 FEDPROX = Preset(
-    slots=slots(
-        "FedProx", weighting=Weighting(type="SampleCount"), regulariser=Regulariser(type="Proximal", mu="0.01")
-    ),
+    slots=slots("FedProx", weighting=SampleCount(), regulariser=Proximal(mu="0.01")),
     summary="FedAvg with a pull of every silo towards the model it received.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
-    down=(),
-    up=(),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; METHODS.md 6.2",
     results="",
     advice=(
-        "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.mu` "
+        "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.proximal.mu` "
         "holds each silo near the model it received. Too large a value keeps silos from learning anything; tune "
         "it in powers of ten from 0.001 to 1. It costs one more copy of the model in memory at the silo, and "
         "nothing on the wire."
@@ -51,8 +47,8 @@ BALANCED_SOFTMAX = replace(
     FEDAVG,
     slots=slots(
         "BalancedSoftmax",
-        supervised=Supervised(type="BalancedSoftmax"),
-        weighting=Weighting(type="SampleCount"),
+        local_loss=BalancedSoftmax(),
+        weighting=SampleCount(),
     ),
     summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
     source="Ren et al. 2020 (balanced softmax); METHODS.md 6.12",

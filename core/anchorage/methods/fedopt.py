@@ -1,7 +1,12 @@
 """FedAvg with an optimiser at the server: FedAvgM, FedAdagrad, FedAdam, FedYogi (METHODS.md 6.2)."""
 
-from anchorage.api.method import ServerStep, Weighting
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.server_step.adagrad import Adagrad
+from anchorage.pieces.server_step.adam import Adam
+from anchorage.pieces.server_step.momentum import Momentum
+from anchorage.pieces.server_step.yogi import Yogi
+from anchorage.pieces.slots import ServerStep
+from anchorage.pieces.weighting.sample_count import SampleCount
 
 _ADVICE = (
     "FedAvg with an optimiser at the server, for federations whose rounds pull in different directions: the server "
@@ -13,13 +18,11 @@ _ADVICE = (
 
 def _fedopt(name: str, step: ServerStep, summary: str, source: str) -> Preset:
     return Preset(
-        slots=slots(name, weighting=Weighting(type="SampleCount"), server_step=step),
+        slots=slots(name, weighting=SampleCount(), server_step=step),
         summary=summary,
         setting="labels at every silo that trains",
         labels=("All", "Partial"),
         protocols=("Synchronous",),
-        down=(),
-        up=(),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=f"{source}; METHODS.md 6.2",
@@ -32,25 +35,25 @@ _REDDI = "Reddi et al. 2021, Algorithm 2 (v0 = 0)"
 
 FEDAVGM = _fedopt(
     "FedAvgM",
-    ServerStep(type="Momentum", learning_rate="0.1", momentum="0.9"),
+    Momentum(learning_rate="0.1", momentum="0.9"),
     "FedAvg whose server keeps momentum of the rounds' steps.",
     "Hsu et al. 2019",
 )
 FEDADAGRAD = _fedopt(
     "FedAdagrad",
-    ServerStep(type="Adagrad", learning_rate="0.1", momentum="0"),
+    Adagrad(learning_rate="0.1", momentum="0"),
     "FedAvg whose server divides its step by the root of the sum of squares.",
     _REDDI,
 )
 FEDADAM = _fedopt(
     "FedAdam",
-    ServerStep(type="Adam", learning_rate="0.1", momentum="0.9", second_momentum="0.99"),
+    Adam(learning_rate="0.1", momentum="0.9", second_momentum="0.99"),
     "FedAvg with Adam at the server, without bias correction as in the paper.",
     _REDDI,
 )
 FEDYOGI = _fedopt(
     "FedYogi",
-    ServerStep(type="Yogi", learning_rate="0.1", momentum="0.9", second_momentum="0.99"),
+    Yogi(learning_rate="0.1", momentum="0.9", second_momentum="0.99"),
     "FedAvg with Yogi at the server, whose second moment grows slowly.",
     _REDDI,
 )

@@ -1,21 +1,16 @@
 """Mean-augmented federated learning (MAFL): FedMix, NaiveMix, their bounds LocalMix and Global Mixup, and FedProx with each (METHODS.md 6.4)."""
 
-from anchorage.api.method import InputMixing, Regulariser, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.input_mixing.fedmix import FedMix
+from anchorage.pieces.input_mixing.global_mixup import GlobalMixup
+from anchorage.pieces.input_mixing.local import LocalMix
+from anchorage.pieces.input_mixing.naive import NaiveMix
+from anchorage.pieces.regulariser.proximal import Proximal
+from anchorage.pieces.slots import InputMixing, Regulariser
+from anchorage.pieces.weighting.sample_count import SampleCount
 
-_PULL = Regulariser(type="Proximal", mu="0.01")
+_PULL = Proximal(mu="0.01")
 
-_MEANS_DOWN = (
-    SideChannel("means_wanted", "[1] uint8", "whether the silo's own means shall come with its next update"),
-    SideChannel("means_digest", "[32] uint8", "BLAKE3 of the pool of all silos' means"),
-    SideChannel("mean_images", "[G, channels, H, W] float32", "the pool, where the silo does not have it yet"),
-    SideChannel("mean_labels", "[G, C] float32", "the mean labels of the pool"),
-)
-_MEANS_UP = (
-    SideChannel("mean_images", "[g, channels, H, W] float32", "once: means of groups of the silo's labelled images"),
-    SideChannel("mean_labels", "[g, C] float32", "once: the mean labels of these groups"),
-    SideChannel("means_digest", "[32] uint8", "BLAKE3 of the pool that the silo keeps"),
-)
 _FRAME = (
     "Every silo shuffles its labelled images once, averages them in groups of `inputMixing.groupSize` (what is left over joins "
     "the last group, so no mean is of one image), and sends the means with its first update. The server pools them and sends "
@@ -36,19 +31,15 @@ def _mafl(
     advice: str,
     *,
     pull: Regulariser | None = None,
-    down: tuple[SideChannel, ...] = _MEANS_DOWN,
-    up: tuple[SideChannel, ...] = _MEANS_UP,
     to_server: str = _REVEALED,
     to_silos: str = _TO_ALL,
 ) -> Preset:
     return Preset(
-        slots=slots(name, input_mixing=mixing, regulariser=pull, weighting=Weighting(type="SampleCount")),
+        slots=slots(name, input_mixing=mixing, regulariser=pull, weighting=SampleCount()),
         summary=summary,
         setting="labels at every silo that trains",
         labels=("All", "Partial"),
         protocols=("Synchronous",),
-        down=down,
-        up=up,
         reveals_to_server=to_server,
         reveals_to_silos=to_silos,
         source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; METHODS.md 6.4",
@@ -57,9 +48,9 @@ def _mafl(
     )
 
 
-_FEDMIX = InputMixing(type="FedMix", share="0.05", group_size=5)
-_NAIVE = InputMixing(type="Naive", share="0.05", group_size=5)
-_LOCAL = InputMixing(type="Local", share="0.05")
+_FEDMIX = FedMix(share="0.05", group_size=5)
+_NAIVE = NaiveMix(share="0.05", group_size=5)
+_LOCAL = LocalMix(share="0.05")
 
 _FEDMIX_ADVICE = (
     "For labelled silos that see few classes each, and may show averages of their images to each other. "
@@ -91,30 +82,16 @@ LOCAL_MIX = _mafl(
     _LOCAL,
     "Mixup within a silo's own batches.",
     _LOCAL_ADVICE,
-    down=(),
-    up=(),
     to_server="the number of training images",
     to_silos="nothing beyond the community model",
 )
 GLOBAL_MIXUP = _mafl(
     "GlobalMixup",
-    InputMixing(type="Global", share="0.2"),
+    GlobalMixup(share="0.2"),
     "Mixup with other silos' raw images: a reference that protects nothing.",
     "FedMix's upper bound, for simulations with public data: every silo's images go to every other silo, as they are. An agent refuses "
     "to send them unless the hospital's policy names raw_images and raw_labels in `allowedSideChannels`. In the first round there is no "
     "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB, all silos' together below 30 MiB.",
-    down=(
-        *_MEANS_DOWN[:2],
-        SideChannel(
-            "raw_images", "[n, channels, H, W] float32", "every silo's images, where the silo does not have them yet"
-        ),
-        SideChannel("raw_labels", "[n, C] float32", "their labels"),
-    ),
-    up=(
-        SideChannel("raw_images", "[n, channels, H, W] float32", "once: every labelled image"),
-        SideChannel("raw_labels", "[n, C] float32", "once: their labels"),
-        _MEANS_UP[2],
-    ),
     to_server="every labelled image",
     to_silos="every labelled image of every silo",
 )
@@ -130,8 +107,6 @@ FEDPROX_LOCAL_MIX = _mafl(
     "LocalMix with a pull towards the received model.",
     _LOCAL_ADVICE,
     pull=_PULL,
-    down=(),
-    up=(),
     to_server="the number of training images",
     to_silos="nothing beyond the community model",
 )

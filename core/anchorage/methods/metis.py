@@ -2,12 +2,13 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import ValidationCycle, Weighting
+from anchorage.api.method import ValidationCycle
 from anchorage.methods.dvw import DVW, METIS_LOCAL
 from anchorage.methods.fedavg import FEDAVG
-from anchorage.methods.preset import SideChannel, slots
+from anchorage.methods.preset import slots
+from anchorage.pieces.weighting.sample_count import SampleCount
 
-_BY_IMAGES = Weighting(type="SampleCount")
+_BY_IMAGES = SampleCount()
 _CACHE = "Stripelis et al. (Metis), Algorithm 1, community cache; METHODS.md 6.14"
 
 SYNC_FEDAVG = replace(
@@ -65,11 +66,6 @@ ASYNC_DVW_ADAPTIVE = replace(
         local=METIS_LOCAL.model_copy(update={"cycle": ValidationCycle()}),
     ),
     summary="AsyncDVW whose silos train until their validation loss stands still or the others have moved on.",
-    down=(
-        SideChannel("committed_steps", "[] int64", "training steps that all committed updates are made of"),
-        SideChannel("staleness", "[] int64", "steps committed between the silo's last download and its commit"),
-    ),
-    up=(*DVW.up, SideChannel("steps", "[] int64", "training steps of the update")),
     reveals_to_server=f"{ASYNC_DVW.reveals_to_server}; how many steps a silo trains, so how fast it is and learns",
     reveals_to_silos=f"{DVW.reveals_to_silos}; how many steps are committed in all",
     source="Stripelis et al. (Metis), section V (adaptive update frequency); METHODS.md 6.14",

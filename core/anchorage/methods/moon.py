@@ -1,11 +1,14 @@
 """MOON and its L2 ablation (METHODS.md 6.3)."""
 
-from anchorage.api.method import Local, Optimiser, Regulariser, Weighting
+from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.regulariser.feature_distance import FeatureDistance
+from anchorage.pieces.regulariser.moon import Moon
+from anchorage.pieces.slots import Regulariser
+from anchorage.pieces.weighting.sample_count import SampleCount
 
-_LOCAL = Local(
-    epochs=10, batch_size=64, optimiser=Optimiser(learning_rate="0.01", momentum="0.9", weight_decay="0.00001")
-)
+_LOCAL = Local(epochs=10, batch_size=64, optimiser=Sgd(learning_rate="0.01", momentum="0.9", weight_decay="0.00001"))
 
 _ADVICE = (
     "For labelled hospitals whose classes are mixed very differently, with enough local work per round that their models "
@@ -17,13 +20,11 @@ _ADVICE = (
 
 def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Preset:
     return Preset(
-        slots=slots(name, regulariser=regulariser, weighting=Weighting(type="SampleCount"), local=_LOCAL),
+        slots=slots(name, regulariser=regulariser, weighting=SampleCount(), local=_LOCAL),
         summary=summary,
         setting="labels at every silo that trains",
         labels=("All", "Partial"),
         protocols=("Synchronous", "Asynchronous"),
-        down=(),
-        up=(),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the community model",
         source=f"{source}; METHODS.md 6.3",
@@ -34,13 +35,13 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
 
 MOON = _moon(
     "MOON",
-    Regulariser(type="Moon", mu="5", temperature="0.5", previous_models=1),
+    Moon(mu="5", temperature="0.5", previous_models=1),
     "FedAvg whose silos keep their representation near the community model's and away from their own last one.",
     "Li et al. 2021 (MOON), loss CE + mu l_con",
 )
 MOON_L2 = _moon(
     "MOONL2",
-    Regulariser(type="FeatureDistance", mu="0.1"),
+    FeatureDistance(mu="0.1"),
     "MOON's ablation: the distance to the community model's representation instead of the contrast.",
     "Li et al. 2021 (MOON), L2 ablation",
 )

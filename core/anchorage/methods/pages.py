@@ -5,8 +5,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from anchorage.methods.effective import effective_slots, leaves
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.piece import AuxiliaryArray
+from anchorage.methods.effective import leaves, written_slots
+from anchorage.methods.preset import Preset, slots
 from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.snippet import snippet
@@ -45,8 +46,8 @@ def _index(presets: Sequence[Preset]) -> str:
 
 
 def _page(preset: Preset) -> str:
-    plain = dict(leaves(effective_slots(slots(preset.name))))
-    fields = [(path, value) for path, value in leaves(effective_slots(preset.slots)) if plain.get(path) != value]
+    plain = dict(leaves(written_slots(slots(preset.name))))
+    fields = [(path, value) for path, value in leaves(written_slots(preset.slots)) if plain.get(path) != value]
     rows = [f"| `{path}` | {value} |" for path, value in fields]
     table = "\n".join(["| field of `spec.method` | value |", "| --- | --- |", *rows])
     results = published_of(preset.name)
@@ -76,7 +77,7 @@ def _page(preset: Preset) -> str:
     )
 
 
-def _channels(title: str, channels: Sequence[SideChannel]) -> list[str]:
+def _channels(title: str, channels: Sequence[AuxiliaryArray]) -> list[str]:
     rows = [f"| `{channel.name}` | {channel.shape} | {channel.meaning} |" for channel in channels]
     table = "\n".join(["| name | shape | meaning |", "| --- | --- | --- |", *rows])
     return [f"## {title}", table] if rows else []

@@ -1,126 +1,103 @@
-"""What a method declares: its slots, what travels beside the model, what that reveals, and where it comes from."""
+"""What a method declares: which piece fills each slot, what becomes known through it, and where it comes from."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from anchorage.api.method import (
-    BatchNorm,
-    Decomposition,
-    Heads,
-    InputMixing,
-    Local,
-    Mixup,
-    PseudoLabels,
-    Regulariser,
-    ResolvedMethod,
-    SelfSupervised,
-    ServerStep,
-    ServerTraining,
-    Supervised,
-    Weighting,
-)
+from anchorage.api.method import Local, ResolvedMethod
+from anchorage.api.piece import AuxiliaryArray
+from anchorage.pieces.aggregation.mean import Mean
+from anchorage.pieces.batch_norm.average import Average
+from anchorage.pieces.input_mixing.none import NoInputMixing
+from anchorage.pieces.local_loss.cross_entropy import CrossEntropy
+from anchorage.pieces.mixup.none import NoMixup
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.none import NoPseudoLabels
+from anchorage.pieces.regulariser.none import NoRegulariser
+from anchorage.pieces.second_head.none import NoSecondHead
+from anchorage.pieces.self_supervised.none import NoSelfSupervision
+from anchorage.pieces.server_step.replace import Replace
+from anchorage.pieces.server_training.none import NoServerTraining
+from anchorage.pieces.weighting.sample_count import SampleCount
 
 Mode = Literal["Synchronous", "Asynchronous"]
 Labels = Literal["None", "All", "Partial"]
 
 
 @dataclass(frozen=True, slots=True)
-class SideChannel:
-    """A small array that travels beside the model.
-
-    Parameters
-    ----------
-    name : str
-        Key in the task's or the announcement's side channel.
-    shape : str
-        Shape and dtype, such as ``[C, 128] float32``.
-    meaning : str
-        What the numbers are, one phrase.
-    """
-
-    name: str
-    shape: str
-    meaning: str
-
-
-@dataclass(frozen=True, slots=True)
 class Preset:
-    """One method of a paper as a choice in every slot (METHODS.md section 3).
-
-    Parameters
-    ----------
-    slots : ResolvedMethod
-        Every slot filled, its name the preset's.
-    summary : str
-        One sentence for a list.
-    setting : str
-        Where the labels are, one phrase.
-    labels : tuple of str
-        Values of a silo's ``spec.labels`` that the method can use.
-    protocols : tuple of str
-        Values of ``spec.protocol.mode`` that the method allows.
-    down, up : tuple of SideChannel
-        What travels beside the model, to the silos and to the server.
-    reveals_to_server, reveals_to_silos : str
-        What becomes known beyond the weights (METHODS.md section 10).
-    source : str
-        Paper, with equations or algorithms, and the section of METHODS.md.
-    results : str
-        Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none.
-    advice : str
-        Plain words: what it assumes, when to use it, what it costs.
-    """
+    """One method of a paper as a piece in every slot (methods reference, section 3)."""
 
     slots: ResolvedMethod
+    """Every slot filled, its name the preset's."""
+
     summary: str
+    """One sentence for a list."""
+
     setting: str
+    """Where the labels are, one phrase."""
+
     labels: tuple[Labels, ...]
+    """Values of a silo's ``spec.labels`` that the method can use."""
+
     protocols: tuple[Mode, ...]
-    down: tuple[SideChannel, ...]
-    up: tuple[SideChannel, ...]
+    """Values of ``spec.protocol.mode`` that the method allows."""
+
     reveals_to_server: str
+    """What the server learns beyond the weights (methods reference, section 10)."""
+
     reveals_to_silos: str
+    """What silos learn of each other and of the server."""
+
     source: str
+    """Paper, with equations or algorithms, and the section of the methods reference."""
+
     results: str
+    """Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none."""
+
     advice: str = ""
+    """Plain words: what it assumes, when to use it, what it costs."""
+
+    every_label: bool = False
+    """Whether every silo must have all labels: an upper bound with labels missing bounds nothing."""
 
     @property
     def name(self) -> str:
         """The name that a federation's ``spec.method.name`` gives."""
         return self.slots.name
 
+    @property
+    def down(self) -> tuple[AuxiliaryArray, ...]:
+        """What travels beside the model to the silos."""
+        return auxiliary_arrays(self.slots, up=False)
 
-def slots(
-    name: str,
-    *,
-    supervised: Supervised | None = None,
-    heads: Heads | None = None,
-    self_supervised: SelfSupervised | None = None,
-    pseudo_labels: PseudoLabels | None = None,
-    decomposition: Decomposition | None = None,
-    mixup: Mixup | None = None,
-    input_mixing: InputMixing | None = None,
-    regulariser: Regulariser | None = None,
-    server_training: ServerTraining | None = None,
-    weighting: Weighting | None = None,
-    batch_norm: BatchNorm | None = None,
-    server_step: ServerStep | None = None,
-    local: Local | None = None,
-) -> ResolvedMethod:
-    """Fill the slots that a method leaves open with plain FedAvg's choices."""
-    return ResolvedMethod(
-        name=name,
-        supervised=supervised or Supervised(),
-        heads=heads or Heads(),
-        self_supervised=self_supervised or SelfSupervised(),
-        pseudo_labels=pseudo_labels or PseudoLabels(),
-        decomposition=decomposition or Decomposition(),
-        mixup=mixup or Mixup(),
-        input_mixing=input_mixing or InputMixing(),
-        regulariser=regulariser or Regulariser(),
-        server_training=server_training or ServerTraining(),
-        weighting=weighting or Weighting(),
-        batch_norm=batch_norm or BatchNorm(),
-        server_step=server_step or ServerStep(),
-        local=local or Local(),
-    )
+    @property
+    def up(self) -> tuple[AuxiliaryArray, ...]:
+        """What travels beside the update to the server."""
+        return auxiliary_arrays(self.slots, up=True)
+
+
+def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArray, ...]:
+    """Return what a method's pieces send beside the model, to the server or to the silos."""
+    return tuple(array for piece in method.pieces() for array in piece.auxiliary() if array.up is up)
+
+
+def slots(name: str, **pieces: Any) -> ResolvedMethod:
+    """Fill the slots that a method leaves open with plain FedAvg's pieces, and its local training likewise."""
+    plain: dict[str, Any] = {
+        "local_loss": CrossEntropy(),
+        "second_head": NoSecondHead(),
+        "self_supervised": NoSelfSupervision(),
+        "pseudo_labels": NoPseudoLabels(),
+        "mixup": NoMixup(),
+        "input_mixing": NoInputMixing(),
+        "regulariser": NoRegulariser(),
+        "server_training": NoServerTraining(),
+        "weighting": SampleCount(),
+        "aggregation": Mean(),
+        "batch_norm": Average(),
+        "server_step": Replace(),
+    }
+    local: Local = pieces.pop("local", None) or Local()
+    if local.optimiser is None:
+        local = local.model_copy(update={"optimiser": Sgd()})
+    return ResolvedMethod(name=name, local=local, **{**plain, **{s: p for s, p in pieces.items() if p is not None}})

@@ -1,21 +1,20 @@
 """RSCFed (METHODS.md 6.10)."""
 
-from anchorage.api.method import Local, Optimiser, PseudoLabels, UnlabelledWork, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local, UnlabelledWork
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.mean_teacher import MeanTeacher
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
 
 RSCFED = Preset(
     slots=slots(
         "RSCFed",
-        pseudo_labels=PseudoLabels(type="MeanTeacher", temperature="0.5", weight="0.02", divisor="BatchSize"),
-        weighting=Weighting(
-            type="SubConsensus", groups=3, group_size=5, labelled_factor="6", scale="10000", labelled_scale="100"
-        ),
+        pseudo_labels=MeanTeacher(temperature="0.5", weight="0.02", divisor="BatchSize"),
+        weighting=SubConsensus(groups=3, group_size=5, labelled_factor="6", scale="10000", labelled_scale="100"),
         local=Local(
             epochs=1,
             batch_size=64,
-            optimiser=Optimiser(
-                learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"
-            ),
+            optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", clip_norm="5", state="Persist"),
             unlabelled=UnlabelledWork(learning_rate="0.021"),
         ),
     ),
@@ -23,8 +22,6 @@ RSCFED = Preset(
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(SideChannel("repetitions", "[] int64", "how often the silo trains, where several groups drew it"),),
-    up=(),
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
     reveals_to_silos="nothing beyond the community model",
     source="Liang et al. 2022 (RSCFed), as read in its public code; METHODS.md 6.10",
@@ -35,7 +32,7 @@ RSCFED = Preset(
         "updates. A silo that several groups draw trains once for each of them and sends as many models, so a round "
         "costs as much training and upload as its groups have members. Distances are of parameters alone; with "
         "`weighting.distance: All` buffers and counters are in them, too, as in the published code. "
-        "`pseudoLabels.weight` is the published 0.02, which takes many rounds: in a run of few, 1 learnt more from images "
+        "`pseudoLabels.meanTeacher.weight` is the published 0.02, which takes many rounds: in a run of few, 1 learnt more from images "
         "without labels."
     ),
 )

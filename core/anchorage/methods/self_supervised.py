@@ -1,27 +1,30 @@
 """Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (METHODS.md 6.13)."""
 
-from anchorage.api.method import Local, Optimiser, SelfSupervised, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.self_supervised.barlow import Barlow
+from anchorage.pieces.self_supervised.clusters import Clusters
+from anchorage.pieces.weighting.sample_count import SampleCount
+from anchorage.pieces.weighting.step_count import StepCount
 
 _BARLOW = Local(
     epochs=1,
     batch_size=64,
-    optimiser=Optimiser(learning_rate="0.008", momentum="0.9", weight_decay="0.0005", schedule="WarmUpCosine"),
+    optimiser=Sgd(learning_rate="0.008", momentum="0.9", weight_decay="0.0005", schedule="WarmUpCosine"),
 )
 
 FEDBARLOW = Preset(
     slots=slots(
         "FedBarlow",
-        self_supervised=SelfSupervised(type="Barlow", scale="0.01", off_diagonal="0.0051"),
-        weighting=Weighting(type="SampleCount"),
+        self_supervised=Barlow(scale="0.01", off_diagonal="0.0051"),
+        weighting=SampleCount(),
         local=_BARLOW,
     ),
     summary="Silos learn features that two views of an image share, and no two features say the same; no label is looked at.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
-    down=(),
-    up=(),
     reveals_to_server="the number of images",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; METHODS.md 6.13",
@@ -39,16 +42,14 @@ FEDBARLOW = Preset(
 FEDCLR = Preset(
     slots=slots(
         "FedCLR",
-        self_supervised=SelfSupervised(type="Barlow", scale="0.01", off_diagonal="0.0051", online_classifier="Enabled"),
-        weighting=Weighting(type="SampleCount"),
+        self_supervised=Barlow(scale="0.01", off_diagonal="0.0051", online_classifier="Enabled"),
+        weighting=SampleCount(),
         local=_BARLOW,
     ),
     summary="FedBarlow with a linear classifier beside it, which the silos with labels train on features that it does not change.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of images, and of labelled ones; the classifier's change carries label information",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg paper, appendix A (FedCLR, online classifier); METHODS.md 6.13",
@@ -63,18 +64,16 @@ FEDCLR = Preset(
 ORCHESTRA = Preset(
     slots=slots(
         "Orchestra",
-        self_supervised=SelfSupervised(type="Clusters"),
-        weighting=Weighting(type="StepCount"),
+        self_supervised=Clusters(),
+        weighting=StepCount(),
         local=Local(
-            epochs=10, batch_size=16, optimiser=Optimiser(learning_rate="0.003", momentum="0.9", weight_decay="0.0001")
+            epochs=10, batch_size=16, optimiser=Sgd(learning_rate="0.003", momentum="0.9", weight_decay="0.0001")
         ),
     ),
     summary="Silos learn to put two views of an image into the same of 128 clusters that the server finds among theirs.",
     setting="no labels",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(SideChannel("centroids", "[128, d] float32", "the federation's clusters; absent in the first round"),),
-    up=(SideChannel("local_centroids", "[up to 16, d] float32", "the silo's clusters, of equal size"),),
     reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
     reveals_to_silos="128 cluster means of the federation's features",
     source="Lubana et al. 2022 (Orchestra), as read in its public code; METHODS.md 6.13",

@@ -2,32 +2,35 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import Local, Optimiser, PseudoLabels, Supervised, UnlabelledWork, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.api.method import Local, UnlabelledWork
+from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.flexmatch import FlexMatch
+from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
 
-_SUPERVISED = Supervised(type="BalancedSoftmax")
-_FLEXMATCH = PseudoLabels(type="FlexMatch", threshold="0.95", flex_state="Persist")
+_SUPERVISED = BalancedSoftmax()
+_FLEXMATCH = FlexMatch(threshold="0.95", curriculum="Persist")
 _LOCAL = Local(
     epochs=1,
     batch_size=64,
-    optimiser=Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", state="Persist"),
+    optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", state="Persist"),
     unlabelled=UnlabelledWork(learning_rate="0.02", clip_norm="5"),
 )
 
 FEDAVG_SEMI = Preset(
     slots=slots(
         "FedAvgSemi",
-        supervised=_SUPERVISED,
+        local_loss=_SUPERVISED,
         pseudo_labels=_FLEXMATCH,
-        weighting=Weighting(type="FedAvgSemi", labelled_share="0.5"),
+        weighting=FedAvgSemi(labelled_share="0.5"),
         local=_LOCAL,
     ),
     summary="Labelled and unlabelled halves of the average, the unlabelled one weighted by accepted pseudo-labels.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of labelled images and of accepted pseudo-labels",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg paper, baseline FedAvg-Semi; METHODS.md 6.9",
@@ -42,28 +45,18 @@ FEDAVG_SEMI = Preset(
 SEMIANAGG = Preset(
     slots=slots(
         "SemiAnAgg",
-        supervised=_SUPERVISED,
+        local_loss=_SUPERVISED,
         pseudo_labels=_FLEXMATCH,
-        weighting=Weighting(type="SemiAnAgg", order="Paper", labelled_share="0.5"),
+        weighting=SemiAnAgg(order="Paper", labelled_share="0.5"),
         local=_LOCAL,
     ),
     summary="FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a shared random anchor model.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(
-        SideChannel(
-            "random_anchor", "[32] uint8", "SHA-256 of the anchor model's weights, which the silo compares with its own"
-        ),
-    ),
-    up=(
-        SideChannel(
-            "similarity", "[C] float64", "mean cosine to the anchor model's features per class, NaN where absent"
-        ),
-    ),
     reveals_to_server=(
         "C similarity means; an absent class reveals that the silo has no confident image of it, or fewer than "
-        "`weighting.minimumPerClass`"
+        "`weighting.semiAnAgg.minimumPerClass`"
     ),
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); METHODS.md 6.9",
@@ -73,15 +66,13 @@ SEMIANAGG = Preset(
         "untrained model sees, class by class: silos with rare classes are heard. It needs a barrier in each "
         "round (every announcement before any upload), so it cannot be asynchronous. All silos must compute the "
         "very same random model; its digest is checked. The mean of a class that one image was taken for is that image's: "
-        "`weighting.minimumPerClass` has silos leave out classes of fewer confident images."
+        "`weighting.semiAnAgg.minimumPerClass` has silos leave out classes of fewer confident images."
     ),
 )
 
 SEMIANAGG_CODE = replace(
     SEMIANAGG,
-    slots=SEMIANAGG.slots.model_copy(
-        update={"name": "SemiAnAggCode", "weighting": Weighting(type="SemiAnAgg", order="Code")}
-    ),
+    slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggCode", "weighting": SemiAnAgg(order="Code")}),
     summary="SemiAnAgg with the published code's order: similarities are normalised first and then taken from 1.",
     source="SemiAnAgg, public code (normalise, then 1 - w); METHODS.md 6.9",
     advice=(
@@ -92,9 +83,7 @@ SEMIANAGG_CODE = replace(
 
 SEMIANAGG_SECOND_SEED = replace(
     SEMIANAGG,
-    slots=SEMIANAGG.slots.model_copy(
-        update={"name": "SemiAnAggSecondSeed", "weighting": Weighting(type="SemiAnAgg", anchor_seed=2)}
-    ),
+    slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggSecondSeed", "weighting": SemiAnAgg(anchor_seed=2)}),
     summary="SemiAnAgg with another random anchor model of the same run.",
     source="SemiAnAgg, ablation with a second anchor seed; METHODS.md 6.9",
     advice=(

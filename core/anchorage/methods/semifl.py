@@ -2,46 +2,42 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import (
-    BatchNorm,
-    Local,
-    Mixup,
-    Optimiser,
-    PseudoLabels,
-    ServerStep,
-    ServerTraining,
-    Sgd,
-    Weighting,
-)
+from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.batch_norm.static import Static
+from anchorage.pieces.mixup.client import ClientMixup
+from anchorage.pieces.mixup.none import NoMixup
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
+from anchorage.pieces.pseudo_labels.received_model import ReceivedModel
+from anchorage.pieces.server_step.momentum import Momentum
+from anchorage.pieces.server_training.anchors import Anchors
+from anchorage.pieces.weighting.sample_count import SampleCount
+from anchorage.pieces.weighting.uniform import Uniform
 
 _SERVER = Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
-_SILO = Optimiser(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
+_SILO = Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005")
 _SEMIFL = {"clip_norm": "1", "nesterov": "Enabled", "schedule": "Cosine"}
-_ALTERNATE = ServerTraining(
-    type="Anchors", pretrain_epochs=5, pretrain_learning_rate="0.05", optimiser=_SERVER, contrastive="Disabled"
-)
+_ALTERNATE = Anchors(pretrain_epochs=5, pretrain_learning_rate="0.05", optimiser=_SERVER)
 _LOCAL = Local(epochs=5, batch_size=10, optimiser=_SILO)
 
 SEMIFL = Preset(
     slots=slots(
         "SemiFL",
-        pseudo_labels=PseudoLabels(type="ReceivedModel", threshold="0.95"),
-        mixup=Mixup(at="Client", alpha="0.75", weight="1", redraw="Epoch"),
+        pseudo_labels=ReceivedModel(threshold="0.95"),
+        mixup=ClientMixup(alpha="0.75", weight="1", redraw="Epoch"),
         server_training=_ALTERNATE.model_copy(
             update={"epochs": 5, "optimiser": _SERVER.model_copy(update=_SEMIFL), "views": "Weak"}
         ),
-        weighting=Weighting(type="Uniform"),
-        batch_norm=BatchNorm(policy="Static"),
-        server_step=ServerStep(type="Momentum", learning_rate="1", momentum="0.5"),
+        weighting=Uniform(),
+        batch_norm=Static(),
+        server_step=Momentum(learning_rate="1", momentum="0.5"),
         local=_LOCAL.model_copy(update={"optimiser": _SILO.model_copy(update=_SEMIFL)}),
     ),
     summary="Silos label their images once per round with the received model; the server trains on its labelled images.",
     setting="labels at the server only",
     labels=("None",),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="whether any image was labelled with confidence",
     reveals_to_silos="nothing beyond the community model",
     source="Diao et al. 2022 (SemiFL), as read in its public code; METHODS.md 6.7",
@@ -56,7 +52,7 @@ SEMIFL = Preset(
 
 SEMIFL_NO_MIXUP = replace(
     SEMIFL,
-    slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": Mixup(at="None")}),
+    slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": NoMixup()}),
     summary="SemiFL without mixed images: confident images alone.",
     source='FedAnchor, ablation "SemiFL + no mixup"; METHODS.md 6.7',
     results="",
@@ -66,17 +62,15 @@ SEMIFL_NO_MIXUP = replace(
 FIXMATCH_ALTERNATE = Preset(
     slots=slots(
         "FedAvgFixMatchAlternate",
-        pseudo_labels=PseudoLabels(type="FixMatch", threshold="0.95"),
+        pseudo_labels=FixMatch(threshold="0.95"),
         server_training=_ALTERNATE,
-        weighting=Weighting(type="SampleCount"),
+        weighting=SampleCount(),
         local=_LOCAL,
     ),
     summary="FixMatch at the silos, cross entropy on the anchors at the server after each round.",
     setting="labels at the server only (anchors)",
     labels=("None",),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of images",
     reveals_to_silos="nothing beyond the community model",
     source="FedAnchor, baseline FedAvg+FixMatch; METHODS.md 6.7",
@@ -89,13 +83,11 @@ FIXMATCH_ALTERNATE = Preset(
 )
 
 SUPERVISED = Preset(
-    slots=slots("Supervised", server_training=_ALTERNATE, weighting=Weighting(type="SampleCount"), local=_LOCAL),
+    slots=slots("Supervised", server_training=_ALTERNATE, weighting=SampleCount(), local=_LOCAL),
     summary="The upper bound of labels at the server: every silo has labels too, and the server trains on its anchors.",
     setting="labels at every silo and at the server",
     labels=("All",),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="FedAnchor (preprint), baseline Supervised; METHODS.md 6.7",

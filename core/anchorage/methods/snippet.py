@@ -15,10 +15,8 @@ _LINE = 66
 def snippet(preset: Preset) -> str:
     """Return documents (YAML) that `fedctl simulate` and `fedctl run` play: a federation and two silos, labelled as the method allows."""
     slots = preset.slots
-    learning = slots.server_training.type != "None" or slots.pseudo_labels.type == "AnchorSimilarity"
-    anchors = (
-        learning or slots.self_supervised.type != "None"
-    )  # without labels, a classifier for the test is trained on them
+    facts = slots.facts()  # without labels, a classifier for the test is trained on anchors
+    anchors = bool(facts & {"serverTraining", "labelsFromAnchors", "selfSupervision"})
     pool = {"format": "Digits", "testPercent": 20} | ({"anchors": 80} if anchors else {})
     spec: dict[str, Any] = {
         "rounds": 5,

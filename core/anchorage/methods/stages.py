@@ -1,20 +1,20 @@
 """Rules for stages: the warm-up's methods on the same silos, data and protocol (METHODS.md section 3.1)."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from anchorage.api.errors.documents import OUT_OF_RANGE, PROTOCOL_REFUSED, UNKNOWN_METHOD
 from anchorage.api.federation import WarmUp
 from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.api.plan import Plan
 from anchorage.api.stages import inside_stage, stage_method
-from anchorage.methods.plan import Plan
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 
 _WARM_UP: FieldPath = ("spec", "warmUp")
 
 
-def stages_fit(plan: Plan, rules: Sequence[Callable[[Plan], Iterator[Mistake]]]) -> Iterator[Mistake]:
+def stages_fit(plan: Plan, rules: Callable[[Plan], Iterator[Mistake]]) -> Iterator[Mistake]:
     """Stages need rounds, and leave some to the main method; each of their methods keeps the rules by itself."""
     stages = plan.spec.warm_up
     if not stages:
@@ -32,7 +32,7 @@ def stages_fit(plan: Plan, rules: Sequence[Callable[[Plan], Iterator[Mistake]]])
             yield mistake if mistake.path[0] == "spec" else replace(mistake, path=(*_WARM_UP, index, *mistake.path))
 
 
-def _stage_fits(plan: Plan, stage: WarmUp, rules: Sequence[Callable[[Plan], Iterator[Mistake]]]) -> Iterator[Mistake]:
+def _stage_fits(plan: Plan, stage: WarmUp, rules: Callable[[Plan], Iterator[Mistake]]) -> Iterator[Mistake]:
     """Find a stage's mistakes: those in its method at their place inside the stage, others at theirs in the document."""
     if stage.method not in PRESETS:
         yield Mistake(UNKNOWN_METHOD, ("method",), unknown_method(stage.method))
@@ -43,6 +43,6 @@ def _stage_fits(plan: Plan, stage: WarmUp, rules: Sequence[Callable[[Plan], Iter
         yield from error.mistakes
         return
     own = Plan(plan.spec.model_copy(update={"method": method}), plan.silos, resolve(method))
-    for mistake in (mistake for rule in rules for mistake in rule(own)):
+    for mistake in rules(own):
         inside = mistake.path[:2] == ("spec", "method")
         yield inside_stage(stage, replace(mistake, path=mistake.path[2:])) if inside else mistake

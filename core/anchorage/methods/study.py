@@ -1,10 +1,10 @@
 """From the documents of a study to what the engine and the silos need."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from anchorage.api.data import DataSection
 from anchorage.api.federation import FederationSpec
@@ -13,13 +13,11 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelSpec
 from anchorage.api.run import RunDescription, StageDescription
 from anchorage.api.stages import stage_method
-from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
-from anchorage.engine.aggregation.helper_models import task_layout
-from anchorage.engine.aggregation.mixing import build_mixing
 from anchorage.engine.interfaces import ServerLearner
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
-from anchorage.methods import resolve
+from anchorage.engine.strategy import Strategy, task_layout
+from anchorage.methods.resolution import resolve
 
 if TYPE_CHECKING:  # a server that holds no images need not load what reads them
     from anchorage.learning.data import ImageSet
@@ -82,21 +80,9 @@ def warm_up_stages(study: Study, learners: Sequence[ServerLearner], settings: Ro
     """
     spec, stages = study.federation.spec, []
     for part, learner in zip(parts_of(spec)[:-1], learners, strict=True):
-        own = replace(settings, **by_method(part.method))
-        weigher = build_weigher(part.method.weighting, spec.model.num_classes)
-        memory = build_memory(part.method, spec.model.num_classes, spec.seed)
-        stages.append(Stage(own, learner, weigher, build_server_step(part.method.server_step), memory, part.last))
+        strategy = Strategy.of(part.method, spec.model.num_classes, spec.seed)
+        stages.append(Stage(settings, learner, strategy, part.last))
     return stages
-
-
-def by_method(method: ResolvedMethod) -> dict[str, Any]:
-    """Return the settings that a method decides."""
-    return {
-        "mixing": build_mixing(method.server_step),
-        "counts_steps": method.local.cycle is not None,
-        "pools_variances": method.batch_norm.policy == "Pooled",
-        "classifier_by_labels": method.self_supervised.online_classifier == "Enabled",
-    }
 
 
 def round_settings(study: Study) -> RoundSettings:
@@ -111,7 +97,6 @@ def round_settings(study: Study) -> RoundSettings:
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         active_deadline_seconds=spec.active_deadline_seconds,
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
-        **by_method(resolve(spec.method)),
     )
 
 

@@ -2,16 +2,20 @@
 
 from dataclasses import replace
 
-from anchorage.api.method import Heads, PseudoLabels, Weighting
-from anchorage.methods.preset import Preset, SideChannel, slots
+from anchorage.methods.preset import Preset, slots
 from anchorage.methods.semianagg import FEDAVG_SEMI
+from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
+from anchorage.pieces.second_head.balanced import Balanced
+from anchorage.pieces.second_head.personal import Personal
+from anchorage.pieces.second_head.personal_dual import PersonalDual
+from anchorage.pieces.weighting.sample_count import SampleCount
 
-_ADJUSTED = PseudoLabels(type="FixMatch", threshold="0.95", adjustment="Local")
+_ADJUSTED = FixMatch(threshold="0.95", adjustment="Local")
 _FROM = FEDAVG_SEMI.slots
 
 FEDROD = replace(
     FEDAVG_SEMI,
-    slots=_FROM.model_copy(update={"name": "FedRoD", "heads": Heads(second="Personal")}),
+    slots=_FROM.model_copy(update={"name": "FedRoD", "second_head": Personal()}),
     summary="FedAvgSemi with a second, personal head that stays at every labelled silo.",
     source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; METHODS.md 6.12",
     results="",
@@ -24,7 +28,7 @@ FEDROD = replace(
 
 FEDROD_DUAL = replace(
     FEDROD,
-    slots=_FROM.model_copy(update={"name": "FedRoDDual", "heads": Heads(second="PersonalDual")}),
+    slots=_FROM.model_copy(update={"name": "FedRoDDual", "second_head": PersonalDual()}),
     summary="FedRoD whose personal heads learn from unlabelled images, too.",
     source="SemiAnAgg's paper, baseline FedRoD Dual; METHODS.md 6.12",
     advice=(
@@ -36,17 +40,15 @@ FEDROD_DUAL = replace(
 SSIL_CDM = Preset(
     slots=slots(
         "SSILCDM",
-        heads=Heads(second="Balanced"),
+        second_head=Balanced(),
         pseudo_labels=_ADJUSTED,
-        weighting=Weighting(type="SampleCount"),
+        weighting=SampleCount(),
         local=_FROM.local,
     ),
     summary="A plain and a balanced head; pseudo-labels make up for the class shares that a silo guesses of itself.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
-    down=(),
-    up=(),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the community model",
     source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); METHODS.md 6.12",
@@ -78,8 +80,6 @@ ORIG_ACR = replace(
         update={"name": "OrigACR", "pseudo_labels": _ADJUSTED.model_copy(update={"adjustment": "Labelled"})}
     ),
     summary="SSILCDMFedAvgSemi whose silos are told the class shares of all labels and make up for those.",
-    down=(SideChannel("prior", "[C] float64", "share of the labelled images per class"),),
-    up=(SideChannel("label_counts", "[C] int64", "the silo's labelled images per class"),),
     reveals_to_server="the class histogram of the silo's labels, and the number of accepted pseudo-labels",
     reveals_to_silos="the class shares of all labels",
     source='SemiAnAgg\'s paper, figure 12, "orig-ACR FL"; METHODS.md 6.12',

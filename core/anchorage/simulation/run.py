@@ -11,9 +11,9 @@ from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.engine import ENGINES, Engine
-from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.observer import Observer, Observers
+from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
@@ -260,11 +260,9 @@ def _engine(
         store=store,
         clock=clock,
         learner=learner,
-        weigher=build_weigher(method.weighting, spec.model.num_classes),
+        strategy=Strategy.of(method, spec.model.num_classes, spec.seed),
         settings=settings,
         observer=observer,
-        server_step=build_server_step(method.server_step),
-        memory=build_memory(method, spec.model.num_classes, spec.seed),
         warm_up=warm_up_stages(study, warm_up, settings),
     )
 

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from anchorage.engine.aggregation import average_apart, weighted_mean
+from anchorage.engine.aggregation import weighted_mean
+from anchorage.engine.aggregation.apart import average_apart
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 

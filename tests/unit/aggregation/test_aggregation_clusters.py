@@ -5,15 +5,13 @@ import pytest
 import torch
 from torch.nn.functional import cosine_similarity, normalize
 
-from anchorage.engine.aggregation.clusters import (
-    GlobalCentroids,
+from anchorage.pieces.self_supervised.cluster_assignment import (
     assignment_gradient,
     balanced_assignment,
     global_centroids,
     local_centroids,
 )
-from anchorage.engine.aggregation.memory import build_memory
-from anchorage.methods import PRESETS
+from anchorage.pieces.self_supervised.clusters import Clusters
 from anchorage.transport.messages import Announcement
 
 
@@ -76,8 +74,7 @@ def told(rows: np.ndarray) -> Announcement:
 
 
 def test_centroids_are_kept_and_what_means_nothing_is_left_out() -> None:
-    memory, other = (build_memory(PRESETS["Orchestra"].slots, 3, seed) for seed in (1, 2))
-    assert isinstance(memory, GlobalCentroids) and isinstance(other, GlobalCentroids)
+    memory, other = (Clusters().memory(3, seed) for seed in (1, 2))
     assert memory.side_channel() == {} and memory.state() == {}
     memory.conclude({"a": told(np.full((4, 6), np.nan, np.float32)), "b": told(np.zeros((99, 6), np.float32))})
     assert memory.side_channel() == {}, "silos only cluster until there are centroids"

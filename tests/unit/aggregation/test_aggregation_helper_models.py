@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from anchorage.engine.aggregation.helper_models import HelperModels, task_layout, without_helpers
-from anchorage.methods import PRESETS
+from anchorage.learning.weights import without_beside
+from anchorage.pieces.pseudo_labels.helpers import HelperModels, Helpers
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
-METHOD = PRESETS["FedMatch"].slots
+SLOT = Helpers()
 DOWN = Layout.of([("w", "F32", (300_000,)), ("psi.w", "F32", (300_000,)), ("steps", "I64", ())])
 
 
@@ -24,7 +24,7 @@ def announced(*embedding: float) -> Announcement:
 
 @pytest.fixture
 def memory() -> HelperModels:
-    memory = HelperModels(METHOD, 2)
+    memory = SLOT.memory(2, 0)
     near = {"a": (0.1, 0.9), "b": (0.2, 0.8), "c": (0.9, 0.1), "d": (0.3, 0.7)}
     memory.conclude({silo: announced(*e) for silo, e in near.items()})
     memory.conclude({"odd": announced(0.1), "bad": announced(float("nan"), 0.1)})
@@ -35,7 +35,7 @@ def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
     assert memory.helpers_of("a", "abcd") == ["b", "d"]
     assert memory.helpers_of("c", "abc") == ["b", "a"]
     assert memory.helpers_of("a", "a") == memory.helpers_of("new", "abcd") == memory.helpers_of("odd", "abcd") == []
-    again = HelperModels(METHOD, 2)
+    again = SLOT.memory(2, 0)
     again.restore(memory.state())
     assert again.helpers_of("a", "abcd") == ["b", "d"]
 
@@ -45,7 +45,7 @@ def test_helpers_travel_behind_the_model(memory):
     source, side = memory.model_for("a", 10, model, DOWN, updates)
     assert side["helpers"] == 2
     chunks = b"".join(source.chunk(index) for index in range(len(source.manifest.digests)))
-    layout = task_layout(DOWN, METHOD)
+    layout = SLOT.task_layout(DOWN)
     assert ModelBytes.of(layout, np.frombuffer(chunks, np.uint8)).manifest == source.manifest
     arrays = read_arrays(layout, np.frombuffer(chunks, np.uint8))
     firsts = {name: float(array.flat[0]) for name, array in arrays.items()}
@@ -57,7 +57,7 @@ def test_the_own_part_stands_where_a_helper_is_missing(memory):
     source, side = memory.model_for("a", 20, model_of(1), DOWN, {"a": model_of(2), "b": model_of(3)})
     buffer = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
     assert side["helpers"] == 1
-    arrays = read_arrays(task_layout(DOWN, METHOD), buffer)
+    arrays = read_arrays(SLOT.task_layout(DOWN), buffer)
     assert (arrays["helper0.w"][0], arrays["helper1.w"][0]) == (3.5, 1.5)
 
 
@@ -66,4 +66,4 @@ def test_only_every_tenth_round_has_helpers_and_never_a_strangers(memory, silo, 
     model = model_of(1)
     source, side = memory.model_for(silo, number, model, DOWN, {"a": model_of(2), "b": model_of(3)})
     assert source is model and side["helpers"] == 0
-    assert without_helpers(task_layout(DOWN, METHOD)) == DOWN
+    assert without_beside(SLOT.task_layout(DOWN)) == DOWN

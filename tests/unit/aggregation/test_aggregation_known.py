@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import Community, build_weigher, pool_variances, weighted_mean
+from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
 from anchorage.engine.aggregation.confusion import (
     balanced_accuracy,
     geometric_mean,
@@ -16,8 +15,13 @@ from anchorage.engine.aggregation.confusion import (
     mcc,
     micro_f1,
 )
-from anchorage.engine.aggregation.shares import (
-    normalised,
+from anchorage.pieces.batch_norm.pooled import pool_variances
+from anchorage.pieces.weighting.dvw import Dvw
+from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi, normalised
+from anchorage.pieces.weighting.sample_count import SampleCount
+from anchorage.pieces.weighting.selected_count import SelectedCount
+from anchorage.pieces.weighting.semianagg import (
+    SemiAnAgg,
     remoteness,
     semianagg_code,
     semianagg_paper,
@@ -68,10 +72,10 @@ def test_a12_empty_fix_set(known):
     samples = [{"train": n, "selected": f} for n, f in zip(inputs["n"], inputs["fix_sizes"], strict=True)]
     excluded = [{"samples": s, "update": UPDATE if s["selected"] else None} for s in samples]
     computed = {
-        "weights_by_n_over_trained": shares(Weighting(type="SampleCount"), excluded),
-        "weights_by_fix_size": shares(Weighting(type="SelectedCount"), excluded),
+        "weights_by_n_over_trained": shares(SampleCount(), excluded),
+        "weights_by_fix_size": shares(SelectedCount(), excluded),
         "weights_if_untrained_copy_is_averaged": shares(
-            Weighting(type="SampleCount"), [{"samples": s} for s in samples]
+            SampleCount(), [{"samples": s} for s in samples]
         ),
     }
     known.check("A12_empty_fix_set", computed)
@@ -80,8 +84,8 @@ def test_a12_empty_fix_set(known):
 def test_b1_semianagg(known):
     w = similarity(known.inputs("B1_semianagg_3x3")["w_hat"])
     announced = [{"side": {"similarity": row}, "samples": {"selected": 1}} for row in w]
-    paper = shares(Weighting(type="SemiAnAgg", order="Paper"), announced, w.shape[1])
-    code = shares(Weighting(type="SemiAnAgg", order="Code"), announced, w.shape[1])
+    paper = shares(SemiAnAgg(order="Paper"), announced, w.shape[1])
+    code = shares(SemiAnAgg(order="Code"), announced, w.shape[1])
     computed = {
         "r": remoteness(w),
         "r_hat": share_per_class(remoteness(w)),
@@ -127,14 +131,14 @@ def test_b3_code_is_flatter(known):
 
 def test_b4_fedavg_semi(known):
     inputs = known.inputs("B4_fedavg_semi")
-    semi = Weighting(type="FedAvgSemi", labelled_share=str(inputs["lambda1"]))
+    semi = FedAvgSemi(labelled_share=str(inputs["lambda1"]))
 
     def announced(selected: list[int]) -> list[dict[str, Any]]:
         rows = zip(inputs["sizes"], inputs["N_L"], selected, strict=True)
         return [{"samples": {"train": n, "labelled": labelled, "selected": u}} for n, labelled, u in rows]
 
     weights = shares(semi, announced(inputs["N_U_selected"]))
-    plain = shares(Weighting(type="SampleCount"), announced(inputs["N_U_selected"]))
+    plain = shares(SampleCount(), announced(inputs["N_U_selected"]))
     computed = {
         "weights": weights,
         "theta_global": mean_of(inputs["theta"], weights)[0],
@@ -153,8 +157,8 @@ def test_b5_partially_labelled(known):
         {"samples": {"labelled": n, "selected": u}, "side": {"similarity": np.array([1 - r])}} for n, u, r in rows
     ]
     computed = {
-        "fedavg_semi": shares(Weighting(type="FedAvgSemi", labelled_share=str(share)), announced),
-        "semianagg": shares(Weighting(type="SemiAnAgg", labelled_share=str(share)), announced, 1),
+        "fedavg_semi": shares(FedAvgSemi(labelled_share=str(share)), announced),
+        "semianagg": shares(SemiAnAgg(labelled_share=str(share)), announced, 1),
     }
     known.check("B5_partially_labelled_weights", computed)
 
@@ -168,7 +172,7 @@ def test_e1_two_confusion_matrices(known):
     inputs = known.inputs("E1_dvw_two_confusion_matrices")
     parts = [np.array(inputs[name]) for name in sorted(inputs)]
     pooled = sum(parts)
-    weigher = build_weigher(Weighting(type="DVW", metric="MicroF1"), len(pooled))
+    weigher = build_weigher(Dvw(metric="MicroF1"), len(pooled))
     own, other = (np.array([np.trace(part), part.sum()]) for part in parts)
     announcement = Announcement("task", {}, {"validation": own}, {}, UPDATE)
     computed = {
@@ -224,7 +228,7 @@ def test_e5_empty_validation(known):
     counts = np.array(known.inputs("E5_dvw_empty_validation")["CM"])
     policy = known.expected("E5_dvw_empty_validation")["policy"]
     known.check("E5_dvw_empty_validation", {"micro_F1": micro_f1(counts), "policy": policy})
-    weigher = build_weigher(Weighting(type="DVW", metric="MacroF1"), len(counts))
+    weigher = build_weigher(Dvw(metric="MacroF1"), len(counts))
     announcements = {"a": Announcement("task", {}, {"validation": counts}, {}, UPDATE)}
     assert weigher.weigh(announcements, {}) == {"a": 0.0}
     community = Community(model_of([1.0]).layout)
@@ -284,7 +288,7 @@ def test_q1_fedavg_and_batch_norm(known):
     counters = Layout.of([("n", "I64", ())])
     batches = [ModelBytes.from_arrays(counters, {"n": np.array(n)}) for n in inputs["num_batches"]]
     computed = {
-        "weights": shares(Weighting(type="SampleCount"), [{"samples": {"train": n}} for n in inputs["n"]]),
+        "weights": shares(SampleCount(), [{"samples": {"train": n}} for n in inputs["n"]]),
         "theta_global": mean_of(inputs["theta"], inputs["n"])[0],
         "bn_mean_avg": mean_of(means, equal)[0],
         "bn_var_avg": mean_of(variances, equal)[0],

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from anchorage.api.method import PseudoLabels
-from anchorage.engine.aggregation.memory import ClassThresholds, build_memory, scaled_shares
+from anchorage.engine.strategy import Strategy
 from anchorage.methods import PRESETS
+from anchorage.pieces.pseudo_labels.class_adaptive import ClassAdaptive, ClassThresholds, scaled_shares
 from anchorage.transport.messages import Announcement
 
 
@@ -16,8 +16,7 @@ def announced(counts: list[int]) -> Announcement:
 @pytest.mark.known_answers
 def test_d1_thresholds(known):
     case = known.inputs("D1_cbafed_thresholds")
-    slot = PseudoLabels(
-        type="ClassAdaptive",
+    slot = ClassAdaptive(
         threshold=str(case["T_base"]),
         ceiling=str(case["cap"]),
         rare_below=str(case["T_lower"]),
@@ -42,25 +41,22 @@ def test_d1_thresholds(known):
 
 
 def test_before_any_count_every_class_has_the_same_threshold() -> None:
-    memory = build_memory(PRESETS["CBAFed"].slots, 4)
-    assert memory is not None
+    memory = ClassAdaptive().memory(4, 0)
     assert memory.side_channel()["thresholds"].tolist() == pytest.approx([0.94] * 4)
     assert memory.side_channel()["rare"].tolist() == [0] * 4
 
 
 def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
-    memory = build_memory(PRESETS["CBAFed"].slots, 3)
-    other = build_memory(PRESETS["CBAFed"].slots, 3)
-    assert memory is not None
-    assert other is not None
+    memory, other = (ClassAdaptive().memory(3, 0) for _ in range(2))
     memory.conclude({"a": announced([5, 1, 0]), "b": announced([1, 2]), "c": announced([-1, 0, 0])})
     assert memory.state()["counts"].tolist() == [5, 1, 0]
     other.restore(memory.state())
     np.testing.assert_array_equal(other.side_channel()["thresholds"], memory.side_channel()["thresholds"])
 
 
-def test_most_methods_remember_nothing() -> None:
-    assert build_memory(PRESETS["FedAnchor"].slots, 3) is None
+def test_a_strategy_has_the_memories_of_its_pieces_and_most_remember_nothing() -> None:
+    assert list(Strategy.of(PRESETS["CBAFed"].slots, 3, 0).memories) == ["pseudo_labels"]
+    assert Strategy.of(PRESETS["FedAnchor"].slots, 3, 0).memories == {}
 
 
 @pytest.mark.parametrize("classes", [2, 7, 10, 100])

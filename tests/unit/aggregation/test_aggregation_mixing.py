@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.api.method import ServerStep
-from anchorage.engine.aggregation import Community, Mixing
+from anchorage.engine.aggregation import Community
+from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial
 from anchorage.simulation.buffers import HeldUpdate
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -24,28 +24,28 @@ def scalar(value: float) -> ModelBytes:
 def test_g1_fedasync(known) -> None:
     inputs = known.inputs("G1_fedasync_polynomial")
     alpha, exponent, x = inputs["alpha"], inputs["a"], scalar(inputs["x0"])
-    polynomial = Mixing(ServerStep(type="Mix", alpha=str(alpha), staleness="Polynomial", falloff=str(exponent)))
+    polynomial = MixPolynomial(alpha=str(alpha), exponent=str(exponent)).mixing()
     rows: list[dict[str, Any]] = []
     for staleness, update in inputs["events"]:
         share = polynomial.share(staleness)
         x = polynomial.mixed(x, scalar(update), SCALAR, share)
         place = float(x.arrays()["theta"])
         rows.append({"staleness": staleness, "s": polynomial.discount(staleness), "alpha_t": share, "x": place})
-    hinge = Mixing(ServerStep(type="Mix", staleness="Hinge", falloff="10", grace=4))
+    hinge = MixHinge(slope="10", grace=4).mixing()
     computed = {
         "rows": rows,
         "hinge_a10_b4_at_0_4_5_8": [hinge.discount(staleness) for staleness in (0, 4, 5, 8)],
         "one_based_s_for_fresh": polynomial.discount(1),
     }
     known.check("G1_fedasync_polynomial", computed)
-    assert Mixing(ServerStep(type="Mix")).share(10**6) == 0.6
+    assert Mix().mixing().share(10**6) == 0.6
 
 
 def test_a_mixture_is_in_the_update_s_layout_and_counts_like_the_update() -> None:
     theta, head = np.array([1.0, 2.0], np.float32), np.array([9.0], np.float32)
     model = ModelBytes.from_arrays(DOWN, {"head": head, "theta": theta, "batches": np.array(3)})
     update = ModelBytes.from_arrays(UP, {"theta": 3 * theta, "batches": np.array(5)})
-    mixing = Mixing(ServerStep(type="Mix"))
+    mixing = Mix().mixing()
     mixed = mixing.mixed(model, update, UP, 0.5).arrays()
     assert mixed["theta"].tolist() == [2.0, 4.0] and mixed["batches"] == 5
     assert mixing.mixed(model, update, UP, 1.0).manifest == update.manifest

@@ -1,25 +1,27 @@
 """What holds of every weigher and every mean, whatever the silos say (METHODS.md 9.2: numbers 11, 16 and 31)."""
 
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
+from anchorage.api.piece import PIECES
+from anchorage.engine.aggregation import Community, weighted_mean
 from anchorage.engine.aggregation.confusion import micro_f1
-from anchorage.engine.aggregation.shares import normalised
 from anchorage.engine.aggregation.weigher import BaseWeigher
+from anchorage.pieces.slots import Weighting
+from anchorage.pieces.weighting.fedavg_semi import TwoHalves, normalised
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import Announcement, Evaluation
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 CLASSES = 3
 LAYOUT = Layout.of([("w", "F64", (5,)), ("n", "I64", ())])
-KINDS = get_args(Weighting.model_fields["type"].annotation)
-WEIGHTINGS = [*(Weighting(type=kind) for kind in KINDS), Weighting(type="SemiAnAgg", order="Code")]
+WEIGHTINGS = [*(kind() for kind in PIECES.of("weighting").values()), SemiAnAgg(order="Code")]
 
 counts = st.integers(0, 500)
 similarities = st.lists(st.floats(0, 1) | st.just(np.nan), min_size=CLASSES, max_size=CLASSES)
@@ -47,11 +49,11 @@ def weights_of(weigher: BaseWeigher, announcements: dict[str, Announcement], ord
     return dict(weigher.weigh({s: announcements[s] for s in order}, scores))
 
 
-@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.type + w.order)
+@pytest.mark.parametrize("weighting", WEIGHTINGS, ids=lambda w: w.name + getattr(w, "order", ""))
 @settings(max_examples=25)
 @given(said=silos, draw=st.randoms(use_true_random=False))
 def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weighting, said: Any, draw: Any) -> None:
-    weigher = build_weigher(weighting, CLASSES)
+    weigher = weighting.weigher(CLASSES)
     announcements = announced(said)
     names = list(announcements)
     weigher.choose(names, 1, 1)
@@ -60,7 +62,7 @@ def test_shares_sum_to_one_and_the_order_of_silos_is_nothing(weighting: Weightin
     assert all(w == 0 for s, w in weights.items() if announcements[s].update is None)
     if any(a.update is not None for a in announcements.values()):  # all zero counts as uniform
         assert normalised(np.array(list(weights.values()))).sum() == pytest.approx(1)
-    if weighting.type in ("FedAvgSemi", "SemiAnAgg", "SubConsensus") and any(weights.values()):
+    if isinstance(weighting, TwoHalves | SubConsensus) and any(weights.values()):
         assert sum(weights.values()) == pytest.approx(1), "these divide by themselves"
     updates = {s: model_of(int(s)) for s, a in announcements.items() if a.update is not None}
     terms = weigher.terms(updates, {s: weights[s] for s in updates})

@@ -6,8 +6,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.api.method import ServerStep as Slot
-from anchorage.engine.aggregation.server_step import ServerStep, build_server_step
+from anchorage.engine.aggregation import ServerStep
+from anchorage.pieces.server_step.adagrad import Adagrad
+from anchorage.pieces.server_step.adam import Adam
+from anchorage.pieces.server_step.momentum import Momentum
+from anchorage.pieces.server_step.replace import Replace
+from anchorage.pieces.server_step.residual import Residual
+from anchorage.pieces.server_step.yogi import Yogi
+from anchorage.pieces.slots import ServerStep as Slot
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -22,7 +28,7 @@ def values_of(model: ModelBytes) -> np.ndarray:
 
 
 def step_of(slot: Slot) -> ServerStep:
-    step = build_server_step(slot)
+    step = slot.step()
     assert step is not None
     return step
 
@@ -40,10 +46,10 @@ def test_p1_server_optimisers(known):
     case = known.inputs("P1_fedopt")
     eta, tau = str(case["eta"]), str(case["tau"])
     slots = {
-        "fedadagrad": Slot(type="Adagrad", learning_rate=eta, momentum="0", tau=tau),
-        "fedadam": Slot(type="Adam", learning_rate=eta, momentum=str(case["beta1"]), tau=tau),
-        "fedyogi": Slot(type="Yogi", learning_rate=eta, momentum=str(case["beta1"]), tau=tau),
-        "fedavgm_momentum0p9_lr1": Slot(type="Momentum", learning_rate="1", momentum="0.9"),
+        "fedadagrad": Adagrad(learning_rate=eta, momentum="0", tau=tau),
+        "fedadam": Adam(learning_rate=eta, momentum=str(case["beta1"]), tau=tau),
+        "fedyogi": Yogi(learning_rate=eta, momentum=str(case["beta1"]), tau=tau),
+        "fedavgm_momentum0p9_lr1": Momentum(learning_rate="1", momentum="0.9"),
     }
     computed = {name: stepped(slot, case["w0"], case["deltas"]) for name, slot in slots.items()}
     known.check("P1_fedopt", {**computed, "fedadam_flower_bias_correction": with_bias_correction(case)})
@@ -51,7 +57,7 @@ def test_p1_server_optimisers(known):
 
 def with_bias_correction(case: Any) -> list[list[float]]:
     """FedAdam as Flower does it, from our moments: a correction with exponent round + 1 that the paper's algorithm has not."""
-    step, w, rows = step_of(Slot(type="Adam", momentum=str(case["beta1"]))), np.array(case["w0"]), []
+    step, w, rows = step_of(Adam(momentum=str(case["beta1"]))), np.array(case["w0"]), []
     for number, delta in enumerate(case["deltas"], 1):
         step.apply(model_of(np.zeros(2)), model_of(delta), number)
         m, v = step.state()["m/theta"], step.state()["v/theta"]
@@ -64,7 +70,7 @@ def with_bias_correction(case: Any) -> list[list[float]]:
 @pytest.mark.known_answers
 def test_t1_semifl_server_momentum(known):
     case = known.inputs("T1_semifl_server_momentum")
-    step = step_of(Slot(type="Momentum", learning_rate="1", momentum=str(case["beta"])))
+    step = step_of(Momentum(learning_rate="1", momentum=str(case["beta"])))
     first = step.apply(model_of(case["w0"]), model_of(case["client_means"][0]), 1)
     second = step.apply(first, model_of(case["client_means"][1]), 2)
     known.check("T1_semifl_server_momentum", {"round1": values_of(first)[0], "round2": values_of(second)[0]})
@@ -75,7 +81,7 @@ def test_d2_residual_connection(known):
     case = known.inputs("D2_cbafed_residual")
 
     def mixed(share: str) -> float:
-        step = step_of(Slot(type="Residual", every=5, record_share=share))
+        step = step_of(Residual(every=5, record_share=share))
         step.apply(model_of(0.0), model_of(case["record"]), 1)
         for number in range(2, 6):
             assert values_of(step.apply(model_of(0.0), model_of(9.0), number)) == [9.0]
@@ -85,15 +91,15 @@ def test_d2_residual_connection(known):
 
 
 SLOTS = [
-    Slot(type="Momentum"),
-    Slot(type="Adagrad", momentum="0"),
-    Slot(type="Adam"),
-    Slot(type="Yogi"),
-    Slot(type="Residual", every=2),
+    Momentum(learning_rate="0.5"),
+    Adagrad(),
+    Adam(),
+    Yogi(),
+    Residual(every=2),
 ]
 
 
-@pytest.mark.parametrize("slot", SLOTS, ids=lambda slot: slot.type)
+@pytest.mark.parametrize("slot", SLOTS, ids=lambda slot: slot.name)
 def test_a_restored_step_goes_on_as_if_nothing_had_happened(slot: Slot) -> None:
     straight, before, after = step_of(slot), step_of(slot), step_of(slot)
     model = other = model_of([1.0, -2.0])
@@ -106,7 +112,7 @@ def test_a_restored_step_goes_on_as_if_nothing_had_happened(slot: Slot) -> None:
         assert model.digest == other.digest
 
 
-@pytest.mark.parametrize("slot", SLOTS[:4], ids=lambda slot: slot.type)
+@pytest.mark.parametrize("slot", SLOTS[:4], ids=lambda slot: slot.name)
 def test_counted_tensors_are_averaged_and_never_stepped(slot: Slot) -> None:
     layout = Layout.of([("w", "F32", (2,)), ("norm.running_var", "F32", (2,)), ("norm.num_batches_tracked", "I64", ())])
 
@@ -122,4 +128,4 @@ def test_counted_tensors_are_averaged_and_never_stepped(slot: Slot) -> None:
 
 
 def test_plain_averaging_has_no_step() -> None:
-    assert build_server_step(Slot(type="Replace")) is None
+    assert Replace().step() is None

@@ -10,12 +10,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
-from anchorage.engine.aggregation.helper_models import HelperModels
-from anchorage.engine.aggregation.shares import normalised
-from anchorage.engine.aggregation.sub_consensus import distances
-from anchorage.methods import PRESETS
+from anchorage.engine.aggregation import Community, weighted_mean
+from anchorage.pieces.pseudo_labels.helpers import Helpers
+from anchorage.pieces.slots import Weighting
+from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi, normalised
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
+from anchorage.pieces.weighting.sub_consensus import distances
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
@@ -56,7 +56,7 @@ def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, An
         str(index): Announcement("t", samples, side, {}, updates[index].manifest)
         for index, (samples, side) in enumerate(said)
     }
-    weights = normalised(np.array(list(build_weigher(weighting, CLASSES).weigh(announcements, {}).values())))
+    weights = normalised(np.array(list(weighting.weigher(CLASSES).weigh(announcements, {}).values())))
     return flat(weighted_mean(updates, weights.tolist(), LAYOUT)), [flat(update) for update in updates]
 
 
@@ -65,7 +65,7 @@ def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, An
 def test_11_one_sum_is_as_good_as_two_accumulators(said: list[tuple[int, int]]) -> None:
     """FedAvg-Semi: the labelled and the unlabelled mean, each over its own sum, put together at the end."""
     found, updates = averaged(
-        Weighting(type="FedAvgSemi", labelled_share="0.3"),
+        FedAvgSemi(labelled_share="0.3"),
         [({"labelled": labelled, "selected": selected}, {}) for labelled, selected in said],
     )
     sums, totals = np.zeros((2, 8)), np.zeros(2)
@@ -84,9 +84,7 @@ similarities = st.lists(st.floats(-1, 0.999) | st.just(np.nan), min_size=CLASSES
 @given(st.lists(similarities, min_size=1, max_size=6))
 def test_12_13_scalars_first_are_as_good_as_an_accumulator_per_class(said: list[list[float]]) -> None:
     """SemiAnAgg, paper's order: C sums of ``r_kc theta_k``, each divided by its ``R_c``, and their mean."""
-    found, updates = averaged(
-        Weighting(type="SemiAnAgg"), [({"selected": 1}, {"similarity": np.array(row)}) for row in said]
-    )
+    found, updates = averaged(SemiAnAgg(), [({"selected": 1}, {"similarity": np.array(row)}) for row in said])
     accumulators, totals = np.zeros((CLASSES, 8)), np.zeros(CLASSES)
     for update, row in zip(updates, said, strict=True):
         r = np.array([0.0 if np.isnan(w) else 1 - w for w in row])
@@ -167,7 +165,7 @@ def test_24_a_commit_reads_two_updates_and_gives_the_sum_over_all_silos(events: 
 def test_27_comparing_all_is_as_good_as_a_tree(seed: int, silos: int) -> None:
     embeddings = np.random.default_rng(seed).dirichlet(np.ones(4), silos)
     names = [f"s{index:02d}" for index in range(silos)]
-    memory = HelperModels(PRESETS["FedMatch"].slots, 4)
+    memory = Helpers().memory(4, 0)
     memory.conclude(
         {n: Announcement("t", {}, {"embedding": e}, {}, None) for n, e in zip(names, embeddings, strict=True)}
     )

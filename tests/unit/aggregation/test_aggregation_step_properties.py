@@ -1,7 +1,7 @@
 """What holds of every server step, every round memory and every part of a mean, whatever the silos say."""
 
 from collections.abc import Mapping
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,18 +9,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from anchorage.api.method import ResolvedMethod, ServerStep
-from anchorage.engine.aggregation import (
-    Mixing,
-    RoundMemory,
-    average_apart,
-    build_memory,
-    build_server_step,
-    pool_variances,
-    weighted_mean,
-)
-from anchorage.engine.aggregation.clusters import global_centroids
+from anchorage.api.piece import PIECES
+from anchorage.engine.aggregation import RoundMemory, weighted_mean
+from anchorage.engine.aggregation.apart import average_apart
+from anchorage.engine.hooks import EngineHooks
+from anchorage.engine.strategy import Strategy
 from anchorage.methods import PRESETS
+from anchorage.pieces.batch_norm.pooled import pool_variances
+from anchorage.pieces.self_supervised.cluster_assignment import global_centroids
+from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial, MixStep
+from anchorage.pieces.slots import ServerStep
 from anchorage.transport.messages import Announcement, SideChannel
 from anchorage.transport.tensors.layout import CONTROL, Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -38,7 +36,8 @@ LAYOUT = Layout.of(
         ("n.running_var", "F64", (2,)),
     ]
 )
-STEPS = [kind for kind in get_args(ServerStep.model_fields["type"].annotation) if kind not in ("Replace", "Mix")]
+STEPS = {name: kind for name, kind in PIECES.of("server_step").items() if kind().step() is not None}
+MIXTURES = [Mix(), MixPolynomial(exponent="2"), MixHinge(slope="2", grace=3)]
 NARROW = Layout.of([("w", "F64", (5,))])
 
 
@@ -54,14 +53,20 @@ def assert_close(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
         np.testing.assert_allclose(found[name], wanted[name], rtol=1e-9, atol=1e-12, err_msg=name)
 
 
+def slot_of(kind: str, momentum: str) -> ServerStep:
+    """The server step with this momentum, if it has any, that is due in every second round, if it waits at all."""
+    options = {"momentum": momentum, "every": 2}
+    return STEPS[kind](**{name: value for name, value in options.items() if name in STEPS[kind].model_fields})
+
+
 @pytest.mark.parametrize("kind", STEPS)
 @few
 @given(st.lists(weights, min_size=1, max_size=4), seeds, st.randoms(use_true_random=False))
 def test_a_step_knows_no_order_of_silos_no_scale_of_weights_and_no_interruption(
     kind: str, rounds: list[list[float]], seed: int, draw: Any
 ) -> None:
-    slot = ServerStep(type=kind, momentum="0" if kind == "Adagrad" else "0.5", every=2)
-    straight, broken = build_server_step(slot), build_server_step(slot)
+    slot = slot_of(kind, "0" if kind == "adagrad" else "0.5")
+    straight, broken = slot.step(), slot.step()
     assert straight is not None and broken is not None
     model = other = model_of(seed)
     for number, shares in enumerate(rounds, 1):
@@ -71,25 +76,25 @@ def test_a_step_knows_no_order_of_silos_no_scale_of_weights_and_no_interruption(
         model = straight.apply(model, weighted_mean(updates, shares, LAYOUT), number, 0.5)
         other = broken.apply(other, shuffled, number, 0.5)
         assert_close(other.arrays(), model.arrays())
-        state, broken = broken.state(), build_server_step(slot)
+        state, broken = broken.state(), slot.step()
         assert broken is not None
         broken.restore(state)
 
 
 @pytest.mark.parametrize("kind", STEPS)
 def test_silos_that_bring_back_what_they_received_leave_the_model(kind: str) -> None:
-    step, model = build_server_step(ServerStep(type=kind, momentum="0", every=2)), model_of(1)
+    step, model = slot_of(kind, "0").step(), model_of(1)
     assert step is not None
     for number in range(1, 4):
         assert_close(step.apply(model, weighted_mean([model, model], [1, 2], LAYOUT), number).arrays(), model.arrays())
 
 
-@pytest.mark.parametrize("staleness", ["Constant", "Polynomial", "Hinge"])
+@pytest.mark.parametrize("slot", MIXTURES, ids=lambda slot: slot.name)
 @few
 @given(st.lists(st.integers(0, 30), min_size=1, max_size=6), seeds)
-def test_mixing_one_by_one_is_a_mean_of_all(staleness: str, ages: list[int], seed: int) -> None:
+def test_mixing_one_by_one_is_a_mean_of_all(slot: MixStep, ages: list[int], seed: int) -> None:
     """Every update weighs its share of what the later ones left; with the first model's rest the weights sum to one."""
-    mixing = Mixing(ServerStep(type="Mix", staleness=staleness, falloff="2", grace=3))
+    mixing = slot.mixing()
     updates, shares, model = [model_of(seed + k, NARROW) for k in range(len(ages) + 1)], [1.0], model_of(seed, NARROW)
     for age, update in zip(ages, updates[1:], strict=True):
         share = mixing.share(age)
@@ -134,15 +139,17 @@ def test_pooled_centroids_know_no_order() -> None:
     assert not torch.equal(found, start)
 
 
-def presets_with_memories() -> dict[str, ResolvedMethod]:
-    """One preset for every kind of memory but Orchestra's, whose 500 steps take a while."""
-    built = {name: (build_memory(preset.slots, CLASSES), preset.slots) for name, preset in PRESETS.items()}
-    kinds = {type(memory).__name__: slots for memory, slots in built.values() if memory is not None}
+def pieces_with_memories() -> dict[str, EngineHooks]:
+    """A preset's piece for every kind of memory but Orchestra's, whose 500 steps take a while."""
+    kinds = {}
+    for preset in PRESETS.values():
+        for slot, memory in Strategy.of(preset.slots, CLASSES, 0).memories.items():
+            kinds[type(memory).__name__] = getattr(preset.slots, slot)
     assert kinds.keys() >= {"ClassThresholds", "CountedUpdates", "HelperModels", "LabelledPrior", "MeanImages"}
-    return {kind: slots for kind, slots in kinds.items() if kind != "GlobalCentroids"}
+    return {kind: piece for kind, piece in kinds.items() if kind != "GlobalCentroids"}
 
 
-MEMORIES = presets_with_memories()
+MEMORIES = pieces_with_memories()
 
 
 def announced(silo: str, seed: int) -> Announcement:
@@ -176,13 +183,13 @@ def told(memory: RoundMemory, silo: str) -> SideChannel:
 def test_a_memory_knows_no_order_of_silos_and_no_interruption(
     kind: str, rounds: list[set[str]], seed: int, draw: Any
 ) -> None:
-    straight, broken = (build_memory(MEMORIES[kind], CLASSES) for _ in range(2))
+    straight, broken = (MEMORIES[kind].memory(CLASSES, 0) for _ in range(2))
     assert straight is not None and broken is not None
     for number, silos in enumerate(rounds):
         said = {silo: announced(silo, seed + number) for silo in sorted(silos)}
         straight.conclude(said)
         broken.conclude({silo: said[silo] for silo in draw.sample(sorted(silos), len(silos))})
-        state, broken = {k: v.copy() for k, v in broken.state().items()}, build_memory(MEMORIES[kind], CLASSES)
+        state, broken = {k: v.copy() for k, v in broken.state().items()}, MEMORIES[kind].memory(CLASSES, 0)
         assert broken is not None
         broken.restore(state)
         for silo in "abcdefg":

@@ -6,9 +6,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import NonFiniteUpdate, build_weigher, weighted_mean
-from anchorage.engine.aggregation.sub_consensus import distances, group_shares
+from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
+from anchorage.pieces.weighting.sub_consensus import SubConsensus, distances, group_shares
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -65,8 +64,7 @@ def announced(train: int, labelled: int = 0) -> Announcement:
 def test_c1_weights_in_a_group(known):
     case = known.inputs("C1_rscfed_group_weights")
     sizes, apart = np.array(case["sizes"]), np.array(case["distances"])
-    slot = Weighting(
-        type="SubConsensus",
+    slot = SubConsensus(
         labelled_factor=str(case["labelled_multiplier"]),
         scale=str(case["unlabelled_group_scale"]),
         labelled_scale=str(case["labelled_scale"]),
@@ -88,7 +86,7 @@ def test_streamed_distances_are_the_plain_ones():
 
 @pytest.mark.parametrize(("distance", "near"), [("Parameters", True), ("All", False)])
 def test_buffers_count_where_all_tensors_do(distance, near):
-    weigher = build_weigher(Weighting(type="SubConsensus", groups=1, group_size=2, distance=distance, scale="0.01"), 2)
+    weigher = SubConsensus(groups=1, group_size=2, distance=distance, scale="0.01").weigher(2)
     weigher.choose(["a", "b"], 1, 1)
     away = model_of(1).arrays()
     away["encoder.norm.num_batches_tracked"] += 10**6
@@ -100,7 +98,7 @@ def test_buffers_count_where_all_tensors_do(distance, near):
 
 def test_far_updates_share_what_would_underflow():
     shares = group_shares(
-        np.array([10.0, 10.0, 0.0]), np.array([90.0, 91.0, 1.0]), np.zeros(3, np.bool_), Weighting(type="SubConsensus")
+        np.array([10.0, 10.0, 0.0]), np.array([90.0, 91.0, 1.0]), np.zeros(3, np.bool_), SubConsensus()
     )
     assert shares.sum() == pytest.approx(1)
     assert shares[0] == pytest.approx(1) and shares[2] == 0
@@ -108,8 +106,8 @@ def test_far_updates_share_what_would_underflow():
 
 @pytest.mark.parametrize("labelled", [0, 7])
 def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
-    slot = Weighting(type="SubConsensus", groups=3, group_size=2, scale="0.02", labelled_scale="0.02")
-    weigher = build_weigher(slot, 2)
+    slot = SubConsensus(groups=3, group_size=2, scale="0.02", labelled_scale="0.02")
+    weigher = slot.weigher(2)
     silos, models = list("abcde"), {name: model_of(i) for i, name in enumerate("abcde")}
     chosen = weigher.choose(silos, 1, 4)
     assert list(chosen) == [silo for silo in silos if silo in chosen]
@@ -133,18 +131,16 @@ def test_the_mean_of_all_is_the_mean_of_the_groups(labelled):
 
 
 def test_groups_are_drawn_by_seed_and_round_alone():
-    slot = Weighting(type="SubConsensus", groups=2, group_size=2)
+    slot = SubConsensus(groups=2, group_size=2)
     silos = [f"s{i}" for i in range(20)]
-    draws = [
-        list(build_weigher(slot, 2).choose(silos, seed, number)) for seed, number in [(1, 1), (1, 1), (1, 2), (2, 1)]
-    ]
+    draws = [list(slot.weigher(2).choose(silos, seed, number)) for seed, number in [(1, 1), (1, 1), (1, 2), (2, 1)]]
     assert draws[0] == draws[1] and draws[0] != draws[2] and draws[0] != draws[3]
     assert all(2 <= len(chosen) <= 4 for chosen in draws)
-    assert list(build_weigher(slot, 2).choose(["x"], 1, 1)) == ["x"]
+    assert list(slot.weigher(2).choose(["x"], 1, 1)) == ["x"]
 
 
 def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
-    weigher = build_weigher(Weighting(type="SubConsensus", groups=2, group_size=3), 2)
+    weigher = SubConsensus(groups=2, group_size=3).weigher(2)
     weigher.choose(["a", "b", "c"], 1, 1)
     told = {"a": announced(5), "b": announced(5), "c": Announcement("task", {"train": 0}, {}, {}, None)}
     weigher.measure({"a": model_of(1), "b": model_of(2)}, told, LAYOUT)
@@ -153,7 +149,7 @@ def test_a_silo_that_sent_nothing_is_left_out_of_its_groups():
 
 
 def test_an_update_that_is_not_finite_is_named():
-    weigher = build_weigher(Weighting(type="SubConsensus", groups=1, group_size=2), 2)
+    weigher = SubConsensus(groups=1, group_size=2).weigher(2)
     weigher.choose(["a", "b"], 1, 1)
     broken = model_of(1).arrays()
     broken["classifier.bias"][2] = np.nan

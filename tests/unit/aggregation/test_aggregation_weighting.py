@@ -9,13 +9,17 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from sklearn import metrics
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import build_weigher
+from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation.confusion import SCORES
+from anchorage.pieces.slots import Weighting
+from anchorage.pieces.weighting.dvw import Dvw
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
+from anchorage.pieces.weighting.uniform import Uniform
 from anchorage.transport.messages import Announcement, Evaluation
 from anchorage.transport.tensors.chunks import Manifest
 
 UPDATE = Manifest("layout", 0, ())
+KINDS = PIECES.of("weighting")
 
 
 def announce(side: dict[str, Any] | None = None, update: Manifest | None = UPDATE, **samples: int) -> Announcement:
@@ -24,26 +28,26 @@ def announce(side: dict[str, Any] | None = None, update: Manifest | None = UPDAT
 
 def weigh(weighting: Weighting, announcements: dict[str, Announcement], **evaluations: Any) -> dict[str, float]:
     found = {silo: [Evaluation("task", np.array(c)) for c in given] for silo, given in evaluations.items()}
-    return dict(build_weigher(weighting, 2).weigh(announcements, found))
+    return dict(weighting.weigher(2).weigh(announcements, found))
 
 
 def test_uniform_leaves_out_the_inactive():
-    assert weigh(Weighting(type="Uniform"), {"a": announce(), "b": announce(update=None)}) == {"a": 1.0, "b": 0.0}
+    assert weigh(Uniform(), {"a": announce(), "b": announce(update=None)}) == {"a": 1.0, "b": 0.0}
 
 
-@pytest.mark.parametrize("kind", ["Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_nobody_announced(kind):
-    assert weigh(Weighting(type=kind), {}) == {}
+    assert weigh(KINDS[kind](), {}) == {}
 
 
-@pytest.mark.parametrize("kind", ["SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+@pytest.mark.parametrize("kind", KINDS.keys() - {"uniform"})
 def test_nothing_counts(kind):
-    assert weigh(Weighting(type=kind), {"a": announce(), "b": announce()}) == {"a": 0.0, "b": 0.0}
+    assert weigh(KINDS[kind](), {"a": announce(), "b": announce()}) == {"a": 0.0, "b": 0.0}
 
 
-@pytest.mark.parametrize("kind", ["SampleCount", "FedAvgSemi", "SemiAnAgg", "DVW"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_negative_count_is_the_fault_of_its_silo_alone(kind):
-    weights = weigh(Weighting(type=kind), {"a": announce(train=3), "b": announce(train=-1), "c": announce(update=None)})
+    weights = weigh(KINDS[kind](), {"a": announce(train=3), "b": announce(train=-1), "c": announce(update=None)})
     assert weights["a"] == 1.0
     assert math.isnan(weights["b"])
 
@@ -52,51 +56,51 @@ def test_a_negative_count_is_the_fault_of_its_silo_alone(kind):
 def test_a_similarity_of_the_wrong_form_is_the_fault_of_its_silo_alone(similarity):
     good = announce({"similarity": np.array([0.5, np.nan])}, selected=3)
     bad = announce({"similarity": np.array(similarity)}, selected=3)
-    weights = weigh(Weighting(type="SemiAnAgg"), {"good": good, "bad": bad})
+    weights = weigh(SemiAnAgg(), {"good": good, "bad": bad})
     assert weights["good"] == 1.0
     assert math.isnan(weights["bad"])
 
 
 def test_a_missing_similarity_is_a_fault_where_labels_were_accepted():
-    assert math.isnan(weigh(Weighting(type="SemiAnAgg"), {"a": announce(selected=3)})["a"])
+    assert math.isnan(weigh(SemiAnAgg(), {"a": announce(selected=3)})["a"])
 
 
 def test_without_a_labelled_silo_the_unlabelled_half_carries_everything():
     sides = {name: {"similarity": np.array(w)} for name, w in {"a": [0.2, 0.5], "b": [0.6, 0.5]}.items()}
-    weights = weigh(Weighting(type="SemiAnAgg"), {name: announce(s, selected=1) for name, s in sides.items()})
+    weights = weigh(SemiAnAgg(), {name: announce(s, selected=1) for name, s in sides.items()})
     assert sum(weights.values()) == pytest.approx(1.0)
     assert weights["a"] > weights["b"] > 0
 
 
 def test_where_nothing_was_accepted_the_labelled_silos_carry_everything():
     announcements = {"labelled": announce(labelled=10), "other": announce({"similarity": np.full(2, np.nan)})}
-    assert weigh(Weighting(type="SemiAnAgg"), announcements) == {"labelled": 1.0, "other": 0.0}
+    assert weigh(SemiAnAgg(), announcements) == {"labelled": 1.0, "other": 0.0}
 
 
 def test_random_looking_models_share_the_unlabelled_half_evenly():
     announcements = {"labelled": announce(labelled=10)}
     announcements |= {name: announce({"similarity": np.ones(2)}, selected=1) for name in ("a", "b")}
-    assert weigh(Weighting(type="SemiAnAgg"), announcements) == {"labelled": 0.5, "a": 0.25, "b": 0.25}
+    assert weigh(SemiAnAgg(), announcements) == {"labelled": 0.5, "a": 0.25, "b": 0.25}
 
 
 @given(st.lists(st.tuples(*[st.floats(-1, 1) | st.just(math.nan)] * 2), min_size=1, max_size=6))
 @pytest.mark.parametrize("order", ["Paper", "Code"])
 def test_semianagg_weights_are_a_distribution(order, rows):
     announcements = {str(i): announce({"similarity": np.array(row)}, selected=1) for i, row in enumerate(rows)}
-    weights = weigh(Weighting(type="SemiAnAgg", order=order), announcements)
+    weights = weigh(SemiAnAgg(order=order), announcements)
     assert all(w >= 0 for w in weights.values())
     assert sum(weights.values()) == pytest.approx(1.0)
 
 
 def test_dvw_pools_the_evaluations_and_drops_one_of_the_wrong_form():
     announcements = {"a": announce({"validation": np.array([3, 10])}), "b": announce()}
-    weights = weigh(Weighting(type="DVW"), announcements, a=[[1, 10], [[1, 0], [0, 1]], [-5, 2]], b=[])
+    weights = weigh(Dvw(), announcements, a=[[1, 10], [[1, 0], [0, 1]], [-5, 2]], b=[])
     assert weights == {"a": 0.2, "b": 0.0}
 
 
 def test_dvw_counts_a_negative_score_as_nothing():
     worst = np.array([[0, 5], [5, 0]])
-    assert weigh(Weighting(type="DVW", metric="MCC"), {"a": announce({"validation": worst})}) == {"a": 0.0}
+    assert weigh(Dvw(metric="MCC"), {"a": announce({"validation": worst})}) == {"a": 0.0}
 
 
 def test_dvw_can_set_good_models_further_apart():
@@ -104,17 +108,14 @@ def test_dvw_can_set_good_models_further_apart():
         "good": announce({"validation": np.array([8, 10])}),
         "poor": announce({"validation": np.array([4, 10])}),
     }
-    weights = weigh(Weighting(type="DVW", sharpening="3"), announcements)
+    weights = weigh(Dvw(sharpening="3"), announcements)
     assert weights["good"] / weights["poor"] == pytest.approx(8)
 
 
 def test_barriers_and_evaluations():
-    flags = {
-        kind: (build_weigher(Weighting(type=kind), 2).barrier, build_weigher(Weighting(type=kind), 2).evaluated)
-        for kind in ("Uniform", "SampleCount", "SelectedCount", "FedAvgSemi", "SemiAnAgg", "DVW")
-    }
-    assert [kind for kind, (barrier, _) in flags.items() if barrier] == ["FedAvgSemi", "SemiAnAgg"]
-    assert [kind for kind, (_, evaluated) in flags.items() if evaluated] == ["DVW"]
+    weighers = {kind: weighting().weigher(2) for kind, weighting in KINDS.items()}
+    assert {kind for kind, weigher in weighers.items() if weigher.barrier} == {"fedAvgSemi", "semiAnAgg"}
+    assert {kind for kind, weigher in weighers.items() if weigher.evaluated} == {"dvw"}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=40))

@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 from anchorage.api.mistakes import DocumentError
+from anchorage.api.objects import named
 from anchorage.api.silo_status import SiloCertificate, SiloCrStatus
 from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
 from anchorage.crd.definitions import RESOURCES, definition
-from anchorage.crd.methods import named
 from anchorage.methods import PRESETS, validate_documents
 from anchorage.methods.registry import BUILT_IN
 

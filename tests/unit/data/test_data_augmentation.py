@@ -5,8 +5,9 @@ import pytest
 import torch
 from PIL import Image, ImageEnhance, ImageOps
 
+from anchorage.api.piece import PIECES
 from anchorage.learning.data import photometric
-from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data.augmentation import augmentation_of
 
 
 def batch(count=12, channels=3, side=32, seed=0):
@@ -18,10 +19,10 @@ def generator(seed=1):
     return torch.Generator().manual_seed(seed)
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", PIECES.of("augmentation"))
 @pytest.mark.parametrize(("channels", "side"), [(1, 8), (3, 33)])
 def test_views_keep_their_shape_and_follow_their_generator(name, channels, side):
-    augmentation, images = AUGMENTATIONS[name], batch(channels=channels, side=side)
+    augmentation, images = augmentation_of(name), batch(channels=channels, side=side)
     before = images.clone()
     views = (
         augmentation.weak,
@@ -41,16 +42,16 @@ def test_views_keep_their_shape_and_follow_their_generator(name, channels, side)
 
 def test_normalisation_is_the_published_one():
     white = torch.full((1, 3, 2, 2), 255, dtype=torch.uint8)
-    values = AUGMENTATIONS["Dermoscopy"].normalise(white)[0, :, 0, 0]
+    values = augmentation_of("Dermoscopy").normalise(white)[0, :, 0, 0]
     assert values.tolist() == pytest.approx([(1 - 0.763) / 0.141, (1 - 0.546) / 0.153, (1 - 0.570) / 0.170])
-    assert AUGMENTATIONS["Digits"].normalise(white[:, :1]).unique().tolist() == [1.0]
+    assert augmentation_of("Digits").normalise(white[:, :1]).unique().tolist() == [1.0]
 
 
 def test_weak_views_are_shifts_and_flips_of_the_image():
     ramp = torch.arange(16, dtype=torch.uint8).repeat(64, 1, 16, 1)
-    moved = AUGMENTATIONS["Natural"].weak(ramp, generator())
+    moved = augmentation_of("Natural").weak(ramp, generator())
     steps = moved.diff(dim=3)
-    slope = AUGMENTATIONS["Natural"].normalise(ramp).diff(dim=3)[0, 0, 0, 0]
+    slope = augmentation_of("Natural").normalise(ramp).diff(dim=3)[0, 0, 0, 0]
     signs = torch.sign(steps[:, 0, 8, 7])
     assert torch.allclose(steps.abs(), slope.expand_as(steps), atol=1e-5)
     assert 15 < (signs < 0).sum() < 49
@@ -59,7 +60,7 @@ def test_weak_views_are_shifts_and_flips_of_the_image():
 
 def test_digits_are_not_mirrored_and_their_background_stays_black():
     ramp = torch.arange(1, 9, dtype=torch.uint8).repeat(64, 1, 8, 1) * 20
-    moved = AUGMENTATIONS["Digits"].weak(ramp, generator())
+    moved = augmentation_of("Digits").weak(ramp, generator())
     middle = moved[:, 0, 3, 2:6].diff(dim=1)
     assert (middle > 0).all()
     assert (moved[:, 0, 0, :].amax(dim=1) == -1).any()
@@ -71,17 +72,17 @@ MIRRORED = {"Natural", "Cifar100", "Dermoscopy", "CroppedNatural"} | {
 """A mirrored 2 is no digit: of the house numbers only the reference code's preset has them (METHODS.md section 12, number 18)."""
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", PIECES.of("augmentation"))
 def test_only_named_presets_mirror_and_enlarge(name):
     """METHODS.md section 12, number 18: flips on digits and crops of enlarged images stay where the reference code has them."""
     side = 40
     ramp = torch.arange(50, 50 + 2 * side, 2, dtype=torch.uint8).repeat(32, 3, side, 1)
-    views = AUGMENTATIONS[name].weak(ramp, generator())
+    views = augmentation_of(name).weak(ramp, generator())
     steps = views[:, 0, 16, 8:24].diff(dim=1)
     assert bool((steps.mean(1) < 0).any()) == (name in MIRRORED)
-    assert AUGMENTATIONS[name].flip == (name in MIRRORED)
+    assert augmentation_of(name).flip == (name in MIRRORED)
     if not name.startswith("Cropped"):  # those change the contrast
-        slope = AUGMENTATIONS[name].normalise(ramp)[0, 0, 16, 8:24].diff().mean()
+        slope = augmentation_of(name).normalise(ramp)[0, 0, 16, 8:24].diff().mean()
         scale = (steps.mean(1).abs() / slope.abs()).mean().item()
         assert scale == pytest.approx(0.8 if name.startswith("Resized") else 1, abs=0.02)
 
@@ -129,7 +130,7 @@ def test_flat_images_survive_every_operation():
 
 def test_strong_views_differ_more_than_weak_ones():
     smooth = torch.linspace(0, 255, 32).outer(torch.linspace(0, 1, 32)).to(torch.uint8).expand(200, 3, 32, 32)
-    for augmentation in AUGMENTATIONS.values():
+    for augmentation in map(augmentation_of, PIECES.of("augmentation")):
         plain = augmentation.plain(smooth)
         weak, strong = augmentation.weak(smooth, generator()), augmentation.strong(smooth, generator())
         assert (strong - plain).abs().mean() > (weak - plain).abs().mean()
@@ -137,14 +138,14 @@ def test_strong_views_differ_more_than_weak_ones():
 
 def test_batches_may_be_of_any_size_down_to_none():
     for seed in range(20):
-        assert torch.isfinite(AUGMENTATIONS["Natural"].strong(batch(1), generator(seed))).all()
-    assert AUGMENTATIONS["Natural"].strong(batch(0), generator()).shape == (0, 3, 32, 32)
-    assert AUGMENTATIONS["Digits"].strong(batch(0, 1, 8), generator()).shape == (0, 1, 8, 8)
+        assert torch.isfinite(augmentation_of("Natural").strong(batch(1), generator(seed))).all()
+    assert augmentation_of("Natural").strong(batch(0), generator()).shape == (0, 3, 32, 32)
+    assert augmentation_of("Digits").strong(batch(0, 1, 8), generator()).shape == (0, 1, 8, 8)
 
 
-@pytest.mark.parametrize("name", AUGMENTATIONS)
+@pytest.mark.parametrize("name", PIECES.of("augmentation"))
 def test_views_never_wait_for_the_device_of_the_images(name):
-    augmentation, images = AUGMENTATIONS[name], batch().to("meta")  # whose values nobody can read
+    augmentation, images = augmentation_of(name), batch().to("meta")  # whose values nobody can read
     first, second = augmentation.barlow(images, generator())
     for view in (augmentation.weak(images, generator()), augmentation.strong(images, generator()), first, second):
         assert view.shape == (12, 3, *2 * [augmentation.side(32)]) and view.device.type == "meta"

@@ -8,6 +8,7 @@ from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import Pools, check, divisions, read, reading
+from anchorage.learning.data import digits as digit_images
 
 ISIC = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
 
@@ -241,9 +242,9 @@ def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
 
 def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
     calls = []
-    for name in ("list_digits", "divide"):
-        plain = getattr(divisions, name)
-        monkeypatch.setattr(divisions, name, lambda *given, name=name, plain=plain: calls.append(name) or plain(*given))
+    for module, name in ((digit_images, "list_digits"), (divisions, "divide")):
+        plain = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given, name=name, plain=plain: calls.append(name) or plain(*given))
     pools = Pools()
     for part in range(4):
         section = digits("Part", partition=Partition(recipe="Iid", parts=4, part=part), labelled_percent=10 * part)

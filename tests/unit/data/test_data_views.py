@@ -8,7 +8,7 @@ from torchvision.transforms import RandomResizedCrop
 from torchvision.transforms.v2 import functional as plain
 
 from anchorage.learning.data import photometric
-from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import resized_crop
 from anchorage.learning.data.rand_augment import RandAugment
@@ -73,7 +73,7 @@ def test_any_magnitude_and_a_grey_square():
 
 def test_resized_views_are_crops_of_the_enlarged_image():
     images = picture(32).expand(6, -1, -1, -1)
-    augmentation = AUGMENTATIONS["ResizedNatural"]
+    augmentation = augmentation_of("ResizedNatural")
     views = augmentation.weak(images, generator())
     whole = augmentation.normalise(plain.resize(images[:1].float() / 255, [40, 40], antialias=False))
     windows = whole.unfold(2, 32, 1).unfold(3, 32, 1)[0].permute(1, 2, 0, 3, 4).flatten(0, 1)
@@ -86,12 +86,12 @@ def test_resized_views_are_crops_of_the_enlarged_image():
 @pytest.mark.parametrize(("side", "scale"), [(32, 32 / 40), (224, 224 / 250)])
 def test_how_much_resized_views_are_enlarged(side, scale):
     ramp = torch.arange(side, dtype=torch.uint8).expand(2, 3, side, side)
-    slope = AUGMENTATIONS["ResizedDermoscopy"].weak(ramp, generator())[:, 0].diff(dim=2)[:, 0, side // 2].abs()
+    slope = augmentation_of("ResizedDermoscopy").weak(ramp, generator())[:, 0].diff(dim=2)[:, 0, side // 2].abs()
     assert (slope * 0.141 * 255).tolist() == pytest.approx([scale, scale], rel=1e-3)
 
 
 def test_cropped_views_are_standardised_three_quarters():
-    augmentation, images = AUGMENTATIONS["CroppedNatural"], picture(32).expand(8, -1, -1, -1)
+    augmentation, images = augmentation_of("CroppedNatural"), picture(32).expand(8, -1, -1, -1)
     assert augmentation.side(32) == 24
     for views in (
         augmentation.plain(images),

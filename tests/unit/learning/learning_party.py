@@ -9,18 +9,23 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from pydantic.alias_generators import to_snake
 from torch import Tensor
 
 from anchorage.api.method import MethodSpec, ResolvedMethod
 from anchorage.api.model import ModelSpec
+from anchorage.api.piece import PIECES
 from anchorage.api.run import RunDescription
-from anchorage.engine.aggregation import build_memory
-from anchorage.engine.aggregation.clusters import GlobalCentroids
-from anchorage.engine.aggregation.helper_models import task_layout
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.learning import silo_learner
 from anchorage.learning.data import ImageSet
+from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.learners import build_server_learner, build_silo_learner
+from anchorage.learning.models import Network, build_model
 from anchorage.methods import resolve
+from anchorage.methods.registry import PRESETS
+from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
 from anchorage.transport.messages import Announcement, SideChannel, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
@@ -42,9 +47,28 @@ def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
     return ImageSet(pixels, given, names, names, classes)
 
 
-def method_of(name: str, **slots: dict[str, Any]) -> ResolvedMethod:
+def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
+    """A preset with slots as a document sets them; options without an alternative are those of the preset's own."""
     local = {"epochs": 1, "batchSize": 8, **slots.pop("local", {})}
-    return resolve(MethodSpec.model_validate({"name": name, "local": local, **slots}))
+    members = {slot: _member(name, slot, options) for slot, options in slots.items()}
+    return resolve(MethodSpec.model_validate({"name": name, "local": local, **members}))
+
+
+def _member(name: str, slot: str, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    if options.keys() <= PIECES.of(to_snake(slot)).keys():
+        return options
+    return {getattr(PRESETS[name].slots, to_snake(slot)).name: options}
+
+
+def network_of(name: str) -> Network:
+    """A preset's network with weights that are drawn."""
+    return build_model(MODEL, TrainingMethod.of(method_of(name)), 1)
+
+
+def memory_of(method: ResolvedMethod, seed: int = 1) -> RoundMemory:
+    """What the server remembers for the one piece of a method that has it remember anything."""
+    (memory,) = Strategy.of(method, CLASSES, seed).memories.values()
+    return memory
 
 
 @dataclass
@@ -85,11 +109,9 @@ class Party:
         )
 
     def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
-        memory = build_memory(self.method, CLASSES)
-        remembered: SideChannel = {}
-        if memory is not None:
-            _, remembered = memory.model_for(self.silo, round_number, self.model, self.server.up, {})
-        if isinstance(memory, GlobalCentroids):
+        strategy = Strategy.of(self.method, CLASSES, self.seed)
+        _, remembered = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
+        if any(isinstance(memory, GlobalCentroids) for memory in strategy.memories.values()):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
         sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
@@ -174,13 +196,13 @@ ANCHOR = [
         ("ServerMixup", {}, {}),
         ("Ensemble", {"views": 3}, {}),
         ("NoContrastive", {"anchors": "Raw"}, {}),
-        ("", {}, {"weighting": {"type": "SemiAnAgg"}}),
-        ("", {}, {"weighting": {"type": "DVW", "validationPercent": 20}}),
+        ("", {}, {"weighting": {"semiAnAgg": {}}}),
+        ("", {}, {"weighting": {"dvw": {"validationPercent": 20}}}),
     ]
 ]
 DENSE = {"smallest": "0", "smallestChange": "0"}
-MATCHED = [(method_of("FedMatch", pseudoLabels={"threshold": "0"}, decomposition=DENSE), "Partial")]
-MATCHED += [(method_of("FedMatchServer", pseudoLabels={"threshold": "0"}, decomposition=DENSE), "None")]
+MATCHED = [(method_of("FedMatch", pseudoLabels={"threshold": "0", **DENSE}), "Partial")]
+MATCHED += [(method_of("FedMatchServer", pseudoLabels={"threshold": "0", **DENSE}), "None")]
 VARIANTS = [
     (method_of(name, **slots), labels)
     for name, labels, slots in [

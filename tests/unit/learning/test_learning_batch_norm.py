@@ -3,26 +3,25 @@
 import numpy as np
 import pytest
 import torch
-from learning_party import MODEL, Party, images_of, method_of
+from learning_party import MODEL, Party, images_of, method_of, network_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.method import Optimiser
-from anchorage.engine.aggregation import pool_variances, weighted_mean
+from anchorage.engine.aggregation import weighted_mean
 from anchorage.learning.batch_norm import freeze_statistics, recalibrate
-from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.models import build_model
-from anchorage.learning.stepping import build_optimiser
 from anchorage.learning.views import Views
+from anchorage.pieces.batch_norm.pooled import pool_variances
+from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
-POLICIES = ("Average", "Pooled", "Recalibrate", "Local", "Static")
+POLICIES = ("average", "pooled", "recalibrate", "local", "static")
 
 
 def party(tmp_path, policy, name="FedAvg", **slots):
-    method = method_of(name, batchNorm={"policy": policy}, **slots)
+    method = method_of(name, batchNorm={policy: {}}, **slots)
     return Party(method, images_of(26), tmp_path, labels="All")
 
 
@@ -42,16 +41,16 @@ def counted(arrays):
 def test_what_travels(tmp_path, policy):
     silo = party(tmp_path, policy)
     down, up = {t.name for t in silo.server.down.tensors}, names_of(silo)
-    missing = {"Local": of_layers(down), "Static": {n for n in down if n.endswith(COUNTED)}}.get(policy, set())
+    missing = {"local": of_layers(down), "static": {n for n in down if n.endswith(COUNTED)}}.get(policy, set())
     assert len(of_layers(down)) == 20, "four layers: weight, bias, mean, variance, counter"
     assert down - up == missing
     assert silo.train().update is not None
 
 
 def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
-    silo = party(tmp_path / "a", "Local")
+    silo = party(tmp_path / "a", "local")
     first = silo.digest(1)
-    elsewhere = party(tmp_path / "b", "Local")
+    elsewhere = party(tmp_path / "b", "local")
     assert elsewhere.digest(2) != (second := silo.digest(2)), (
         "round 2 goes on from round 1's layers, with the same weights received"
     )
@@ -62,7 +61,7 @@ def test_local_layers_stay_and_are_loaded_over_what_is_received(tmp_path):
 
 
 def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_on(tmp_path):
-    silo = party(tmp_path, "Local", local={"epochs": 4, "optimiser": {"learningRate": "0.1"}})
+    silo = party(tmp_path, "local", local={"epochs": 4, "optimiser": {"sgd": {"learningRate": "0.1"}}})
     silo.train()
     received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
     handed_on, metrics = silo.server.train(received, 1)
@@ -78,7 +77,7 @@ def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_o
 
 
 def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path):
-    silo = party(tmp_path, "Static", "SemiFL", pseudoLabels={"threshold": "0"})
+    silo = party(tmp_path, "static", "SemiFL", pseudoLabels={"threshold": "0"})
     before = counted(silo.model.arrays())
     assert any(np.ptp(a) > 0 for n, a in before.items() if n.endswith("running_mean")), "counted before round 1, too"
     silo.train()
@@ -92,7 +91,7 @@ def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path)
 
 
 def test_recalibration_without_training_changes_nothing_that_is_learnt(tmp_path):
-    silo = party(tmp_path, "Recalibrate")
+    silo = party(tmp_path, "recalibrate")
     silo.train()
     received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
     model, metrics = silo.server.train(received, 1)
@@ -103,8 +102,8 @@ def test_recalibration_without_training_changes_nothing_that_is_learnt(tmp_path)
 
 
 def test_recounted_statistics_are_those_of_the_images():
-    network = build_model(MODEL, method_of("FedAvg"), seed=1).eval()
-    views = Views(images_of(40).images, AUGMENTATIONS["Digits"], torch.device("cpu"))
+    network = network_of("FedAvg").eval()
+    views = Views(images_of(40).images, augmentation_of("Digits"), torch.device("cpu"))
     recalibrate(network, views, np.arange(40))
     norm = network.encoder.norms[0]
     with torch.no_grad():
@@ -116,7 +115,7 @@ def test_recounted_statistics_are_those_of_the_images():
 
 
 def test_frozen_statistics_survive_a_training_pass():
-    network = build_model(MODEL, method_of("FedAvg"), seed=1)
+    network = network_of("FedAvg")
     freeze_statistics(network)
     before = network.encoder.norms[0].running_mean.clone()
     network.train()(torch.rand(4, 1, 8, 8))
@@ -165,23 +164,22 @@ def test_models_without_batch_normalisation_are_taken_as_they_are():
 
 
 def test_cosine_falls_over_the_rounds_and_nesterov_looks_ahead():
-    network = build_model(MODEL, method_of("FedAvg"), seed=1)
-    optimiser = Optimiser(learning_rate="0.4", momentum="0.9", nesterov="Enabled", schedule="Cosine")
-    rates = [build_optimiser(network, optimiser, done=done).param_groups[0]["lr"] for done in (0, 0.25, 0.5, 1)]
+    network = network_of("FedAvg")
+    optimiser = Sgd(learning_rate="0.4", momentum="0.9", nesterov="Enabled", schedule="Cosine")
+    rates = [optimiser.build(network, done=done).param_groups[0]["lr"] for done in (0, 0.25, 0.5, 1)]
     assert rates == pytest.approx([0.4, 0.4 * (1 + 0.5**0.5) / 2, 0.2, 0])
-    assert build_optimiser(network, optimiser).defaults["nesterov"]
-    plain = Optimiser(learning_rate="0.4", momentum="0", nesterov="Enabled")
-    sgd = build_optimiser(network, plain, done=0.5)
+    assert optimiser.build(network).defaults["nesterov"]
+    plain = Sgd(learning_rate="0.4", momentum="0", nesterov="Enabled")
+    sgd = plain.build(network, done=0.5)
     assert sgd.param_groups[0]["lr"] == 0.4 and not sgd.defaults["nesterov"]
 
 
 def test_the_step_size_rises_for_ten_epochs_before_it_falls(tmp_path):
     """METHODS.md 5.3, FedBarlow."""
-    network = build_model(MODEL, method_of("FedBarlow"), seed=1)
-    optimiser = Optimiser(learning_rate="0.4", schedule="WarmUpCosine")
+    network = network_of("FedBarlow")
+    optimiser = Sgd(learning_rate="0.4", schedule="WarmUpCosine")
     rates = [
-        build_optimiser(network, optimiser, done=epochs / 40, epochs=epochs, classifier_rate=0.1)
-        for epochs in (0, 4, 9, 20, 40)
+        optimiser.build(network, done=epochs / 40, epochs=epochs, classifier_rate=0.1) for epochs in (0, 4, 9, 20, 40)
     ]
     falling = [(1 + np.cos(np.pi * done)) / 2 for done in (0, 0.1, 0.225, 0.5, 1)]
     expected = [share * risen for share, risen in zip(falling, (0.1, 0.5, 1, 1, 1), strict=True)]
@@ -196,7 +194,10 @@ def test_the_step_size_rises_for_ten_epochs_before_it_falls(tmp_path):
 def test_silos_follow_the_schedule(tmp_path):
     constant, cosine = (
         Party(
-            method_of("FedAvg", local={"optimiser": {"schedule": kind}}), images_of(26), tmp_path / kind, labels="All"
+            method_of("FedAvg", local={"optimiser": {"sgd": {"schedule": kind}}}),
+            images_of(26),
+            tmp_path / kind,
+            labels="All",
         )
         for kind in ("Constant", "Cosine")
     )

@@ -10,9 +10,9 @@ import pytest
 import torch
 from learning_party import Party, given, method_of
 
-from anchorage.api.method import Optimiser, ValidationCycle
+from anchorage.api.method import ValidationCycle
 from anchorage.learning.cycle import FIRST_CYCLES, Cycle, remembered, staleness_limit
-from anchorage.learning.stepping import build_optimiser
+from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.transport.messages import Announcement
 
 
@@ -68,7 +68,7 @@ def test_h4_momentum_is_that_of_equation_2(known) -> None:
         weight = torch.nn.Parameter(torch.zeros((), dtype=torch.float64))
         idle = torch.nn.ParameterList([torch.nn.Parameter(torch.zeros(()))])
         network: Any = SimpleNamespace(classifier=idle, parameters=lambda: [weight, *idle])
-        sgd = build_optimiser(network, Optimiser(learning_rate="1", momentum=str(gamma), weight_decay="0"))
+        sgd = Sgd(learning_rate="1", momentum=str(gamma), weight_decay="0").build(network)
         places = []
         for grad, rate in zip(inputs["grads"], rates, strict=True):
             weight.grad = torch.tensor(grad, dtype=torch.float64)

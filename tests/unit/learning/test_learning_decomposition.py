@@ -5,13 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from learning_party import MATCHED, Party, given, method_of
+from learning_party import MATCHED, Party, given, memory_of, method_of, network_of
 from torch.nn.functional import nll_loss
 
-from anchorage.api.method import Decomposition
-from anchorage.engine.aggregation import build_memory
 from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
-from anchorage.learning.models import build_model
 from anchorage.learning.views import Views
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import PSI
@@ -29,8 +26,7 @@ def test_k1_votes_and_objective(known):
     labels, votes = vote(own, helpers)
     taught = nll_loss(_rows(case["p_local_strong"]).log(), labels)
     weights = case["lambdas"]
-    split = Decomposition(type="SigmaPsi", closeness=str(weights["l2"]), sparsity=f"{weights['l1']:f}")
-    apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, split)
+    apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, weights["l2"], weights["l1"])
     divergence = agreement(own, helpers)
     tie = [torch.eye(3, dtype=torch.float64)[row][None] for row in range(3)]
     tie_label, tie_votes = vote(tie[0], tie[1:])
@@ -64,7 +60,7 @@ def test_sparsify_drops_small_values_and_then_small_changes():
 
 @pytest.mark.parametrize("labels", ["Partial", "None"])
 def test_what_hardly_changed_is_sent_as_received_in_both_parts(labels, tmp_path):
-    method = method_of("FedMatch", pseudoLabels={"threshold": "0"}, decomposition={"smallestChange": "1000"})
+    method = method_of("FedMatch", pseudoLabels={"threshold": "0", "smallestChange": "1000"})
     party = Party(method, given(labels), tmp_path, labels=labels)
     party.train()
     before = party.model.arrays()
@@ -101,7 +97,7 @@ def test_helpers_change_what_a_silo_learns(tmp_path):
     """In round 10 the parts of two other silos come behind the model; in round 9 there is no room for them."""
     method, labels = MATCHED[0]
     party = Party(method, given(labels), tmp_path, labels=labels)
-    memory = build_memory(party.method, 3)
+    memory = memory_of(party.method)
     alike = Announcement("task", {}, {"embedding": np.full(3, 1 / 3)}, {}, None)
     memory.conclude(dict.fromkeys((party.silo, "b", "c"), alike))
     others = {n: -5 * a if n.startswith(PSI) else a for n, a in party.model.arrays().items()}
@@ -120,7 +116,7 @@ def test_helpers_change_what_a_silo_learns(tmp_path):
 
 def test_folding_keeps_the_outputs(tmp_path):
     party = Party(MATCHED[0][0], given("Partial"), tmp_path, labels="Partial")
-    network = build_model(party.run.model, party.method, 1).eval()
+    network = network_of("FedMatch").eval()
     plain = {name: p.detach().clone() for name, p in network.named_parameters() if not name.startswith(PSI)}
     published = party.model.of_network().arrays()
     fold(network)

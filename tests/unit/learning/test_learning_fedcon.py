@@ -8,7 +8,7 @@ from learning_party import MODEL, Party, given, images_of, method_of
 from torch.nn.functional import log_softmax
 
 from anchorage.learning.learners import TorchServerLearner, build_server_learner
-from anchorage.learning.two_views import divergence
+from anchorage.pieces.server_objective.two_views import divergence
 from anchorage.transport.tensors.model import ModelBytes
 
 FEDCON = method_of("FedCon", serverTraining={"pretrainEpochs": 1})

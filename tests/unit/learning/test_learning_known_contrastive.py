@@ -8,8 +8,14 @@ import pytest
 import torch
 from torch.nn.functional import normalize
 
-from anchorage.learning.contrast_models import feature_distance, model_contrast
-from anchorage.learning.contrastive import balanced_batches, class_terms, has_pairs, label_contrastive
+from anchorage.pieces.regulariser.feature_distance import feature_distance
+from anchorage.pieces.regulariser.moon import model_contrast
+from anchorage.pieces.server_training.label_contrastive import (
+    balanced_batches,
+    class_terms,
+    has_pairs,
+    label_contrastive,
+)
 
 pytestmark = pytest.mark.known_answers
 

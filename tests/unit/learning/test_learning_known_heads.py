@@ -2,13 +2,14 @@
 
 import pytest
 import torch
+from anchorage.learning.two_heads import STRONGEST
 
-from anchorage.learning.heads import personal_cross_entropy
 from anchorage.learning.losses import balanced_softmax, log_prior
-from anchorage.learning.mean_teacher import sharpened, squared_error, teacher_decay
-from anchorage.learning.objectives.byol import byol_loss
-from anchorage.learning.two_heads import STRONGEST, adaptive_strength, moved_estimate, symmetric_divergences
-from anchorage.learning.two_views import divergence, ramp
+from anchorage.pieces.pseudo_labels.mean_teacher import sharpened, squared_error, teacher_decay
+from anchorage.pieces.second_head.balanced import adaptive_strength, moved_estimate, symmetric_divergences
+from anchorage.pieces.second_head.personal import personal_cross_entropy
+from anchorage.pieces.self_supervised.byol import byol_loss
+from anchorage.pieces.server_training.two_views import divergence, ramp
 
 pytestmark = pytest.mark.known_answers
 

@@ -5,17 +5,19 @@ import math
 import numpy as np
 import pytest
 import torch
+from anchorage.learning.flexmatch import class_thresholds
 from torch import nn
 from torch.nn.functional import cross_entropy
 
-from anchorage.api.method import Optimiser
-from anchorage.learning.consistency import consistency_loss, consistency_targets
-from anchorage.learning.flexmatch import Curriculum, class_thresholds
 from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
 from anchorage.learning.models import Network
-from anchorage.learning.pseudo_labels import accept, anchor_scores, class_prototypes, ensemble_scores, unit_rows
-from anchorage.learning.similarity import SimilaritySums
+from anchorage.learning.pseudo_labels import unit_rows
 from anchorage.learning.stepping import build_optimiser, take_steps
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.anchor_similarity import accept, anchor_scores, class_prototypes, ensemble_scores
+from anchorage.pieces.pseudo_labels.consistency import consistency_loss, consistency_targets
+from anchorage.pieces.pseudo_labels.flexmatch import Curriculum
+from anchorage.pieces.weighting.semianagg import SimilaritySums
 
 pytestmark = pytest.mark.known_answers
 
@@ -161,7 +163,7 @@ def test_a11_no_client_loss_reaches_the_anchor_head(known):
     network = Network(_Linear(5, 4), 3, anchor_head=False)
     network.anchor_head = nn.Linear(4, 2)
     before = {n: p.detach().clone() for n, p in network.named_parameters()}
-    optimiser = Optimiser(
+    optimiser = Sgd(
         learning_rate=str(case["lr"]), momentum=str(case["momentum"]), weight_decay=str(case["weight_decay"])
     )
     sgd = build_optimiser(network, optimiser)

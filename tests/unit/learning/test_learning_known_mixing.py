@@ -5,13 +5,15 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from anchorage.learning.objectives.input_mixing import groups_of
 from learning_party import CLASSES, MODEL, method_of
 from torch import nn
 from torch.nn import functional
 
-from anchorage.learning.input_mixing import derivative_along, fedmix_terms, mixed_loss
 from anchorage.learning.models import build_model
-from anchorage.learning.objectives.input_mixing import groups_of, means_of
+from anchorage.pieces.input_mixing.fedmix import derivative_along, fedmix_terms
+from anchorage.pieces.input_mixing.mixed_inputs import mixed_loss
+from anchorage.pieces.input_mixing.pool import means_of
 
 LOSS = functional.cross_entropy
 

@@ -10,8 +10,8 @@ from learning_party import Party, images_of, method_of
 from torch import nn
 
 from anchorage.api.model import ModelSpec
-from anchorage.learning.cnns import TutorialCnn
-from anchorage.learning.data.augmentation import AUGMENTATIONS
+from anchorage.learning.networks.cnns import TutorialCnn
+from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.metrics import (
     auc_per_class,
     classification_metrics,
@@ -21,9 +21,9 @@ from anchorage.learning.metrics import (
 )
 from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
 from anchorage.learning.projectors import build_projector
-from anchorage.learning.resnets import ResNet18, WideResNet28
-from anchorage.learning.similarity import build_random_anchor
+from anchorage.learning.networks.resnets import ResNet18, WideResNet28
 from anchorage.learning.views import Views
+from anchorage.pieces.weighting.semianagg import build_random_anchor
 
 pytestmark = pytest.mark.known_answers
 
@@ -184,7 +184,7 @@ def test_m3_bytes_of_the_feature_dictionary(known):
 
 def test_features_have_the_width_and_dtype_of_the_dictionary():
     encoder = build_random_anchor(_spec("ResNet18ImageNet"), seed=0)
-    views = Views(np.zeros((2, 3, 32, 32), np.uint8), AUGMENTATIONS["Natural"], torch.device("cpu"))
+    views = Views(np.zeros((2, 3, 32, 32), np.uint8), augmentation_of("Natural"), torch.device("cpu"))
     features = views.mapped(np.arange(2), lambda i: encoder(views.plain(i)))
     assert features.shape == (2, ResNet18.width) and features.dtype == torch.float32
 

@@ -5,10 +5,8 @@ import pytest
 import torch
 from torch import nn
 
-from anchorage.api.method import ServerStep
 from anchorage.engine.aggregation import build_server_step
-from anchorage.engine.aggregation.counted_updates import COUNTED, CountedUpdates
-from anchorage.learning.control_variates import ControlVariates
+from anchorage.pieces.server_step.control_variates import COUNTED, ControlVariates, CountedUpdates
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -71,7 +69,7 @@ class Federation:
 
 
 def scaffold():
-    step = build_server_step(ServerStep(type="ControlVariates", learning_rate="1"))
+    step = build_server_step(ControlVariates(learning_rate="1"))
     assert step is not None and step.state() == {}
     return step
 

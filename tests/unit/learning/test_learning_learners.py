@@ -20,7 +20,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.learning.data import ImageSet
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.weights import load
-from anchorage.methods.registry import PRESETS
+from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.tensors.model import ModelBytes
 
 
@@ -41,9 +41,8 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     assert set(changed) == set(first.arrays()), (
         "every tensor that travels was trained"
     )  # METHODS.md section 12, number 9
-    preset = PRESETS[method.name]
-    if method.weighting.type == preset.slots.weighting.type:  # METHODS.md section 12, number 19
-        assert set(announcement.side) <= {channel.name for channel in preset.up}, "what travels is declared"
+    for told, up in ((first.task().side, False), (announcement.side, True)):  # METHODS.md section 12, number 19
+        assert set(told) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
     assert all(array.dtype == np.int64 for array in counters)
 
@@ -97,7 +96,7 @@ def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
     """METHODS.md section 12, number 19: such a mean would be nearly an image's own."""
     told = []
     for minimum in (1, 9, 27):  # of 26 images, 9, 9 and 8 of the classes
-        weighting = {"type": "SemiAnAgg", "minimumPerClass": minimum}
+        weighting = {"semiAnAgg": {"minimumPerClass": minimum}}
         method = method_of(name, pseudoLabels={"threshold": "0"}, weighting=weighting)
         told.append(Party(method, given("None"), tmp_path / str(minimum)).train().side["similarity"])
     one, some, none = (np.isfinite(similarity) for similarity in told)
@@ -230,7 +229,7 @@ def test_missing_prototypes_are_refused(tmp_path):
 
 
 def test_a_loss_that_is_not_finite_is_refused(tmp_path):
-    method = method_of("FedAvg", local={"epochs": 3, "optimiser": {"learningRate": "999999999"}})
+    method = method_of("FedAvg", local={"epochs": 3, "optimiser": {"sgd": {"learningRate": "999999999"}}})
     party = Party(method, given("All"), tmp_path, "All")
     with pytest.raises(AnchorageError, match="LossNotFinite"):
         party.train()

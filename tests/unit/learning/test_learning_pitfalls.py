@@ -12,24 +12,22 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import ValidationCycle
-from anchorage.engine.aggregation.shares import semianagg_code, semianagg_paper
 from anchorage.learning.adaptive import AdaptiveRound
-from anchorage.learning.consistency import consistency_loss, consistency_targets
-from anchorage.learning.contrast_models import kept_models, previous_models
-from anchorage.learning.contrastive import label_contrastive
 from anchorage.learning.cycle import Cycle
 from anchorage.learning.data import ImageSet
 from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
-from anchorage.learning.flexmatch import Curriculum
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.local_training import Batching, FlexMatchLosses, Unlabelled
-from anchorage.learning.local_work import Work
-from anchorage.learning.objectives.flexmatch import LATEST, by_flexmatch
+from anchorage.learning.local_training import Batching
 from anchorage.learning.silo_learner import Networks
-from anchorage.learning.stepping import build_optimiser
-from anchorage.learning.two_heads import AdjustedLosses
+from anchorage.learning.silo_round import LocalImages, Work
 from anchorage.methods.registry import PRESETS
+from anchorage.pieces.pseudo_labels.consistency import consistency_loss, consistency_targets
+from anchorage.pieces.pseudo_labels.flexmatch import LATEST, Curriculum, FlexMatchLosses
+from anchorage.pieces.regulariser.moon import kept_models, previous_models
+from anchorage.pieces.second_head.balanced import AdjustedLosses, Balanced
+from anchorage.pieces.server_objective.label_contrastive import label_contrastive
+from anchorage.pieces.weighting.semianagg import semianagg_code, semianagg_paper
 from anchorage.transport.messages import Task, TaskKind
 
 STATEFUL = [
@@ -43,8 +41,8 @@ STATEFUL = [
 
 
 LABELLING = [
-    method_of(name, pseudoLabels={"threshold": threshold}, **slots)
-    for name, threshold, slots in [
+    method_of(name, pseudoLabels={"threshold": threshold, **options})
+    for name, threshold, options in [
         ("FedAvgFixMatch", "0", {}),
         ("FedAvgUDA", "0", {}),
         ("FedAvgSemi", "0.95", {}),
@@ -52,7 +50,7 @@ LABELLING = [
         ("FedAnchorEnsemble", "0", {}),
         ("CBAFed", "0.2", {}),
         ("SSILCDM", "0", {}),
-        ("FedMatchServer", "0", {"decomposition": DENSE}),
+        ("FedMatchServer", "0", DENSE),
     ]
 ]
 LABELLING.append(method_of("RSCFed"))
@@ -68,9 +66,9 @@ def test_2_a_confidence_at_its_threshold_counts_in_its_own_dtype(tmp_path):
     for logits, wanted in (([0.0, 0.0, -torch.inf], True), ([0.0, 0.1, 0.0], False)):
         assert consistency_targets(torch.tensor([logits]), 0.5, None)[1].item() == wanted
     party = Party(method_of("SemiFL", pseudoLabels={"threshold": "0.5"}), given("None"), tmp_path)
-    work = party.learner._round_work(party.task(), {}, {})
-    halves = replace(work, network=lambda images: torch.tensor([[0.0, 0.0, -torch.inf]]).expand(len(images), -1))
-    assert halves.label(np.arange(4))[1].all()
+    begun = party.learner._round(party.task(), {}, {})
+    halves = replace(begun, network=lambda images: torch.tensor([[0.0, 0.0, -torch.inf]]).expand(len(images), -1))
+    assert party.method.pseudo_labels.label(halves, np.arange(4))[1].all()
 
 
 def test_3_half_precision_embeddings_are_compared_in_float32():
@@ -102,7 +100,7 @@ def test_5_who_labels_is_in_eval_mode(tmp_path, method):
         if isinstance(module, _BatchNorm):
             passes.add((module.training, torch.is_grad_enabled()))
 
-    party = Party(method, given("Partial"), tmp_path, "None" if method.server_training.type == "Anchors" else "Partial")
+    party = Party(method, given("Partial"), tmp_path, "None" if method.server_training.trains else "Partial")
     watching = register_module_forward_pre_hook(note)
     try:
         assert party.train().update is not None
@@ -113,7 +111,7 @@ def test_5_who_labels_is_in_eval_mode(tmp_path, method):
 
 def test_5_helpers_label_in_eval_mode(tmp_path):
     """Number 5: FedMatch's helpers label with running statistics, also in the middle of a step."""
-    party = Party(method_of("FedMatchServer", decomposition=DENSE), given("None"), tmp_path)
+    party = Party(method_of("FedMatchServer", pseudoLabels=DENSE), given("None"), tmp_path)
     parts, images = Parts(party.learner._network), torch.rand(4, 1, 8, 8)
     weights = parts.fixed({name: p.detach() for name, p in parts.psi.items()})
     expected = parts.probabilities(weights, images)
@@ -164,7 +162,7 @@ def test_8_state_is_the_silo_s_own(tmp_path, method):
 def test_8_momentum_and_counters_follow_their_switch(tmp_path, persist):
     """Number 8: whether momentum and FlexMatch's counters outlive a round is what the method says, and not its accident."""
     kind = "Persist" if persist else "Reset"
-    method = method_of("FedAvgSemi", local={"optimiser": {"state": kind}}, pseudoLabels={"flexState": kind})
+    method = method_of("FedAvgSemi", local={"optimiser": {"sgd": {"state": kind}}}, pseudoLabels={"curriculum": kind})
     party = Party(method, given("Partial"), tmp_path, "Partial")
     party.train(1)
     kept = party.learner._state.of(1)
@@ -191,19 +189,21 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
     network = party.learner._network.train()
     images, labels = torch.rand(8, 1, 8, 8), torch.arange(8) % CLASSES
     masks = [torch.arange(8) < 2, torch.arange(8) >= 2, torch.ones(8, dtype=torch.bool)]
-    adjusted = AdjustedLosses(network, network, party.learner._images.views, np.arange(8), 0, None, torch.ones(CLASSES))
+    views = party.learner._images.views
+    adjusted = AdjustedLosses(Balanced(), network, network, views, np.arange(8), 0, None, torch.ones(CLASSES))
     found = [[adjusted._loss(images, (labels, m), (labels, m)).item() for m in masks]]
     weak = torch.rand(8, CLASSES)
     found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
-    indices, device, batching = np.arange(8), torch.device("cpu"), Batching(1, 8, 1)
-    plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path).learner
-    views, received = plain._images.views, plain._frozen().eval()
+    plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path)
+    eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64))
+    begun = replace(plain.learner._round(plain.task(), {}, {}), images=eight)
+    begun.network.train()
     taught = []
     for mask in masks:
-        curriculum = Curriculum(np.full(8, -1), CLASSES, 0.95, device)
+        curriculum = Curriculum(np.full(8, -1), CLASSES, 0.95, torch.device("cpu"))
         curriculum.masks = lambda confidence, labels, mask=mask: (mask, mask)
-        data = Unlabelled(views, indices, received, curriculum, None)
-        (loss,) = FlexMatchLosses(plain._network.train(), data, CLASSES).losses(batching, Draws(1, 1, "north"))
+        flexmatch = FlexMatchLosses(begun, begun.copy_received().eval(), curriculum)
+        (loss,) = flexmatch.losses(Batching(1, 8, 1), Draws(1, 1, "north"))
         taught.append(loss.item())
     for first, second, whole in [*found, taught]:
         assert first > 0 and first + second == pytest.approx(whole, rel=1e-5)
@@ -213,11 +213,13 @@ def test_8_flexmatch_goes_on_from_what_was_kept(tmp_path):
     """Number 8: with counters that start anew a round would begin by taking every image."""
     party = Party(method_of("FedAvgSemi", pseudoLabels={"threshold": "0.34"}), given("Partial"), tmp_path, "Partial")
     kept = np.arange(16) % (CLASSES + 1) - 1
-    later = party.learner._round_work(party.task(2), {LATEST: kept}, {})
-    assert by_flexmatch(later).kept()[LATEST].tolist() == kept.tolist()
-    first = party.learner._round_work(party.task(1), {}, {})
-    labels, sure = first.label(first.images.unlabelled)
-    assert sure.any() and by_flexmatch(first).kept()[LATEST].tolist() == torch.where(sure, labels, -1).tolist()
+    flexmatch = party.method.pseudo_labels
+    later = party.learner._round(party.task(2), {LATEST: kept}, {})
+    assert flexmatch.objective(later).kept()[LATEST].tolist() == kept.tolist()
+    first = party.learner._round(party.task(1), {}, {})
+    labels, sure = flexmatch.label(first, first.images.unlabelled)
+    assert sure.any()
+    assert flexmatch.objective(first).kept()[LATEST].tolist() == torch.where(sure, labels, -1).tolist()
 
 
 def test_8_moon_keeps_the_newest_model_first():
@@ -253,7 +255,7 @@ def test_12_staleness_has_own_steps_and_may_reach_its_limit():
 )
 def test_15_the_classifier_is_decayed_where_its_method_says_so(tmp_path, name, decayed):
     """Number 15: SemiAnAgg's classifier is not; encoders are."""
-    method = method_of(name, local={"optimiser": {"weightDecay": "0.1"}})
+    method = method_of(name, local={"optimiser": {"sgd": {"weightDecay": "0.1"}}})
     party = Party(method, given("All"), tmp_path, "All")
     rates = {
         id(p): group["weight_decay"]
@@ -267,14 +269,16 @@ def test_15_the_classifier_is_decayed_where_its_method_says_so(tmp_path, name, d
 
 def test_15_what_no_loss_reaches_is_not_decayed(tmp_path):
     """Number 15: the anchor head stays where it is at a silo, whatever decay and momentum are."""
-    method = method_of("FedAnchor", pseudoLabels={"threshold": "0"}, local={"optimiser": {"weightDecay": "0.5"}})
+    method = method_of(
+        "FedAnchor", pseudoLabels={"threshold": "0"}, local={"optimiser": {"sgd": {"weightDecay": "0.5"}}}
+    )
     party = Party(method, given("None"), tmp_path)
     received = party.model.arrays()
     party.train()
     heads = {n: t for n, t in party.learner._network.state_dict().items() if n.startswith("anchor_head.")}
     assert len(heads) == 2 and all(np.array_equal(t.numpy(), received[n]) for n, t in heads.items())
     network = party.learner._network
-    sgd = build_optimiser(network, method.local.optimiser)
+    sgd = method.local.optimiser.build(network)
     network(torch.rand(4, 1, 8, 8)).sum().backward()
     sgd.step()
     assert all(np.array_equal(network.state_dict()[n].numpy(), received[n]) for n in heads)
@@ -327,7 +331,7 @@ def test_17_silos_score_models_by_raw_outputs(tmp_path):
     few = np.flatnonzero((images.labels == 0) | (np.arange(60) < 9))
     parts = images.images[few], images.labels[few], images.ids[: len(few)], images.groups[: len(few)]
     rare = ImageSet(*parts, images.classes)
-    method = method_of("DVW", supervised={"type": "BalancedSoftmax"}, weighting={"validationPercent": 50})
+    method = method_of("DVW", localLoss={"balancedSoftmax": {}}, weighting={"validationPercent": 50})
     learner = Party(method, rare, tmp_path, "All").learner
     held = rare.labels[learner._images.validation]
     always = torch.tensor([0.0, 0.0, 0.1])

@@ -2,12 +2,11 @@
 
 import numpy as np
 import pytest
-from learning_party import CLASSES, Party, given, images_of, method_of
+from learning_party import CLASSES, Party, given, images_of, memory_of, method_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.engine.aggregation import build_memory, build_server_step
-from anchorage.engine.aggregation.mean_images import DIGEST, LARGEST_POOL_BYTES, WANTED
-from anchorage.learning.objectives import input_mixing
+from anchorage.pieces.input_mixing import pool
+from anchorage.pieces.input_mixing.pool import DIGEST, LARGEST_POOL_BYTES, WANTED
 from anchorage.transport.grpc.calls import MAX_DOWN_BYTES, MAX_UP_BYTES
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.model import ModelBytes
@@ -22,7 +21,7 @@ def announced(images, labels, **side) -> Announcement:
 
 def with_means(tmp_path, method=FEDMIX):
     """Two silos after a first round, and the server's memory of it."""
-    memory = build_memory(method, CLASSES)
+    memory = memory_of(method)
     parties = {name: Party(method, given("All"), tmp_path / name, "All", silo=name) for name in ("a", "b")}
     memory.conclude({name: party.train(1, memory.side_channel(name)) for name, party in parties.items()})
     return parties["a"], memory
@@ -81,12 +80,12 @@ def test_one_image_stays(tmp_path):
 
 
 def test_means_that_no_message_carries_are_refused(tmp_path, monkeypatch):
-    assert input_mixing.LARGEST_UPLOAD_BYTES <= MAX_UP_BYTES - 2**19
+    assert pool.LARGEST_UPLOAD_BYTES <= MAX_UP_BYTES - 2**19
     assert LARGEST_POOL_BYTES <= MAX_DOWN_BYTES // 2 - 2**20
-    monkeypatch.setattr(input_mixing, "LARGEST_UPLOAD_BYTES", 6 * (64 + CLASSES) * 4 - 1)
+    monkeypatch.setattr(pool, "LARGEST_UPLOAD_BYTES", 6 * (64 + CLASSES) * 4 - 1)
     with pytest.raises(AnchorageError, match="MeansTooLarge: 6 images of 8 x 8 .*raise inputMixing.groupSize"):
         Party(FEDMIX, given("All"), tmp_path, "All").train(1, {WANTED: np.ones(1, np.uint8)})
-    memory = build_memory(FEDMIX, CLASSES)
+    memory = memory_of(FEDMIX)
     rows = LARGEST_POOL_BYTES // (4 * 65 * 65) + 1
     with pytest.raises(AnchorageError, match="MeansTooLarge: the pool of .*raise inputMixing.groupSize"):
         memory.conclude({"a": announced(np.zeros((rows, 1, 65, 65)), np.tile([1, 0, 0], (rows, 1)))})
@@ -95,7 +94,7 @@ def test_means_that_no_message_carries_are_refused(tmp_path, monkeypatch):
 def test_a_pool_tells_nothing_of_whose_the_means_are_and_survives():
     draw = np.random.default_rng(0)
     own = {silo: announced(draw.random((3, 1, 2, 2)), np.eye(3)) for silo in ("a", "b")}
-    memory, reverse, restored = (build_memory(FEDMIX, CLASSES) for _ in range(3))
+    memory, reverse, restored = (memory_of(FEDMIX) for _ in range(3))
     memory.conclude(own)
     reverse.conclude(dict(reversed(own.items())))
     memory.conclude({"a": announced([], [], **{DIGEST: memory.side_channel("a")[DIGEST]})})
@@ -118,7 +117,7 @@ def test_a_pool_tells_nothing_of_whose_the_means_are_and_survives():
     ],
 )
 def test_means_that_mean_nothing_are_left_out(images, labels):
-    memory = build_memory(FEDMIX, CLASSES)
+    memory = memory_of(FEDMIX)
     memory.conclude({"a": announced(np.zeros((1, 1, 2, 2)), [[0, 1, 0]])})
     memory.conclude({"b": announced(images, labels)})
     assert memory.side_channel("b")[WANTED].tolist() == [1]
@@ -137,7 +136,7 @@ def test_scaffold_carries_its_variates_beside_the_network(tmp_path):
     for name, parameter in party.model.of_network().arrays().items():
         if f"control.{name}" in sent:  # the mean gradient along the way: four steps of 0.01
             np.testing.assert_allclose(sent[f"control.{name}"], (parameter - sent[name]) / 0.04, rtol=1e-3, atol=1e-4)
-    step = build_server_step(method.server_step)
+    step = method.server_step.step()
     after = step.apply(party.model, ModelBytes.of(party.server.up, party.update), 1, 0.5)
     changed = after.arrays()
     name = "control.classifier.weight"
@@ -149,7 +148,7 @@ def test_scaffold_carries_its_variates_beside_the_network(tmp_path):
 
 
 def test_scaffold_server_training_hands_its_variates_on(tmp_path):
-    method = method_of("SCAFFOLD", serverTraining={"type": "Anchors", "epochs": 1})
+    method = method_of("SCAFFOLD", serverTraining={"anchors": {"epochs": 1}})
     party = Party(method, given("All"), tmp_path, "All")
     arrays = {name: a + 1 if name.startswith("control.") else a for name, a in party.model.arrays().items()}
     trained, _ = party.server.train(ModelBytes.from_arrays(party.server.down, arrays), 1)
@@ -168,5 +167,5 @@ def test_solo_goes_on_from_its_own_model(tmp_path):
     plain = Party(method_of("FedAvg"), given("All"), tmp_path / "c", "All")
     plain.model = ModelBytes.from_arrays(plain.server.down, own)
     assert plain.digest(2) == second
-    step = build_server_step(method.server_step)
+    step = method.server_step.step()
     assert step.apply(party.model, ModelBytes.of(party.server.up, party.update), 1, 1.0).digest == party.model.digest

@@ -7,8 +7,8 @@ import pytest
 from learning_party import Party, given, method_of
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.api.method import Weighting
 from anchorage.engine.repeating import RepeatingLearner, repetitions_of
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import MOST_REPETITIONS, REPETITION, REPETITIONS, Task, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 
@@ -43,6 +43,6 @@ def test_a_server_cannot_ask_for_more_than_a_method_may(told):
 
 
 def test_a_method_may_ask_for_all_that_silos_allow():
-    assert Weighting(type="SubConsensus", groups=MOST_REPETITIONS).groups == MOST_REPETITIONS
+    assert SubConsensus(groups=MOST_REPETITIONS).groups == MOST_REPETITIONS
     with pytest.raises(ValueError, match="less than or equal"):
-        Weighting(type="SubConsensus", groups=MOST_REPETITIONS + 1)
+        SubConsensus(groups=MOST_REPETITIONS + 1)

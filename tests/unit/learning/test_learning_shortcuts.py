@@ -2,6 +2,8 @@
 docs/design/shortcuts.md lists them."""
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,26 +15,24 @@ from learning_party import MODEL, Party, given, images_of, method_of
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, cross_entropy, softplus
 
-from anchorage.api.method import Regulariser
-from anchorage.engine.aggregation.counted_updates import COUNTED
-from anchorage.learning import server_learner
-from anchorage.learning.contrast_models import ModelContrast, model_contrast
-from anchorage.learning.contrastive import class_terms
-from anchorage.learning.control_variates import ControlVariates
-from anchorage.learning.input_mixing import mixed_loss
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.local_work import RoundWork
 from anchorage.learning.losses import mixed_cross_entropy
-from anchorage.learning.pseudo_labels import (
+from anchorage.learning.pseudo_labels import unit_rows
+from anchorage.learning.weights import load_arrays
+from anchorage.pieces.input_mixing.mixed_inputs import mixed_loss
+from anchorage.pieces.pseudo_labels.anchor_similarity import (
+    AnchorSimilarity,
     accept,
     anchor_scores,
     class_prototypes,
     ensemble_scores,
-    unit_rows,
     unreachable,
 )
-from anchorage.learning.similarity import build_random_anchor
-from anchorage.learning.weights import load_arrays
+from anchorage.pieces.regulariser.moon import Moon, model_contrast
+from anchorage.pieces.server_objective.label_contrastive import class_terms
+from anchorage.pieces.server_step.control_variates import COUNTED, SiloVariates
+from anchorage.pieces.weighting import semianagg
+from anchorage.pieces.weighting.semianagg import build_random_anchor
 
 few = settings(max_examples=20)
 seeds = st.integers(0, 2**31)
@@ -127,7 +127,8 @@ def test_7_moon_is_a_softplus_and_its_first_round_is_none(seed: int, tau: float)
     torch.testing.assert_close(
         model_contrast(z, received, [previous], tau), softplus((s_previous - s_received) / tau).mean()
     )
-    first = ModelContrast(Regulariser(type="Moon", temperature=str(tau)), None, ())
+    first_round: Any = SimpleNamespace(kept={}, copy_received=lambda: None)
+    first, _ = Moon(temperature=str(tau)).contrast(first_round)
     assert first(z, z) == 0
     z.requires_grad_()
     (gradient,) = torch.autograd.grad(model_contrast(z, received, [received], tau), z)
@@ -140,16 +141,19 @@ def test_10_option_two_is_the_mean_gradient_of_plain_steps(seed: int, steps: int
     network = torch.nn.Linear(3, 2, bias=False, dtype=torch.float64)
     images, targets, community = rows(seed, 8, 3), rows(seed + 1, 8, 2), rows(seed + 2, 2, 3)
     kept = {"control/weight": rows(seed + 3, 2, 3).numpy(), COUNTED: np.array([0])}
-    controls = ControlVariates(network, {"control.weight": community.numpy()}, kept, {COUNTED: np.array([1])})
+    silo_round: Any = SimpleNamespace(
+        network=network, received={"control.weight": community.numpy()}, kept=kept, side={COUNTED: np.array([1])}
+    )
+    controls = SiloVariates(silo_round)
     shift, seen = community - torch.from_numpy(kept["control/weight"]), torch.zeros(2, 3, dtype=torch.float64)
     sgd = torch.optim.SGD(network.parameters(), lr=rate)
-    with controls.correcting():
+    with controls.stepping():
         for _ in range(steps):
             sgd.zero_grad()
             (network(images) - targets).square().mean().backward()
             seen += network.weight.grad - shift
             sgd.step()
-    controls.renew(steps * rate)
+    controls.trained(steps * rate)
     np.testing.assert_allclose(controls.kept()["control/weight"], seen / steps, rtol=1e-7, atol=1e-9)
 
 
@@ -182,13 +186,16 @@ def test_25_features_by_the_random_anchor_come_from_the_seed_again(
     """They are kept while the process lives and never stored: the seed alone gives the same bytes."""
     party = Party(method_of("SemiAnAgg"), given("None"), tmp_path)
     first = party.server.side_channel(party.model, 1)["random_anchor"]
-    monkeypatch.delattr(server_learner, "build_random_anchor")
-    assert party.server.side_channel(party.model, 2)["random_anchor"] is first, "the server draws it once"
-    kept = party.learner._images.anchor_features(party.run, {})
-    assert party.learner._images.anchor_features(party.run, {}) is kept
+    with monkeypatch.context() as without:
+        without.delattr(semianagg, "build_random_anchor")
+        assert party.server.side_channel(party.model, 2)["random_anchor"] is first, "the server draws it once"
+    weighting = party.method.weighting
+    begun = party.learner._round(party.task(), {}, {})
+    kept = weighting.anchor_features(begun)
+    assert weighting.anchor_features(begun) is kept
     party.restart()
     views = party.learner._images.views
-    assert torch.equal(party.learner._images.anchor_features(party.run, {}), kept)
+    assert torch.equal(weighting.anchor_features(party.learner._round(party.task(), {}, {})), kept)
     encoder = build_random_anchor(party.run.model, party.run.seed)
     each = torch.cat([encoder(views.plain(torch.tensor([i]))) for i in range(len(views))])
     torch.testing.assert_close(kept, each / each.norm(dim=1, keepdim=True))
@@ -200,15 +207,15 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
     slots = {"pseudoLabels": {"threshold": "0.9965", "anchors": anchors}, "local": {"epochs": 3}}
     party = Party(method_of("FedAnchor", **slots), given("None"), tmp_path)
     made: list[tuple[Tensor, Tensor]] = []
-    label = RoundWork.label
-    monkeypatch.setattr(RoundWork, "label", lambda *said: made.append(label(*said)) or made[-1])
+    label = AnchorSimilarity.label
+    monkeypatch.setattr(AnchorSimilarity, "label", lambda *said: made.append(label(*said)) or made[-1])
     announced = party.train()
     assert len(made) == 1 and 0 < announced.samples["selected"] == int(made[0][1].sum()) < 26
     assert len(party.steps) >= 3
     party.restart()
-    work = party.learner._round_work(party.task(), {}, party.model.arrays())
-    load_arrays(party.learner._network, work.received)
-    each = [label(work, np.array([i])) for _ in range(2) for i in range(26)]
+    begun = party.learner._round(party.task(), {}, party.model.arrays())
+    load_arrays(party.learner._network, begun.received)
+    each = [label(party.method.pseudo_labels, begun, np.array([i])) for _ in range(2) for i in range(26)]
     for once, again in zip(made[0], (torch.cat(found) for found in zip(*each, strict=True)), strict=True):
         assert torch.equal(once.repeat(2), again)
 

@@ -7,16 +7,26 @@ from typing import Any
 
 import pytest
 import torch
-from learning_party import ADAPTIVE, ANCHOR, CONSISTENT, MATCHED, MODEL, SERVED, Party, given, method_of, watch_steps
+from learning_party import (
+    ADAPTIVE,
+    ANCHOR,
+    CONSISTENT,
+    MATCHED,
+    SERVED,
+    Party,
+    given,
+    method_of,
+    network_of,
+    watch_steps,
+)
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from anchorage.api.method import Optimiser
-from anchorage.learning.models import build_model
-from anchorage.learning.stepping import build_optimiser, take_steps
+from anchorage.learning.stepping import take_steps
+from anchorage.pieces.optimiser.sgd import Sgd
 
 READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal"}
 INDEX = {"aten::index", "aten::index_put", "aten::index_put_"}
-DRAWN = "/anchorage/data/"
+DRAWN = "/anchorage/learning/data/"
 """Views are drawn on the CPU, and what is read there are draws."""
 METHODS = [
     *((method_of(name), labels) for name, labels in [
@@ -56,9 +66,9 @@ def test_no_step_waits_for_the_device(tmp_path, monkeypatch, method, labels):
 
 
 def test_an_optimiser_s_memory_is_reset_in_place():
-    network, buffers = build_model(MODEL, method_of("FedAvg"), 1), {}
+    network, buffers = network_of("FedAvg"), {}
     start = {name: tensor.clone() for name, tensor in network.state_dict().items()}
-    rules = Optimiser(learning_rate="0.1", momentum="0.9", weight_decay="0.01")
+    rules = Sgd(learning_rate="0.1", momentum="0.9", weight_decay="0.01")
 
     def trained(sgd: torch.optim.SGD) -> Sequence[torch.Tensor]:
         network.load_state_dict(start)
@@ -66,9 +76,9 @@ def test_an_optimiser_s_memory_is_reset_in_place():
         take_steps(network, sgd, (network(images).square().mean() for _ in range(3)))
         return [parameter.detach().clone() for parameter in network.parameters()]
 
-    expected = trained(build_optimiser(network, rules))
+    expected = trained(rules.build(network))
     for turn in range(2):
-        sgd = build_optimiser(network, rules, buffers=buffers)
+        sgd = rules.build(network, buffers=buffers)
         memory = [state["momentum_buffer"] for state in sgd.state.values()]
         assert all(buffer is kept for buffer, kept in zip(memory, buffers.values(), strict=True)), turn
         assert not any(buffer.any() or buffer.requires_grad for buffer in memory), turn

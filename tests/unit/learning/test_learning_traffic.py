@@ -7,7 +7,7 @@ from learning_party import Party, given, method_of
 
 from anchorage.api.model import ModelSpec
 from anchorage.learning.learners import build_server_learner
-from anchorage.learning.pseudo_labels import class_prototypes
+from anchorage.pieces.pseudo_labels.anchor_similarity import class_prototypes
 from anchorage.transport.tensors.layout import Layout
 
 MODEL = ModelSpec(name="ResNet18", num_classes=10, image_size=32)
@@ -35,7 +35,7 @@ def test_y1_bytes_of_a_round(known, tmp_path):
         sent[name] = sum(array.size for array in party.train().side.values()) / 3 * 10  # the party has three classes
     scores = {}
     for metric in ("MicroF1", "MacroF1"):
-        weighting = {"type": "DVW", "metric": metric, "validationPercent": 20}
+        weighting = {"metric": metric, "validationPercent": 20}
         party = Party(method_of("DVW", weighting=weighting), given("All"), tmp_path / metric, "All")
         scores[metric] = party.train().side["validation"]
     assert scores["MacroF1"].shape == (3, 3)

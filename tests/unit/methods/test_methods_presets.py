@@ -8,149 +8,159 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.method import (
-    Local,
-    MethodSpec,
-    Optimiser,
-    PseudoLabels,
-    ResolvedMethod,
-    ServerTraining,
-    Weighting,
-)
+from anchorage.api.method import SLOTS, Local, MethodSpec, ResolvedMethod, UnlabelledWork
 from anchorage.methods import PRESETS, resolve, slots
 from anchorage.methods import registry as registry_module
 from anchorage.methods.fedavg import FEDAVG
 from anchorage.methods.registry import Presets
+from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
+from anchorage.pieces.mixup.client import ClientMixup
+from anchorage.pieces.mixup.none import NoMixup
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
+from anchorage.pieces.pseudo_labels.flexmatch import FlexMatch
+from anchorage.pieces.regulariser.proximal import Proximal
+from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy
+from anchorage.pieces.server_objective.label_contrastive import LabelContrastive
+from anchorage.pieces.server_training.anchors import Anchors
+from anchorage.pieces.server_training.none import NoServerTraining
+from anchorage.pieces.weighting.dvw import Dvw
+from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi
+from anchorage.pieces.weighting.sample_count import SampleCount
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
 
 EXTERNAL = replace(FEDAVG, slots=slots("MyMethod"))
 NO_PRESET = "text"
 
 
-def test_the_built_in_presets() -> None:
-    assert list(PRESETS) == [
-        *("FedAvg", "FedProx", "BalancedSoftmax", "UpperBound", "LowerBound", "SOLO", "FedAvgM", "FedAdagrad"),
-        *("FedAdam", "FedYogi", "MOON", "MOONL2", "SCAFFOLD", "FedMix", "NaiveMix", "LocalMix", "GlobalMixup"),
-        *("FedProxFedMix", "FedProxNaiveMix", "FedProxLocalMix", "Supervised", "FedAvgSL", "FedProxSL"),
-        *("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA", "FedAvgFixMatchAlternate", "FedCon"),
-        *("SemiFL", "SemiFLNoMixup", "FedMatch", "FedMatchServer", "FedAnchor", "FedAnchorMix", "FedAnchorNoMixup"),
-        *("FedAnchorServerMixup", "FedAnchorNoContrastive", "FedAnchorEnsemble", "FedAvgSemi", "SemiAnAgg"),
-        *("SemiAnAggCode", "SemiAnAggSecondSeed", "FedRoD", "FedRoDDual", "SSILCDM", "SSILCDMFedAvgSemi"),
-        *("OrigACR", "RSCFed", "CBAFedLowerBound", "CBAFed", "FedBarlow", "FedCLR", "Orchestra", "SyncFedAvg"),
-        *("AsyncFedAvg", "DVW", "DVWGMean", "DVWMCC", "SyncDVW", "AsyncDVW", "AsyncDVWAdaptive", "FedAsync"),
-        *("FedAsyncPolynomial", "FedAsyncHinge"),
-    ]
-    for name, preset in PRESETS.items():
-        assert preset.name == name
-        assert preset.summary.endswith(".")
-        assert "METHODS.md" in preset.source
-        assert preset.reveals_to_server
-        assert preset.reveals_to_silos
+@pytest.mark.parametrize("name", PRESETS)
+def test_a_preset_says_what_it_is(name: str) -> None:
+    preset = PRESETS[name]
+    assert preset.name == name
+    assert preset.summary.endswith(".")
+    assert "METHODS.md" in preset.source
+    assert preset.reveals_to_server and preset.reveals_to_silos
+
+
+def test_fedavg_is_plain() -> None:
+    """What every preset is told by its difference from, and what each alternative's own tests take for granted."""
+    method = resolve(MethodSpec(name="FedAvg"))
+    chosen = {slot: getattr(method, slot).name for slot in SLOTS}
+    others = {"local_loss": "crossEntropy", "weighting": "sampleCount", "aggregation": "mean", "batch_norm": "average"}
+    assert chosen == dict.fromkeys(SLOTS, "none") | others | {"server_step": "replace"}
 
 
 @pytest.mark.parametrize(
-    ("name", "expected"),
+    ("name", "pieces"),
     [
-        ("FedAvg", {"weighting.type": "SampleCount", "pseudo_labels.type": "None", "server_training.type": "None"}),
-        ("FedProx", {"regulariser.type": "Proximal", "regulariser.mu": "0.01"}),
+        ("FedProx", {"regulariser": Proximal(mu="0.01")}),
         (
             "FedAnchor",
             {
-                "pseudo_labels.type": "AnchorSimilarity",
-                "pseudo_labels.threshold": "0.6",
-                "pseudo_labels.anchors": "Prototypes",
-                "mixup.at": "Client",
-                "mixup.alpha": "0.75",
-                "server_training.type": "Anchors",
-                "server_training.contrastive": "Enabled",
-                "server_training.pretrain_epochs": 5,
-                "server_training.pretrain_learning_rate": "0.05",
-                "server_training.temperature": "0.5",
-                "local.epochs": 5,
-                "local.optimiser.learning_rate": "0.03",
-                "local.optimiser.momentum": "0.9",
-                "local.optimiser.weight_decay": "0.0005",
+                "pseudo_labels": AnchorSimilarity(threshold="0.6", anchors="Prototypes"),
+                "mixup": ClientMixup(alpha="0.75", weight="1"),
+                "server_training": Anchors(
+                    pretrain_epochs=5, pretrain_learning_rate="0.05", objective=LabelContrastive(temperature="0.5")
+                ),
+                "weighting": SampleCount(),
+                "local": Local(
+                    epochs=5,
+                    batch_size=10,
+                    optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005"),
+                ),
             },
         ),
         (
             "SemiAnAgg",
             {
-                "supervised.type": "BalancedSoftmax",
-                "pseudo_labels.type": "FlexMatch",
-                "pseudo_labels.threshold": "0.95",
-                "weighting.type": "SemiAnAgg",
-                "weighting.order": "Paper",
-                "weighting.labelled_share": "0.5",
-                "local.batch_size": 64,
-                "local.optimiser.clip_norm": "0",
-                "local.unlabelled.clip_norm": "5",
-                "local.unlabelled.learning_rate": "0.02",
-                "local.optimiser.state": "Persist",
+                "local_loss": BalancedSoftmax(),
+                "pseudo_labels": FlexMatch(threshold="0.95"),
+                "weighting": SemiAnAgg(order="Paper", labelled_share="0.5"),
+                "local": Local(
+                    epochs=1,
+                    batch_size=64,
+                    optimiser=Sgd(learning_rate="0.03", momentum="0.9", weight_decay="0.0005", state="Persist"),
+                    unlabelled=UnlabelledWork(learning_rate="0.02", clip_norm="5"),
+                ),
             },
         ),
-        ("FedAvgSemi", {"weighting.type": "FedAvgSemi", "pseudo_labels.type": "FlexMatch"}),
+        ("FedAvgSemi", {"weighting": FedAvgSemi(labelled_share="0.5"), "pseudo_labels": FlexMatch(threshold="0.95")}),
         (
             "DVW",
             {
-                "weighting.type": "DVW",
-                "weighting.metric": "MicroF1",
-                "weighting.validation_percent": 5,
-                "local.epochs": 4,
-                "local.batch_size": 100,
-                "local.optimiser.momentum": "0.75",
+                "weighting": Dvw(metric="MicroF1", validation_percent=5),
+                "local": Local(
+                    epochs=4,
+                    batch_size=100,
+                    optimiser=Sgd(learning_rate="0.05", momentum="0.75", weight_decay="0"),
+                ),
             },
         ),
     ],
 )
-def test_presets_hold_the_papers_choices(name: str, expected: dict[str, object]) -> None:
+def test_presets_hold_the_papers_choices(name: str, pieces: dict[str, object]) -> None:
     method = resolve(MethodSpec(name=name))
-    for path, value in expected.items():
-        found: object = method
-        for part in path.split("."):
-            found = getattr(found, part)
-        assert found == value, path
+    assert {slot: getattr(method, slot) for slot in pieces} == pieces
 
 
-def test_an_override_wins_field_by_field_over_preset_and_defaults() -> None:
-    local = Local(optimiser=Optimiser(learning_rate="0.1"))
-    method = resolve(MethodSpec(name="SemiAnAgg", local=local, server_training=ServerTraining(type="Anchors")))
-    assert method.local.optimiser.learning_rate == "0.1"  # the user's
-    assert method.local.optimiser.state == "Persist"  # the preset's
-    assert method.local.optimiser.momentum == "0.9"
-    assert method.local.batch_size == 64
-    assert method.server_training.type == "Anchors"
-    assert method.server_training.pretrain_epochs == 1  # what the type starts from: as in each round (METHODS.md 6.5)
-    assert method.server_training.pretrain_learning_rate == method.server_training.optimiser.learning_rate
-    assert method.weighting == PRESETS["SemiAnAgg"].slots.weighting
-
-
-def test_a_user_can_set_a_preset_s_choice_back_to_the_slot_s_default() -> None:
-    method = resolve(MethodSpec(name="FedAnchor", server_training=ServerTraining(contrastive="Disabled")))
-    assert method.server_training.contrastive == "Disabled"
-    assert method.server_training.type == "Anchors"
-
-
-def test_a_slot_of_another_type_starts_from_that_type_s_defaults() -> None:
-    assert (
-        resolve(MethodSpec(name="FedAnchor", pseudo_labels=PseudoLabels(type="FlexMatch"))).pseudo_labels.threshold
-        == "0.95"
+def test_an_override_wins_option_by_option_over_preset_and_defaults() -> None:
+    spec = MethodSpec(
+        name="SemiAnAgg",
+        local=Local(optimiser=Sgd(learning_rate="0.1")),
+        weighting=SemiAnAgg(anchor_seed=2),
+        server_training=Anchors(),
     )
-    method = resolve(MethodSpec(name="SemiAnAgg", pseudo_labels=PseudoLabels(type="AnchorSimilarity")))
-    assert method.pseudo_labels.threshold == "0.6"
-    same = PseudoLabels(type="FlexMatch", flex_state="Reset")
-    assert resolve(MethodSpec(name="SemiAnAgg", pseudo_labels=same)).pseudo_labels.threshold == "0.95"
-    weighting = resolve(MethodSpec(name="FedAnchor", weighting=Weighting(type="SemiAnAgg"))).weighting
-    assert weighting == Weighting(type="SemiAnAgg")
+    method, preset = resolve(spec), PRESETS["SemiAnAgg"].slots
+    assert isinstance(preset.local.optimiser, Sgd) and preset.local.optimiser.state == "Persist"
+    assert method.local.optimiser == preset.local.optimiser.model_copy(update={"learning_rate": "0.1"})
+    assert (method.local.batch_size, method.local.unlabelled) == (64, preset.local.unlabelled)
+    assert method.weighting == preset.weighting.model_copy(update={"anchor_seed": 2})
+    trained = (
+        method.server_training
+    )  # the preset trains nothing there: it starts from its own defaults (METHODS.md 6.5)
+    assert isinstance(trained, Anchors) and isinstance(trained.optimiser, Sgd)
+    assert (trained.pretrain_epochs, trained.pretrain_learning_rate) == (1, trained.optimiser.learning_rate)
+
+
+def test_a_piece_inside_a_piece_is_overridden_likewise() -> None:
+    """FedAnchor's server keeps what it learns unless that is set, too."""
+    preset = PRESETS["FedAnchor"].slots.server_training
+    assert isinstance(preset, Anchors)
+    faster = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(epochs=3))).server_training
+    assert faster == preset.model_copy(update={"epochs": 3})
+    own = Anchors(objective=LabelContrastive(denominator="Bounded"))
+    bounded = resolve(MethodSpec(name="FedAnchor", server_training=own)).server_training
+    assert isinstance(bounded, Anchors)
+    assert bounded.objective == preset.objective.model_copy(update={"denominator": "Bounded"})
+    other = resolve(MethodSpec(name="FedAnchor", server_training=Anchors(objective=AnchorCrossEntropy())))
+    assert other.server_training == preset.model_copy(update={"objective": AnchorCrossEntropy()})
+
+
+def test_a_preset_s_choice_is_taken_back_by_another_alternative() -> None:
+    assert resolve(MethodSpec(name="FedAnchor", server_training=NoServerTraining())).server_training.name == "none"
+    assert resolve(MethodSpec(name="FedAnchor", mixup=NoMixup())).mixup == NoMixup()
+
+
+def test_another_alternative_starts_from_its_own_defaults() -> None:
+    """FedAnchor's threshold of 0.6 means nothing to FlexMatch."""
+    assert resolve(MethodSpec(name="FedAnchor", pseudo_labels=FlexMatch())).pseudo_labels == FlexMatch()
+    reset = resolve(MethodSpec(name="FedAnchor", pseudo_labels=FlexMatch(curriculum="Reset"))).pseudo_labels
+    assert reset == FlexMatch(curriculum="Reset")
+    assert resolve(MethodSpec(name="SemiAnAgg", pseudo_labels=AnchorSimilarity())).pseudo_labels == AnchorSimilarity()
+
+
+def test_what_is_set_to_null_is_the_preset_s() -> None:
+    spec = MethodSpec.model_validate({"name": "SemiAnAgg", "weighting": None, "local": None})
+    assert resolve(spec) == PRESETS["SemiAnAgg"].slots
 
 
 def test_a_resolved_method_travels_as_json() -> None:
-    method = resolve(MethodSpec(name="FedAnchor", weighting=Weighting(type="DVW")))
+    method = resolve(MethodSpec(name="FedAnchor", weighting=Dvw()))
     assert ResolvedMethod.model_validate_json(method.model_dump_json(by_alias=True)) == method
 
 
 def test_an_unknown_name_is_refused_with_those_that_exist() -> None:
-    with pytest.raises(
-        AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are Async.*, CBAFed, "
-    ):
+    with pytest.raises(AnchorageError, match=r"ANC-1110 UnknownMethod: found 'FedMagic', allowed are .*CBAFed, "):
         resolve(MethodSpec(name="FedMagic"))
     with pytest.raises(AnchorageError, match="found 'SemiFl', did you mean SemiFL"):
         resolve(MethodSpec(name="SemiFl"))

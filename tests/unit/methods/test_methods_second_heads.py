@@ -1,75 +1,90 @@
-"""Second heads, groups of silos and the server's two views: what goes together, and what is refused with its reason."""
+"""Second heads, groups of silos and the server's two views: what goes together, and what is refused where."""
 
 from pathlib import Path
 
 import pytest
 
-from anchorage.api.mistakes import DocumentError
-from anchorage.methods import check, validate_study
+from anchorage.api.mistakes import DocumentError, dotted
+from anchorage.methods import validate_study
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED, LABELLED = EXAMPLES / "digits.yaml", EXAMPLES / "fedavg-digits.yaml"
 METHOD = "spec.method="
+MEANINGLESS = "ANC-1116"
 
 
 @pytest.mark.parametrize(
     ("file", "method"),
     [
         (LABELLED, "{name: FedRoD}"),
-        (LABELLED, "{name: FedRoD, pseudoLabels: {type: None}, weighting: {type: SampleCount}}"),
-        (LABELLED, "{name: FedAvg, heads: {second: Personal}}"),
-        (LABELLED, "{name: OrigACR, pseudoLabels: {adjustment: None}}"),
-        (LABELLED, "{name: FedAvgFixMatch, heads: {second: Balanced}, pseudoLabels: {adjustment: Local}}"),
-        (LABELLED, "{name: RSCFed, weighting: {groups: 1, groupSize: 3}}"),
-        (LABELLED, "{name: FedAvg, weighting: {type: SubConsensus}}"),
+        (LABELLED, "{name: FedRoD, pseudoLabels: {none: {}}, weighting: {sampleCount: {}}}"),
+        (LABELLED, "{name: FedAvg, secondHead: {personal: {}}}"),
+        (LABELLED, "{name: OrigACR, pseudoLabels: {fixMatch: {adjustment: None}}}"),
+        (LABELLED, "{name: FedAvgFixMatch, secondHead: {balanced: {}}, pseudoLabels: {fixMatch: {adjustment: Local}}}"),
+        (LABELLED, "{name: RSCFed, weighting: {subConsensus: {groups: 1, groupSize: 3}}}"),
+        (LABELLED, "{name: FedAvg, weighting: {subConsensus: {}}}"),
         (UNLABELLED, "{name: FedCon}"),
-        (UNLABELLED, "{name: FedCon, serverTraining: {consistency: Disabled}}"),
+        (UNLABELLED, "{name: FedCon, serverTraining: {anchors: {objective: {twoViews: {rampRounds: 3}}}}}"),
+        (UNLABELLED, "{name: FedAnchor, serverTraining: {anchors: {objective: {twoViews: {}}}}}"),
     ],
 )
 def test_what_has_a_meaning_passes(file: Path, method: str) -> None:
-    study = validate_study(file, [METHOD + method])
-    assert check(study.federation, study.silos) == []
+    assert validate_study(file, [METHOD + method]).silos
 
 
 @pytest.mark.parametrize(
-    ("file", "method", "reason"),
+    ("file", "method", "mistake"),
     [
+        (LABELLED, "{name: FedAvgUDA, secondHead: {personal: {}}}", (MEANINGLESS, "secondHead")),
+        (LABELLED, "{name: FedAvg, secondHead: {personalDual: {}}}", (MEANINGLESS, "secondHead")),
+        (LABELLED, "{name: FedAvgSemi, secondHead: {balanced: {}}}", (MEANINGLESS, "secondHead")),
+        (LABELLED, "{name: MOON, secondHead: {personal: {}}}", (MEANINGLESS, "regulariser")),
+        (LABELLED, "{name: FedMix, secondHead: {personal: {}}}", (MEANINGLESS, "secondHead")),
+        (LABELLED, "{name: FedBarlow, secondHead: {personal: {}}}", (MEANINGLESS, "secondHead")),
+        (LABELLED, "{name: SSILCDM, localLoss: {crossEntropy: {}}}", (MEANINGLESS, "localLoss")),
         (
             LABELLED,
-            "{name: FedAvgUDA, heads: {second: Personal}}",
-            "Personal with pseudoLabels.type UDA, beside which no",
+            "{name: FedAvgFixMatch, pseudoLabels: {fixMatch: {adjustment: Local}}}",
+            (MEANINGLESS, "pseudoLabels.fixMatch.adjustment"),
         ),
         (
             LABELLED,
-            "{name: FedAvg, heads: {second: PersonalDual}}",
-            "set pseudoLabels.type: FlexMatch, or heads.second",
+            "{name: FedRoD, pseudoLabels: {flexMatch: {adjustment: Labelled}}}",
+            ("ANC-1007", "pseudoLabels.flexMatch.adjustment"),
         ),
-        (LABELLED, "{name: FedAvgSemi, heads: {second: Balanced}}", "set pseudoLabels.type: FixMatch, or heads.second"),
-        (LABELLED, "{name: MOON, heads: {second: Personal}}", "regulariser.type Moon, whose loss is of one head"),
-        (LABELLED, "{name: FedMix, heads: {second: Personal}}", "inputMixing.type FedMix, whose loss is of one head"),
-        (LABELLED, "{name: SSILCDM, supervised: {type: CrossEntropy}}", "each head has its loss; remove it"),
-        (LABELLED, "{name: FedAvgFixMatch, pseudoLabels: {adjustment: Local}}", "for a balanced head only"),
-        (LABELLED, "{name: FedRoD, pseudoLabels: {adjustment: Labelled}}", "only FixMatch reads adjustment; remove it"),
         (
             LABELLED,
-            "{name: RSCFed, weighting: {groupSize: 2}}",
-            "protocol.minSilos is 3, and all groups may draw the same",
+            "{name: RSCFed, weighting: {subConsensus: {groupSize: 2}}}",
+            ("ANC-1119", "weighting.subConsensus.groupSize"),
         ),
-        (LABELLED, "{name: FedAvg, weighting: {groups: 2}}", "only SubConsensus reads groups; remove it"),
+        (
+            LABELLED,
+            "{name: FedAvg, weighting: {sampleCount: {groups: 2}}}",
+            ("ANC-1007", "weighting.sampleCount.groups"),
+        ),
         (
             UNLABELLED,
-            "{name: FedAnchorMix, serverTraining: {consistency: Enabled}}",
-            "Enabled with mixup at the server",
+            "{name: FedAnchorMix, serverTraining: {anchors: {objective: {twoViews: {}}}}}",
+            (MEANINGLESS, "serverTraining.anchors.objective"),
         ),
-        (UNLABELLED, "{name: FedCon, pseudoLabels: {type: FixMatch}}", "Byol, which learns from images alone, with"),
+        (
+            UNLABELLED,
+            "{name: FedMatchServer, serverTraining: {anchors: {objective: {twoViews: {}}}}}",
+            (MEANINGLESS, "serverTraining.anchors.objective"),
+        ),
+        (UNLABELLED, "{name: FedCon, pseudoLabels: {fixMatch: {}}}", (MEANINGLESS, "selfSupervised")),
     ],
 )
-def test_what_means_nothing_is_refused(file: Path, method: str, reason: str) -> None:
+def test_what_means_nothing_is_refused(file: Path, method: str, mistake: tuple[str, str]) -> None:
     with pytest.raises(DocumentError) as refused:
         validate_study(file, [METHOD + method])
-    assert reason in str(refused.value)
+    told = [(found.code, dotted(found.path).removeprefix("spec.method.")) for found in refused.value.mistakes]
+    assert told == [mistake], str(refused.value)
 
 
 def test_groups_need_rounds() -> None:
-    with pytest.raises(DocumentError, match="BarrierAsynchronous: .*the weighting SubConsensus normalises"):
+    with pytest.raises(DocumentError) as refused:
         validate_study(LABELLED, [f"{METHOD}{{name: RSCFed}}", "spec.protocol.mode=Asynchronous"])
+    assert [(found.failure.reason, dotted(found.path)) for found in refused.value.mistakes] == [
+        ("BarrierAsynchronous", "spec.protocol.mode")
+    ]

@@ -12,6 +12,7 @@ from anchorage.engine import ENGINES, RoundSettings
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.strategy import Strategy
 from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import (
     Announced,
@@ -265,6 +266,7 @@ def set_scene(
     mode: str = "Synchronous",
     learner: Any = None,
     weigher: Any = None,
+    strategy: Strategy | None = None,
     store: MemoryStore | None = None,
     started: float | None = None,
     **settings: Any,
@@ -283,7 +285,7 @@ def set_scene(
         store=store,
         clock=clock,
         learner=learner or PlainLearner(),
-        weigher=weigher or CountWeigher(),
+        strategy=strategy or Strategy(weigher or CountWeigher()),
         settings=RoundSettings(**plain),
         observer=seen,
         started=started,

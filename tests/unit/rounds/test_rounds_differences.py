@@ -1,10 +1,10 @@
 """Updates go up as differences where a memory says that they hardly differ, and have the layout of the model (FedMatch, METHODS.md 6.6)."""
 
 import pytest
-from scripted_silos import LAYOUT, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
+from scripted_silos import LAYOUT, CountWeigher, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.engine.aggregation.helper_models import HelperModels
-from anchorage.methods import PRESETS
+from anchorage.engine.strategy import Strategy
+from anchorage.pieces.pseudo_labels.helpers import Helpers
 from anchorage.transport.messages import DIFFERENCES
 from anchorage.transport.tensors.chunks import ChunkSink
 from anchorage.transport.tensors.differences import Differences
@@ -36,9 +36,9 @@ class WeightsOnly(ScriptedSilo):
     ("learner", "silo", "told"), [(PlainLearner(), ScriptedSilo, True), (OfWeights(), WeightsOnly, False)]
 )
 def test_who_is_told_so_sends_differences(learner, silo, told):
-    s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2)
+    strategy = Strategy(CountWeigher(), memories={"pseudo_labels": Helpers().memory(2, 0)})
+    s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2, strategy=strategy)
     s.link.__class__ = PackingLink
-    s.engine.memory = HelperModels(PRESETS["FedMatch"].slots, 2)
     s.engine.run()
     assert [DIFFERENCES in side for sides in s.link.sides.values() for side in sides] == [told] * 4
     assert value_of(s.store.latest().model) == 2.0

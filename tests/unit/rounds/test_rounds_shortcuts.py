@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 from scripted_silos import LAYOUT, CountWeigher, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import build_weigher
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
+from anchorage.pieces.weighting.semianagg import SemiAnAgg
 from anchorage.transport.messages import Assigned, Evaluation, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, Manifest
 from anchorage.transport.tensors.model import read_arrays
@@ -26,7 +25,7 @@ def test_13_scalars_go_up_first_and_then_each_model_by_itself():
         ScriptedSilo(name, adds=float(i), train_seconds=1.0 + i, side={"similarity": np.array(row)})
         for i, (name, row) in enumerate(said.items(), 1)
     ]
-    scene = set_scene(*silos, weigher=build_weigher(Weighting(type="SemiAnAgg"), 2))
+    scene = set_scene(*silos, weigher=SemiAnAgg().weigher(2))
     record = scene.engine.run()
     assert scene.link.permits == [(5.0, "a"), (5.0, "b"), (5.0, "late")]
     accumulators, totals = np.zeros(2), np.zeros(2)  # the plain form: a sum of models per class

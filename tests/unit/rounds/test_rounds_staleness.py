@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from scripted_silos import LAYOUT, ScriptedSilo, set_scene, value_of
+from scripted_silos import LAYOUT, CountWeigher, ScriptedSilo, set_scene, value_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.method import ServerStep
-from anchorage.engine.aggregation import Mixing
 from anchorage.engine.step_counter import StepCounter
+from anchorage.engine.strategy import Strategy
+from anchorage.pieces.server_step.mix import Mix, MixPolynomial
 from anchorage.transport.messages import Announcement, StopRequested, Task, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 
@@ -54,7 +54,8 @@ def counting() -> tuple[ScriptedSilo, ScriptedSilo]:
 
 
 def test_silos_hear_of_committed_steps_also_after_a_restart() -> None:
-    s = set_scene(*counting(), mode="Asynchronous", rounds=9, counts_steps=True)
+    strategy = Strategy(CountWeigher(), counts_steps=True)
+    s = set_scene(*counting(), mode="Asynchronous", rounds=9, strategy=strategy)
     s.link.at(4.5, StopRequested("test"))
     with pytest.raises(AnchorageError):
         s.engine.run()
@@ -69,7 +70,7 @@ def test_silos_hear_of_committed_steps_also_after_a_restart() -> None:
         {"committed_steps": 130, "staleness": 110},
     ]
     assert [record.silos[0].metrics["staleness"] for record in s.store.history()[1:]] == [10, 10, 120, 110, 10]
-    again = set_scene(*counting(), mode="Asynchronous", rounds=6, counts_steps=True, store=s.store)
+    again = set_scene(*counting(), mode="Asynchronous", rounds=6, strategy=strategy, store=s.store)
     again.engine.run()
     assert again.link.steps == [140, 150]
     assert int(again.link.sides["slow"][0]["committed_steps"]) == 140
@@ -82,13 +83,13 @@ def test_a_method_without_steps_says_nothing_of_them() -> None:
 
 
 def test_every_update_is_mixed_in_by_its_age() -> None:
-    mixing = Mixing(ServerStep(type="Mix", alpha="0.5", staleness="Polynomial", falloff="1"))
+    mixing = MixPolynomial(alpha="0.5", exponent="1").mixing()
     s = set_scene(
         ScriptedSilo("a", adds=1.0, samples=1, train_seconds=1.0, upload_seconds=0.0),
         ScriptedSilo("b", adds=4.0, samples=1000, train_seconds=2.5, upload_seconds=0.0),
         mode="Asynchronous",
         rounds=4,
-        mixing=mixing,
+        strategy=Strategy(CountWeigher(), mixing=mixing),
     )
     s.engine.run()
     # a: 1 at 0.5, 1.5 at 0.5; b trained on 0 two models ago: 4 at 0.5 / 3; a trained on 1 and one model came between
@@ -103,9 +104,9 @@ def test_every_update_is_mixed_in_by_its_age() -> None:
 
 def test_a_mixture_goes_on_from_the_last_model() -> None:
     silo = lambda: ScriptedSilo("a", adds=1.0, upload_seconds=0.0)
-    mixing = Mixing(ServerStep(type="Mix", alpha="0.5"))
-    s = set_scene(silo(), mode="Asynchronous", rounds=2, mixing=mixing)
+    strategy = Strategy(CountWeigher(), mixing=Mix(alpha="0.5").mixing())
+    s = set_scene(silo(), mode="Asynchronous", rounds=2, strategy=strategy)
     s.engine.run()
-    again = set_scene(silo(), mode="Asynchronous", rounds=4, mixing=mixing, store=s.store)
+    again = set_scene(silo(), mode="Asynchronous", rounds=4, strategy=strategy, store=s.store)
     again.engine.run()
     assert [value_of(model) for model in again.seen.models] == pytest.approx([1.5, 2.0])

@@ -7,14 +7,13 @@ import numpy as np
 import pytest
 from scripted_silos import LAYOUT, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of
 
-from anchorage.api.method import Weighting
-from anchorage.engine.aggregation import build_weigher
 from anchorage.engine.repeating import RepeatingLearner
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITION, REPETITIONS, Announcement, Task, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import ModelBytes
 
-SLOT = Weighting(type="SubConsensus", groups=2, group_size=2, scale="0", labelled_scale="0")
+SLOT = SubConsensus(groups=2, group_size=2, scale="0", labelled_scale="0")
 
 
 class BrokenSilo(ScriptedSilo):
@@ -49,7 +48,7 @@ class DiligentSilo(ScriptedSilo):
 
 def test_only_drawn_silos_train():
     silos = [ScriptedSilo(name) for name in "abcdefgh"]
-    s = set_scene(*silos, weigher=build_weigher(SLOT, 2), rounds=3, min_silos=2)
+    s = set_scene(*silos, weigher=SLOT.weigher(2), rounds=3, min_silos=2)
     s.engine.run()
     records = s.store.history()[1:]
     assert all(2 <= len(record.silos) <= 4 for record in records)
@@ -63,7 +62,7 @@ def test_only_drawn_silos_train():
 
 def test_who_two_groups_drew_trains_twice_and_each_model_belongs_to_its_group():
     silos = [DiligentSilo("a", adds=1), DiligentSilo("b", adds=2)]
-    s = set_scene(*silos, weigher=build_weigher(SLOT, 2), rounds=1, min_silos=2)
+    s = set_scene(*silos, weigher=SLOT.weigher(2), rounds=1, min_silos=2)
     for silo in silos:
         silo.link = s.link
     s.engine.run()
@@ -80,14 +79,14 @@ def test_no_update_holds_more_models_than_there_are_groups(times, state):
         def update_for(self, model: ModelBytes) -> Several:
             return Several((model_of(5.0),) * times)
 
-    s = set_scene(Eager("a"), ScriptedSilo("b"), weigher=build_weigher(SLOT, 2), rounds=1, min_silos=1)
+    s = set_scene(Eager("a"), ScriptedSilo("b"), weigher=SLOT.weigher(2), rounds=1, min_silos=1)
     assert [part.state for part in s.engine.run().silos] == [state, "Counted"]
 
 
 def test_an_update_that_is_not_finite_is_taken_out_and_the_rest_measured_again():
     slot = SLOT.model_copy(update={"groups": 1, "group_size": 3})
     silos = [ScriptedSilo("a"), BrokenSilo("b"), ScriptedSilo("c")]
-    s = set_scene(*silos, weigher=build_weigher(slot, 2), rounds=1, min_silos=2)
+    s = set_scene(*silos, weigher=slot.weigher(2), rounds=1, min_silos=2)
     record = s.engine.run()
     assert [(part.state, part.weight) for part in record.silos] == [("Counted", 0.5), ("Failed", 0.0), ("Counted", 0.5)]
 
@@ -103,7 +102,7 @@ class Counting:
         if self.idle:
             return Announcement(task.id, {}, {}, {}, None)
         update = out(5)
-        update[:] = 7 + task.side[REPETITION]
+        update[:] = 7 + task.side.get(REPETITION, 0)
         return Announcement(task.id, {"train": 3}, {}, {}, Manifest.of("layout", update))
 
 

@@ -10,12 +10,14 @@ from silo_fakes import WAIT_SECONDS, FakeLink
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
-from anchorage.api.method import Local, MethodSpec, Optimiser, Weighting
+from anchorage.api.method import Local, MethodSpec
 from anchorage.api.model import ModelSpec
 from anchorage.api.run import RunDescription
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import process
@@ -27,8 +29,8 @@ MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
 METHOD = resolve(
     MethodSpec(
         name="FedAvg",
-        weighting=Weighting(type="SubConsensus"),
-        local=Local(epochs=2, optimiser=Optimiser(state="Persist")),
+        weighting=SubConsensus(),
+        local=Local(epochs=2, optimiser=Sgd(state="Persist")),
     )
 )
 

@@ -1,16 +1,19 @@
 """Slots overridden at random: what results is refused with a reason, or plays a round; nothing else ever happens."""
 
+import json
 import random
 from itertools import islice
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from pydantic.alias_generators import to_camel
 
 from anchorage.api.files import Study
-from anchorage.api.method import ResolvedMethod
+from anchorage.api.method import SLOTS
 from anchorage.api.mistakes import DocumentError
+from anchorage.api.piece import PIECES
+from anchorage.api.slot import Slot
 from anchorage.methods import PRESETS, validate_study
 from anchorage.methods.snippet import snippet
 
@@ -20,17 +23,19 @@ pytest.importorskip("sklearn")
 from anchorage.simulation.run import simulate
 
 DRAWN, PLAYED = 40, 2
-SWITCHES = ("type", "second", "at", "policy", "contrastive", "consistency")
 TINY = ("spec.rounds=1", "silo.spec.managed.data.partition.parts=40")
 
 
-def choices() -> list[tuple[str, tuple[str, ...]]]:
-    found: list[tuple[str, tuple[str, ...]]] = []
-    for slot, field in ResolvedMethod.model_fields.items():
-        kind: Any = field.annotation
-        for name in SWITCHES:
-            if name in getattr(kind, "model_fields", {}):
-                found.append((f"{to_camel(slot)}.{name}", get_args(kind.model_fields[name].annotation)))
+def fillings(slot: str) -> list[dict[str, Any]]:
+    """Return every alternative of a slot: as it is, and with each word of an option that chooses among words or pieces."""
+    found: list[dict[str, Any]] = []
+    for name, kind in PIECES.of(slot).items():
+        found.append({name: {}})
+        for option, field in kind.model_fields.items():
+            words: Any = get_args(field.annotation) if get_origin(field.annotation) is Literal else ()
+            for inner in (mark for mark in field.metadata if isinstance(mark, Slot)):
+                words = fillings(inner.name)
+            found += [{name: {to_camel(option): word}} for word in words]
     return found
 
 
@@ -41,8 +46,8 @@ def drawn(number: int, file: Path) -> tuple[str, Study | DocumentError]:
     file.write_text(snippet(preset))
     work = "cycle.maxEpochs" if preset.slots.local.cycle else "epochs"
     overrides = [f"spec.method.local.{work}=1", *TINY]
-    for path, words in draw.sample(choices(), draw.choice([1, 1, 2, 3])):
-        overrides.append(f"spec.method.{path}={draw.choice(words)}")
+    for slot in draw.sample(SLOTS, draw.choice([1, 1, 2, 3])):
+        overrides.append(f"spec.method.{to_camel(slot)}={json.dumps(draw.choice(fillings(slot)))}")
     told = f"{number}: {preset.name} {overrides[3:]}"
     try:
         return told, validate_study(file, overrides)
@@ -51,7 +56,8 @@ def drawn(number: int, file: Path) -> tuple[str, Study | DocumentError]:
 
 
 def test_slots_overridden_at_random_are_refused_with_a_reason_or_play_a_round(tmp_path: Path) -> None:
-    assert len(choices()) == 14
+    assert {"dvw": {"metric": "MCC"}} in fillings("weighting")
+    assert {"anchors": {"objective": {"twoViews": {}}}} in fillings("server_training")
     seen = [drawn(number, tmp_path / "drawn.yaml") for number in range(DRAWN)]
     for told, refused in seen:
         if isinstance(refused, DocumentError):

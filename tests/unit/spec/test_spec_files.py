@@ -188,14 +188,6 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             ("ANC-1008 MissingField: derm.yaml:3: spec.rounds: found nothing, needed is a whole number, 1 to 1000000"),
         ),
         (
-            "SmallCnn",
-            "SmallCNN",
-            (
-                'ANC-1012 UnknownChoice: derm.yaml:5: spec.model.name: found "SmallCNN", allowed is one of '
-                "SmallCnn, ResNet18, ResNet18ImageNet, WideResNet28x2, MoonCnn, TutorialCnn, LeafCnn, ResNet9"
-            ),
-        ),
-        (
             "imageSize: 32",
             "imageSize: 32, channels: 2",
             "ANC-1012 UnknownChoice: derm.yaml:5: spec.model.channels: found 2, allowed is one of 1, 3",
@@ -218,33 +210,33 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
         ),
         (
             "{name: FedAvg}",
-            "{name: FedAnchor, pseudoLabels: {threshold: 0.60}}",
+            "{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 0.60}}}",
             (
-                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.threshold: found the number "
+                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number "
                 '0.60, allowed is text: write "0.60"'
             ),
         ),
         (
             "{name: FedAvg}",
-            "{name: FedAnchor, pseudoLabels: {threshold: 1}}",
+            "{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 1}}}",
             (
-                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.threshold: found the number 1, "
+                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number 1, "
                 'allowed is text: write "1"'
             ),
         ),
         (
             "{name: FedAvg}",
-            '{name: FedAnchor, pseudoLabels: {threshold: "1.5"}}',
+            '{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: "1.5"}}}',
             (
-                'ANC-1010 OutOfRange: derm.yaml:6: spec.method.pseudoLabels.threshold: found "1.5", allowed is '
+                'ANC-1010 OutOfRange: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found "1.5", allowed is '
                 'a quoted decimal number from 0 to 1, such as "0.6"'
             ),
         ),
         (
             "{name: FedAvg}",
-            '{name: FedAnchor, pseudoLabels: {threshold: "high"}}',
+            '{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: "high"}}}',
             (
-                'ANC-1013 WrongForm: derm.yaml:6: spec.method.pseudoLabels.threshold: found "high", allowed is '
+                'ANC-1013 WrongForm: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found "high", allowed is '
                 'a quoted decimal number from 0 to 1, such as "0.6"'
             ),
         ),
@@ -304,6 +296,12 @@ def test_one_mistake(write, old: str, new: str, line: str) -> None:
     text = FEDERATION + SILO
     assert old in text
     assert told(write(text.replace(old, new))) == [line]
+
+
+def test_an_unknown_network_is_told_with_the_nearest(write) -> None:
+    (line,) = told(write(FEDERATION.replace("SmallCnn", "SmallCNN") + SILO))
+    assert line.startswith("ANC-1012 UnknownChoice: derm.yaml:5: spec.model.name: ")
+    assert "did you mean SmallCnn? allowed are " in line and "ResNet18" in line
 
 
 def test_all_mistakes_at_once_in_the_order_of_their_lines(write) -> None:

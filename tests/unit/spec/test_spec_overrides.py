@@ -6,6 +6,7 @@ import pytest
 
 from anchorage.api.files import load_federation
 from anchorage.api.mistakes import DocumentError
+from anchorage.pieces.pseudo_labels.anchor_similarity import AnchorSimilarity
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
 
@@ -21,10 +22,14 @@ def test_they_apply_in_order_and_keep_the_rest() -> None:
     ("text", "value"), [("0.50", "0.50"), ("'0.5'", "0.5"), ("1", "1"), (".5", "0.5"), ("5e-1", "0.5")]
 )
 def test_a_number_for_a_decimal_is_taken_as_text(text: str, value: str) -> None:
-    for override in (f"spec.method.pseudoLabels.threshold={text}", f"spec.method.pseudoLabels={{threshold: {text}}}"):
+    slot = "spec.method.pseudoLabels"
+    for override in (
+        f"{slot}.anchorSimilarity.threshold={text}",
+        f"{slot}.anchorSimilarity={{threshold: {text}}}",
+        f"{slot}={{anchorSimilarity: {{threshold: {text}}}}}",
+    ):
         pseudo_labels = load_federation(DIGITS, [override]).federation.spec.method.pseudo_labels
-        assert pseudo_labels is not None
-        assert pseudo_labels.threshold == value
+        assert pseudo_labels == AnchorSimilarity(threshold=value)
 
 
 def test_a_number_of_classes_is_taken_as_text() -> None:
@@ -78,11 +83,18 @@ def test_values_are_yaml() -> None:
             ),
         ),
         (
-            "spec.method.serverTraining.optimiser.state=Persist",  # the server's momentum starts anew (METHODS.md 1)
+            "spec.method.serverTraining.anchors.optimiser.sgd.state=Kept",
             (
-                "ANC-1007 UnknownField: --set spec.method.serverTraining.optimiser.state=Persist: spec.method."
-                "serverTraining.optimiser.state: found an unknown field, allowed are learningRate, momentum, "
-                "weightDecay, clipNorm, nesterov, schedule"
+                "ANC-1012 UnknownChoice: --set spec.method.serverTraining.anchors.optimiser.sgd.state=Kept: spec.method."
+                'serverTraining.anchors.optimiser.sgd.state: found "Kept", allowed is one of Reset, Persist'
+            ),
+        ),
+        (
+            "spec.method.serverStep.sgd.momentum=0",  # what an override brought, not the line around it
+            (
+                "ANC-1012 UnknownChoice: --set spec.method.serverStep.sgd.momentum=0: spec.method.serverStep.sgd: "
+                "found 'sgd', allowed are adagrad, adam, controlVariates, keep, mix, mixHinge, mixPolynomial, momentum, "
+                "replace, residual, yogi, plugin"
             ),
         ),
         (

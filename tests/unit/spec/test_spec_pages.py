@@ -5,10 +5,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from pydantic.alias_generators import to_camel
 
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
+from anchorage.api.method import SLOTS
 from anchorage.api.pages import BEGIN, END, main, renewed, tables
+from anchorage.api.piece import PIECES
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
@@ -41,7 +44,13 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("FederationSpec", "| `protocol` | [Protocol](#protocol) | its own defaults |"),
         ("FederationSpec", "| `anchorData` | [DataSection](#datasection) | absent |"),
         ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
-        ("Mixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
+        ("MethodSpec", "| `weighting` | [WeightingSlot](#weightingslot) | absent |"),
+        ("WeightingSlot", "| `semiAnAgg` | [SemiAnAgg](#semianagg) | absent |"),
+        ("WeightingSlot", "| `uniform` | a mapping | absent | Every update counts alike. |"),
+        ("WeightingSlot", "| `plugin` | [Plugin](#plugin) | absent |"),
+        ("SemiAnAgg", "| `order` | one of Paper, Code | `Paper` |"),
+        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | its own defaults |"),
+        ("ClientMixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
         ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),
         ("DataSection", "| `classes` | a list, at most 10000 items; its items: text, 1 to 256 characters | empty |"),
@@ -63,6 +72,20 @@ def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
     assert f"Stands at {places}." in section("DataSection")
     assert "Stands at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
+
+
+def test_every_alternative_with_options_has_its_part() -> None:
+    """A part is named after its class, so no two mappings of a document may share a name."""
+    pieces = [kind for slot in (*SLOTS, "optimiser", "server_objective") for kind in PIECES.of(slot).values()]
+    with_options = [kind for kind in pieces if kind.model_fields]
+    kinds = {kind.__name__ for kind in with_options}
+    schemas = [kind.model_json_schema() for kind in (Federation, Silo)]
+    others = {name for schema in schemas for name in schema["$defs"]}
+    assert len(kinds) == len(with_options) and not kinds & others
+    for kind in with_options:
+        lines = section(kind.__name__)
+        for name in kind.model_fields:
+            assert sum(line.startswith(f"| `{to_camel(name)}` |") for line in lines) == 1, (kind, name)
 
 
 def test_every_link_leads_to_a_heading() -> None:

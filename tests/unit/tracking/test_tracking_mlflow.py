@@ -17,6 +17,7 @@ from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
 from anchorage.engine.tracking.mlflow_run import KEY_TAG
 from anchorage.engine.tracking.sender import Sending, first_line
+from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import layout_of
 from anchorage.methods import resolve
@@ -70,7 +71,7 @@ def write_models(folder: Path) -> Path:
     values = {"federation": "derm", "seed": 5, "model": MODEL.model_dump(mode="json", by_alias=True)}
     values["method"] = METHOD.model_dump(mode="json", by_alias=True)
     for role, seed in (("final", 1), ("best", 2)):
-        network = build_model(MODEL, METHOD, seed)
+        network = build_model(MODEL, TrainingMethod.of(METHOD), seed)
         arrays = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
         model = ModelBytes.from_arrays(layout_of(network), arrays)
         write_safetensors(folder / f"{role}.safetensors", model)

@@ -209,7 +209,7 @@ SERVER_TRAINING_ASYNCHRONOUS = failure(
     "ANC-1115",
     "ServerTrainingAsynchronous",
     "Training at the server follows the aggregation of a round, and an asynchronous protocol has no such moment.",
-    "Set spec.protocol.mode: Synchronous, or set spec.method.serverTraining.type: None.",
+    "Set spec.protocol.mode: Synchronous, or set spec.method.serverTraining: {none: {}}.",
     2,
 )
 MEANINGLESS_OVERRIDE = failure(

@@ -62,6 +62,6 @@ MEANS_TOO_LARGE = failure(
     "ANC-1309",
     "MeansTooLarge",
     "The means of images that a method sends beside the model are larger than a message may be.",
-    "Raise spec.method.inputMixing.groupSize (fewer means leave, and less of each image), or lower spec.model.imageSize.",
+    "Raise groupSize of spec.method.inputMixing (fewer means leave, and less of each image), or lower spec.model.imageSize.",
     8,
 )

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from anchorage.engine.aggregation.batch_norm import TensorReader, numbers_in, with_tensors
+from anchorage.engine.aggregation.single_tensors import TensorReader, numbers_in, with_tensors
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.model import ModelBytes
 

@@ -21,6 +21,13 @@ class RoundMemory(ABC):
     sparse_updates = False
     """Whether most of an update is as the silo received it, so that it travels as differences from the model."""
 
+    gathers_first = False
+    """Whether silos announce something before the first local training, in answer to `first_auxiliary`."""
+
+    def first_auxiliary(self) -> SideChannel:
+        """Return what silos are told that shall announce before the first local training."""
+        return {}
+
     @abstractmethod
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Learn what the silos of a round announced whose updates counted."""

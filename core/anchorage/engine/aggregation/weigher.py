@@ -1,8 +1,11 @@
-"""What every weigher does: it takes no part of silos without an update, and names those that announced what means nothing."""
+"""Weighers: they skip silos without an update, and report silos whose announcement is invalid."""
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from anchorage.transport.messages import Announcement, Evaluation, SideChannel
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -56,3 +59,24 @@ class BaseWeigher(ABC):
 
     @abstractmethod
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]: ...
+
+
+class CountWeigher(BaseWeigher):
+    """Weight is a count of the announcement.
+
+    Parameters
+    ----------
+    of : str
+        Keys of `Announcement.samples`; more than one are added.
+    """
+
+    def __init__(self, *of: str) -> None:
+        self._of = of
+
+    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
+        return {silo: float(sum(a.samples.get(of, 0) for of in self._of)) for silo, a in active.items()}
+
+
+def counts(active: Announcements, name: str) -> NDArray[np.float64]:
+    """Return a count of every announcement, float64 [silos]."""
+    return np.array([a.samples.get(name, 0) for a in active.values()], np.float64)

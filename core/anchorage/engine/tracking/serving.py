@@ -48,24 +48,24 @@ class Classifier:
         """
         import torch
 
-        from anchorage.learning.data.augmentation import AUGMENTATIONS
+        from anchorage.learning.data.augmentation import augmentation_of
         from anchorage.learning.views import Views
 
         images = np.clip(np.rint(model_input), 0, 255).astype(np.uint8)
         network = self._loaded()
-        views = Views(images, AUGMENTATIONS[self._model.augmentation], torch.device("cpu"))
+        views = Views(images, augmentation_of(self._model.augmentation), torch.device("cpu"))
         found = views.mapped(np.arange(len(images)), lambda batch: network(views.plain(batch)).softmax(1))
         probabilities: NDArray[np.float32] = found.numpy()
         return probabilities
 
     def _loaded(self) -> "Network":
         if self._network is None:
+            from anchorage.learning.hooks import TrainingMethod
             from anchorage.learning.models import build_model
             from anchorage.learning.weights import load_arrays
 
-            network = build_model(
-                self._model, ResolvedMethod.model_validate(self.description["method"]), self.description["seed"]
-            )
+            method = TrainingMethod.of(ResolvedMethod.model_validate(self.description["method"]))
+            network = build_model(self._model, method, self.description["seed"])
             load_arrays(network, read_safetensors(self._folder / WEIGHTS).model.arrays())
             self._network = network.eval()
         return self._network

@@ -16,7 +16,7 @@ Digits
     Shifts with a black background; strong: small turns and scales, contrast, brightness, and a cut-out square.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from math import radians
@@ -25,7 +25,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.api.data import AugmentationName
+from anchorage.api.piece import PIECES
 from anchorage.learning.data.barlow import barlow_views
 from anchorage.learning.data.geometry import (
     gathered,
@@ -38,6 +38,7 @@ from anchorage.learning.data.geometry import (
     windows,
 )
 from anchorage.learning.data.rand_augment import RandAugment
+from anchorage.learning.hooks import AugmentationHooks, expect
 
 Three = tuple[float, float, float]
 Change = Callable[[Tensor, torch.Generator], Tensor]
@@ -163,23 +164,16 @@ class DigitsAugmentation(Augmentation):
         return gathered(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
 
 
-_CIFAR10 = (0.4914, 0.4822, 0.4465)
-_CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-_SVHN = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
-_ISIC = (0.763, 0.546, 0.570), (0.141, 0.153, 0.170)
+CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
+CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
+SVHN = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
+ISIC = (0.763, 0.546, 0.570), (0.141, 0.153, 0.170)
 
-AUGMENTATIONS: Mapping[AugmentationName, Augmentation] = {
-    "Digits": DigitsAugmentation((0.5, 0.5, 0.5), (0.5, 0.5, 0.5), flip=False),
-    "Natural": Augmentation(_CIFAR10, (0.2023, 0.1994, 0.2010)),
-    "Cifar100": Augmentation(*_CIFAR100),
-    "Svhn": Augmentation(*_SVHN, flip=False),
-    "Dermoscopy": Augmentation(*_ISIC),
-    "ResizedNatural": ResizedAugmentation(_CIFAR10, (0.247, 0.2435, 0.2616)),
-    "ResizedCifar100": ResizedAugmentation(*_CIFAR100),
-    "ResizedSvhn": ResizedAugmentation(*_SVHN),
-    "ResizedDermoscopy": ResizedAugmentation(*_ISIC),
-    "CroppedNatural": CroppedAugmentation(_CIFAR10, (0.2023, 0.1994, 0.2010)),
-}
+
+@cache
+def augmentation_of(name: str) -> Augmentation:
+    """Return the views that a document names."""
+    return expect(PIECES.of("augmentation")[name](), AugmentationHooks).augmentation()
 
 
 @cache

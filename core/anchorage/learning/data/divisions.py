@@ -9,15 +9,15 @@ from numpy.typing import NDArray
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import NO_IMAGES
-from anchorage.learning.data.digits import list_digits
+from anchorage.api.piece import PIECES
 from anchorage.learning.data.fedmatch import labelled_rows
-from anchorage.learning.data.folders import folder_of, list_folder
+from anchorage.learning.data.folders import folder_of
 from anchorage.learning.data.images import UNLABELLED
 from anchorage.learning.data.index_files import SERVER, TEST, MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
-from anchorage.learning.data.manifests import list_manifest
 from anchorage.learning.data.partitions import divide
 from anchorage.learning.data.splits import Rows, anchor_rows, keep_labels, test_rows
+from anchorage.learning.hooks import ReaderHooks, expect
 from anchorage.learning.randomness import generator
 
 _POOL = {"format", "claim_name", "path", "manifest", "image_column", "label_column", "group_by", "classes"}
@@ -141,12 +141,8 @@ class Pools:
 
 
 def _list(section: DataSection, root: Path, num_classes: int) -> Listing:
-    if section.format == "Digits":
-        listing = list_digits(num_classes)
-    elif section.format == "ImageFolder":
-        listing = list_folder(section, root, num_classes)
-    else:
-        listing = list_manifest(section, root, num_classes)
+    reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
+    listing = reader.listing(section, root, num_classes)
     if not len(listing):
         raise AnchorageError(NO_IMAGES, f"{folder_of(section, root)} has no images; check path and manifest")
     return listing

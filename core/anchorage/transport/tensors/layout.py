@@ -19,6 +19,15 @@ CONTROL = "control."
 PSI = "psi."
 """Begins the names of FedMatch's second parts; `psi.NAME`, with ``/`` for every dot of the tensor's name, is added to the tensor."""
 
+HELPER = "helper"
+"""Begins the names of other silos' parts that travel behind a model to one silo (FedMatch)."""
+
+BESIDE = (HELPER, CONTROL, "beside.")
+"""Begin the names of tensors that travel with a model and are no part of the network."""
+
+BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
+"""Last part of the names of tensors that batch normalisation counts: they are averaged, never trained."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
@@ -106,3 +115,10 @@ class Layout:
     def by_name(self) -> Mapping[str, TensorEntry]:
         """The entries by their names."""
         return {t.name: t for t in self.tensors}
+
+
+def norm_names(layout: Layout) -> frozenset[str]:
+    """Return the names of all tensors of batch normalisation, learnt and counted."""
+    mean = BUFFERS[0]
+    layers = {t.name.removesuffix(mean) for t in layout.tensors if t.name.endswith(mean)}
+    return frozenset(t.name for t in layout.tensors if t.name[: t.name.rfind(".") + 1] in layers)

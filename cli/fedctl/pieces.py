@@ -1,0 +1,72 @@
+"""``fedctl methods describe`` of a piece: its options, what it needs, what it sends."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic.alias_generators import to_camel
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from anchorage.api.allowed import allowed, fields
+from anchorage.api.piece import PIECES, Piece
+from fedctl.output import plain_table
+
+
+def pieces_called(name: str) -> list[type[Piece]]:
+    """Return the pieces of every slot that have a name, whatever its case."""
+    return [piece for slot in PIECES.slots() for own, piece in PIECES.of(slot).items() if own.lower() == name.lower()]
+
+
+def described(pieces: Sequence[type[Piece]]) -> RenderableType:
+    """Draw pieces for people."""
+    return Group(*(part for piece in pieces for part in _parts(piece)))
+
+
+def document(piece: type[Piece]) -> dict[str, Any]:
+    """Return a piece for machines."""
+    return {
+        "slot": to_camel(piece.slot),
+        "name": piece.name,
+        "summary": _summary(piece),
+        "options": {
+            name: {"takes": allowed(piece, (name,)), "default": default, "description": text}
+            for name, default, text in _options(piece)
+        },
+        "needs": [need.message for need in _plain(piece).needs()],
+        "auxiliaryData": [
+            {"name": a.name, "shape": a.shape, "meaning": a.meaning, "direction": "up" if a.up else "down"}
+            for a in _plain(piece).auxiliary()
+        ],
+        "module": piece.__module__,
+    }
+
+
+def _parts(piece: type[Piece]) -> list[RenderableType]:
+    told = document(piece)
+    lines: list[RenderableType] = [Text(f"{told['slot']}: {piece.name}", style="bold"), Text(told["summary"]), Text()]
+    if told["options"]:
+        table = plain_table("option", "takes", "default", "meaning")
+        for name, option in told["options"].items():
+            table.add_row(name, option["takes"], str(option["default"]), Text(option["description"]))
+        lines += [table, Text()]
+    if told["auxiliaryData"]:
+        table = plain_table("beside the model", "direction", "shape", "meaning")
+        for array in told["auxiliaryData"]:
+            table.add_row(array["name"], array["direction"], Text(array["shape"]), array["meaning"])
+        lines += [table, Text()]
+    return [*lines, Text(f"defined in {piece.__module__}"), Text()]
+
+
+def _options(piece: type[Piece]) -> list[tuple[str, Any, str]]:
+    schema = piece.model_json_schema(by_alias=True)["properties"]
+    values = _plain(piece).model_dump(mode="json", by_alias=True)
+    return [(name, values[name], schema[name].get("description", "")) for name in fields(piece, ())]
+
+
+def _plain(piece: type[Piece]) -> Piece:
+    """Return a piece with its defaults; an option without one is left out."""
+    return piece.model_construct()
+
+
+def _summary(piece: type[Piece]) -> str:
+    return " ".join((piece.__doc__ or "").split("\n\n", 1)[0].split())

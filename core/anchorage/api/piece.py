@@ -1,0 +1,169 @@
+"""Pieces: the alternatives of a method's slots, each one class in one file, and the registry that knows them by name."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import TYPE_CHECKING, ClassVar, TypeVar
+
+from pydantic.alias_generators import to_camel
+
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError, Failure
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PRESET_BROKEN
+from anchorage.api.mistakes import FieldPath, Mistake
+
+if TYPE_CHECKING:
+    from anchorage.api.plan import Plan
+
+PLUGIN = "plugin"
+"""Member by which a document names a piece of another package, by ``name`` and ``options``."""
+
+ENTRY_POINTS = "anchorage.pieces"
+"""Group of the entry points by which packages, this one included, name the modules that register their pieces."""
+
+P = TypeVar("P", bound="type[Piece]")
+
+
+@dataclass(frozen=True, slots=True)
+class AuxiliaryArray:
+    """A small array that travels beside the model."""
+
+    name: str
+    """Key in the task's or the announcement's auxiliary data."""
+
+    shape: str
+    """Shape and dtype, such as ``[C, 128] float32``."""
+
+    meaning: str
+    """What the numbers are, in one phrase."""
+
+    up: bool = False
+    """Whether silos send it; else the server does."""
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """A fact that must hold, or must not, where a piece is used.
+
+    Facts are words: those that other pieces of the method state about themselves (`Piece.facts`), and those of the documents
+    (`anchorage.api.plan.Plan.facts`). The message says what was found, why that cannot be, and what to set.
+    """
+
+    fact: str
+    message: str
+    refused: bool = False
+    """Whether the fact must not hold."""
+
+    failure: Failure = MEANINGLESS_OVERRIDE
+    path: FieldPath | None = None
+    """The field that is wrong; None: the piece's own slot."""
+
+
+class Piece(Document):
+    """An alternative of a slot: its fields are its options, its methods say what it needs and sends and, in the rooms above, what it does."""
+
+    slot: ClassVar[str] = ""
+    """Slot of `anchorage.api.method.MethodSpec`, such as ``weighting``."""
+
+    name: ClassVar[str] = ""
+    """How documents call it, such as ``semiAnAgg``; with a dot, ``acme.TrimmedMean``, where another package adds it."""
+
+    def facts(self) -> frozenset[str]:
+        """Return the words that other pieces' needs may name."""
+        return frozenset()
+
+    def needs(self) -> Sequence[Need]:
+        """Return what must hold around this piece; checked by `anchorage.methods.check`."""
+        return ()
+
+    def check(self, plan: "Plan") -> Iterator[Mistake]:
+        """Yield what its own options and the rest of the documents contradict each other in."""
+        return iter(())
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return what travels beside the model because of this piece."""
+        return ()
+
+    @property
+    def path(self) -> FieldPath:
+        """Where this piece stands in a federation's document."""
+        return ("spec", "method", to_camel(self.slot))
+
+    def option(self, name: str) -> FieldPath:
+        """Return where one of its options, such as ``groupSize``, stands in a federation's document."""
+        member = (PLUGIN, "options") if "." in self.name else (self.name,)
+        return (*self.path, *member, name)
+
+
+class Registry:
+    """The pieces by slot and name. Packages are loaded at the first look, from their entry points."""
+
+    def __init__(self) -> None:
+        self._pieces: dict[tuple[str, str], type[Piece]] = {}
+        self._loaded = False
+
+    def add(self, piece: type[Piece], name: str) -> None:
+        """Make a piece known.
+
+        Raises
+        ------
+        AnchorageError
+            Its slot has a piece of this name already.
+        """
+        known = self._pieces.setdefault((piece.slot, name), piece)
+        if known is not piece:
+            message = (
+                f"{piece.slot} has two pieces called {name}, of {known.__module__} and {piece.__module__}; rename one"
+            )
+            raise AnchorageError(PRESET_BROKEN, message)
+
+    def slots(self) -> list[str]:
+        """Return the slots that have pieces."""
+        self._load()
+        return sorted({slot for slot, _ in self._pieces})
+
+    def of(self, slot: str) -> Mapping[str, type[Piece]]:
+        """Return a slot's pieces by name: none, the others of this package in alphabetical order, then those of other packages.
+
+        Raises
+        ------
+        AnchorageError
+            At the first look: a package's pieces cannot be loaded.
+        """
+        self._load()
+        own = {name: piece for (of, name), piece in self._pieces.items() if of == slot}
+        return dict(sorted(own.items(), key=lambda item: ("." in item[0], item[0] != "none", item[0])))
+
+    def _load(self) -> None:
+        if self._loaded:
+            return
+        self._loaded = True  # while modules are imported, which look pieces up themselves
+        try:
+            points = entry_points(group=ENTRY_POINTS)
+            for point in sorted(points, key=lambda point: (point.name != "anchorage", point.name)):
+                _load(point)
+        except AnchorageError:
+            self._loaded = False
+            raise
+
+
+def _load(point: EntryPoint) -> None:
+    try:
+        point.load()
+    except (ImportError, AttributeError, SyntaxError) as error:
+        message = f"the entry point {point.name} = {point.value} cannot be loaded ({error}); mend or remove its package"
+        raise AnchorageError(PRESET_BROKEN, message) from error
+
+
+PIECES = Registry()
+
+
+def piece(name: str) -> Callable[[P], P]:
+    """Register a class as the alternative `name` of its slot."""
+
+    def register(cls: P) -> P:
+        cls.name = name
+        PIECES.add(cls, name)
+        return cls
+
+    return register

@@ -1,0 +1,98 @@
+"""What the round engine asks of a method's pieces, at the server."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from anchorage.api.piece import Piece
+
+if TYPE_CHECKING:
+    from anchorage.engine.aggregation.mixing import Mixing
+    from anchorage.engine.aggregation.round_memory import RoundMemory
+    from anchorage.engine.aggregation.server_step import ServerStep
+    from anchorage.engine.interfaces import Weigher
+    from anchorage.transport.messages import Announcement
+    from anchorage.transport.tensors.chunks import ChunkSource
+    from anchorage.transport.tensors.layout import Layout
+    from anchorage.transport.tensors.model import ModelBytes
+
+
+class EngineHooks(Piece):
+    """Hooks that a piece of any slot may have; each does nothing unless overridden."""
+
+    needs_network: ClassVar[bool] = False
+    """Whether the server must build the network for it."""
+
+    def memory(self, num_classes: int, seed: int) -> RoundMemory | None:
+        """Return what the server remembers of a round's announcements for the next round's tasks."""
+        return None
+
+    def task_layout(self, down: Layout) -> Layout:
+        """Return the layout of the largest model that a train task carries, of that of the global model."""
+        return down
+
+    def refine(
+        self,
+        mean: ModelBytes,
+        updates: Sequence[ChunkSource],
+        weights: Sequence[float],
+        announcements: Sequence[Announcement],
+    ) -> ModelBytes:
+        """Return the aggregated update with what this piece aggregates otherwise.
+
+        Parameters
+        ----------
+        mean : ModelBytes
+            The aggregated update.
+        updates, weights, announcements : sequence
+            What it was made of, in one order.
+        """
+        return mean
+
+
+class WeightingEngineHooks(EngineHooks):
+    """How much an update counts."""
+
+    repeats: ClassVar[bool] = False
+    """Whether a silo may be asked to train more than once in a round."""
+
+    @abstractmethod
+    def weigher(self, num_classes: int) -> Weigher:
+        """Return the weigher of one run."""
+
+
+class AggregationHooks(EngineHooks):
+    """How weighted updates become one."""
+
+    @abstractmethod
+    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+        """Return the aggregated update.
+
+        Parameters
+        ----------
+        updates : sequence of ChunkSource
+            Whole updates in `layout`.
+        weights : sequence of float
+            One per update, not negative, not all zero.
+        layout : Layout
+            Of every update and of the result.
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update with a weight holds a number that is not finite.
+        """
+
+
+class ServerStepHooks(EngineHooks):
+    """How the aggregated update changes the global model."""
+
+    def step(self) -> ServerStep | None:
+        """Return the server optimiser of one run; None where the aggregated update is the new model."""
+        return None
+
+    def mixing(self) -> Mixing | None:
+        """Return how each update is mixed into the model as it arrives; None where silos' last updates are averaged."""
+        return None

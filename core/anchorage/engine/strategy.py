@@ -1,0 +1,189 @@
+"""What a method does at the server with a round's announcements and updates: the engine knows nothing else of it."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from numpy.typing import NDArray
+
+from anchorage.api.method import SLOTS, ResolvedMethod
+from anchorage.api.piece import Piece
+from anchorage.engine.aggregation.mean import weighted_mean
+from anchorage.engine.aggregation.mixing import Mixing
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.engine.aggregation.server_step import ServerStep
+from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.engine.interfaces import Weigher
+from anchorage.learning.hooks import expect
+from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+
+
+class WeightedMean:
+    """Aggregates by the weighted mean."""
+
+    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+        """Return the weighted mean of whole updates."""
+        return weighted_mean(updates, weights, layout)
+
+
+@dataclass
+class Strategy:
+    """Weighs and aggregates updates, steps the global model, and remembers what the next rounds need.
+
+    `state` and `restore` make it survive a restart.
+    """
+
+    weigher: Weigher
+    """How much each update counts."""
+
+    aggregation: AggregationHooks | WeightedMean = field(default_factory=WeightedMean)
+    """How weighted updates become one."""
+
+    server_step: ServerStep | None = None
+    """What becomes of the aggregated update of a synchronous round; None takes it as the new model."""
+
+    mixing: Mixing | None = None
+    """Asynchronous: how an update is mixed into the model; None averages every silo's last update."""
+
+    memories: Mapping[str, RoundMemory] = field(default_factory=dict)
+    """What is remembered of announcements for the next synchronous round, by slot."""
+
+    refiners: Sequence[EngineHooks] = ()
+    """Pieces that aggregate some tensors otherwise."""
+
+    counts_steps: bool = False
+    """Asynchronous: whether silos are told how many steps are committed."""
+
+    @classmethod
+    def of(cls, method: ResolvedMethod, num_classes: int, seed: int) -> "Strategy":
+        """Return a method's strategy for one run."""
+        step = expect(method.server_step, ServerStepHooks)
+        pieces = {slot: getattr(method, slot) for slot in SLOTS}
+        memories = {slot: memory_of(piece, num_classes, seed) for slot, piece in pieces.items()}
+        return cls(
+            expect(method.weighting, WeightingEngineHooks).weigher(num_classes),
+            expect(method.aggregation, AggregationHooks),
+            step.step(),
+            step.mixing(),
+            {slot: memory for slot, memory in memories.items() if memory is not None},
+            [piece for piece in pieces.values() if isinstance(piece, EngineHooks)],
+            method.local.cycle is not None,
+        )
+
+    @property
+    def keeps_updates(self) -> bool:
+        """Whether every silo's last update stays with the server."""
+        return any(memory.keeps_updates for memory in self.memories.values())
+
+    @property
+    def sparse_updates(self) -> bool:
+        """Whether most of an update is as the silo received it, so that it travels as differences from the model."""
+        return any(memory.sparse_updates for memory in self.memories.values())
+
+    @property
+    def scores_each_update(self) -> bool:
+        """Whether every silo's own model is evaluated in place of the global one."""
+        return self.server_step is not None and self.server_step.scores_each_update
+
+    def task_for(
+        self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
+    ) -> tuple[ChunkSource, SideChannel]:
+        """Return the model that a silo is sent in a round, and what it alone is told with it.
+
+        Parameters
+        ----------
+        silo : str
+            For whom.
+        round_number : int
+            Round, from 1.
+        model : ModelBytes
+            The global model.
+        up : Layout
+            Of the updates.
+        updates : mapping of str to ChunkSource
+            Every silo's last update, where they are kept.
+        """
+        source: ChunkSource = model
+        told = dict(self.weigher.side_channel(silo))
+        for memory in self.memories.values():
+            own, further = memory.model_for(silo, round_number, model, up, updates)
+            source = source if own is model else own
+            told |= further
+        return source, told
+
+    @property
+    def gathers_first(self) -> bool:
+        """Whether silos announce something before the first local training."""
+        return any(memory.gathers_first for memory in self.memories.values())
+
+    def first_auxiliary(self) -> SideChannel:
+        """Return what silos are told that shall only announce, before the first local training."""
+        return {name: a for memory in self.memories.values() for name, a in memory.first_auxiliary().items()}
+
+    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
+        """Learn what the silos of a round announced whose updates counted."""
+        for memory in self.memories.values():
+            memory.conclude(announcements)
+
+    def aggregate(
+        self,
+        updates: Sequence[ChunkSource],
+        weights: Sequence[float],
+        announcements: Sequence[Announcement],
+        layout: Layout,
+    ) -> ModelBytes:
+        """Return the aggregated update.
+
+        Parameters
+        ----------
+        updates, weights, announcements : sequence
+            In one order.
+        layout : Layout
+            Of every update and of the result.
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update with a weight holds a number that is not finite.
+        """
+        aggregated = self.aggregation.aggregate(updates, weights, layout)
+        for piece in self.refiners:
+            aggregated = piece.refine(aggregated, updates, weights, announcements)
+        return aggregated
+
+    def step(self, model: ModelBytes, aggregated: ModelBytes, round_number: int, share: float) -> ModelBytes:
+        """Return the update of the global model; see `ServerStep.apply`."""
+        if self.server_step is None:
+            return aggregated
+        return self.server_step.apply(model, aggregated, round_number, share)
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return what must be found again after a restart."""
+        return {prefix + key: a for prefix, keeper in self._keepers().items() for key, a in keeper.state().items()}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
+        for prefix, keeper in self._keepers().items():
+            own = {key.removeprefix(prefix): array for key, array in state.items() if key.startswith(prefix)}
+            if own:
+                keeper.restore(own)
+
+    def _keepers(self) -> Mapping[str, ServerStep | RoundMemory]:
+        step = {"step/": self.server_step} if self.server_step is not None else {}
+        return {**step, **{f"memory/{slot}/": memory for slot, memory in self.memories.items()}}
+
+
+def memory_of(piece: Piece, num_classes: int, seed: int) -> RoundMemory | None:
+    """Return what the server remembers for a piece."""
+    return piece.memory(num_classes, seed) if isinstance(piece, EngineHooks) else None
+
+
+def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
+    """Return the layout of the largest model that a method's train tasks carry."""
+    for piece in method.pieces():
+        if isinstance(piece, EngineHooks):
+            down = piece.task_layout(down)
+    return down

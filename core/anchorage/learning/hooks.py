@@ -1,0 +1,449 @@
+"""What the learners of silos and server ask of a method's pieces. Needs no torch until a hook is called."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+import numpy as np
+
+from anchorage.api.data import DataFormat
+from anchorage.api.model import AugmentationKind, NetworkKind
+from anchorage.api.piece import Piece
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import torch
+    from numpy.typing import NDArray
+    from torch import Tensor, nn
+
+    from anchorage.api.data import DataSection
+    from anchorage.api.method import Local, ResolvedMethod
+    from anchorage.learning.data.augmentation import Augmentation
+    from anchorage.learning.data.listing import Listing
+    from anchorage.learning.draws import Draws
+    from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
+    from anchorage.learning.models import Network
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.transport.messages import SideChannel
+    from anchorage.transport.tensors.layout import Layout
+    from anchorage.transport.tensors.model import ModelBytes
+
+    Arrays = Mapping[str, NDArray[Any]]
+
+S = TypeVar("S", bound=Piece)
+
+
+class RoundPart:
+    """What a piece does in one round of a silo, beside the losses; every hook may be left as it is."""
+
+    wants_pseudo_labels = False
+    """Whether `pseudo_labelled` is to be called."""
+
+    def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Return each step's loss with what this piece adds."""
+        return losses
+
+    def stepping(self) -> AbstractContextManager[None]:
+        """Surround the steps."""
+        return nullcontext()
+
+    def epoch_begins(self) -> None:
+        """Note that the pseudo-labeller begins another pass; only where it labels anew in each."""
+
+    def pseudo_labelled(self, indices: Tensor, features: Tensor, labels: Tensor, confident: Tensor) -> None:
+        """Look at images that the received model labelled.
+
+        Parameters
+        ----------
+        indices : Tensor of int64, shape [n]
+            Which of the silo's images.
+        features : Tensor of float32, shape [n, d]
+            The received encoder's features.
+        labels : Tensor of int64, shape [n]
+            Pseudo-labels.
+        confident : Tensor of bool, shape [n]
+            Whether they are confident.
+        """
+
+    def trained(self, rates: float) -> None:
+        """Note that training is over; `rates` is the sum of the learning rates of its steps, above 0. Not called without a step."""
+
+    def auxiliary(self) -> SideChannel:
+        """Return what is announced beside the update; after training."""
+        return {}
+
+    def kept(self) -> Arrays:
+        """Return what the silo keeps for its next round; after training."""
+        return {}
+
+    def beside(self) -> Arrays:
+        """Return tensors that travel with the update and are no part of the network; after training."""
+        return {}
+
+
+class LearningHooks(Piece):
+    """Hooks that a piece of any slot may have; each does nothing unless overridden."""
+
+    anchor_head: ClassVar[bool] = False
+    """Whether the network needs an anchor head (FedAnchor)."""
+
+    projection_head: ClassVar[bool] = False
+    """Whether a projection head stands before the classifier (MOON)."""
+
+    decays_classifier: ClassVar[bool] = True
+    """Whether weight decay acts on the classifier at silos."""
+
+    @property
+    def classifier_rate(self) -> float | None:
+        """Learning rate of the classifier at silos, where it is another one."""
+        return None
+
+    def add_heads(self, network: Network) -> None:
+        """Add heads to a network whose weights are not drawn yet."""
+
+    def weights_drawn(self, network: Network) -> None:
+        """Add what is made of the drawn weights."""
+
+    def before_training(self, network: Network) -> None:
+        """Prepare the network that a silo trains, once."""
+
+    def down_layout(self, layout: Layout, network: Network) -> Layout:
+        """Return the layout of the global model as it travels down, of what the pieces before made of it."""
+        return layout
+
+    def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
+        """Return the layout of an update, of what the pieces before left."""
+        return layout
+
+    def held_out_percent(self) -> int:
+        """Return the share of a silo's images that is kept for validation, in percent; 0 for none."""
+        return 0
+
+    def begin(self, silo_round: SiloRound) -> RoundPart | None:
+        """Return this piece's part of a silo's round; the network is as received."""
+        return None
+
+    def finishes_model(self, *, judged: bool) -> bool:
+        """Return whether `finish_training` changes the model; `judged`: the server has images to evaluate or train on."""
+        return False
+
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> SideChannel:
+        """Return what travels down beside the global model."""
+        return {}
+
+    def server_metrics(self, server_round: ServerRound, model: ModelBytes) -> Mapping[str, float]:
+        """Return metrics of a round's new global model."""
+        return {}
+
+    def adopted(self, network: Network, taken: frozenset[str]) -> None:
+        """Fill what a stage's model did not take over from the stage before; `taken` names the tensors that were."""
+
+    def finish_training(self, server_round: ServerRound, network: Network) -> None:
+        """Mend a network after the server's training, before it travels."""
+
+    def travels_beside(self, layout: Layout, model: ModelBytes | None) -> Arrays:
+        """Return tensors of the global model that are no part of the network."""
+        return {}
+
+    def before_scoring(self, server_round: ServerRound, network: Network) -> None:
+        """Turn a global model into an ordinary network of the same outputs, to be evaluated."""
+
+
+class LocalLossHooks(LearningHooks):
+    """Loss on a silo's labelled images."""
+
+    @abstractmethod
+    def loss(self, data: Labelled, num_classes: int) -> Loss:
+        """Return the mean loss of logits [n, C] and labels [n]; it may use the class counts of the silo's images."""
+
+    def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
+        """Return the loss of one round; override it for a loss with state (see `LearningHooks.begin`)."""
+        return self.loss(data, silo_round.run.model.num_classes)
+
+
+class SecondHeadHooks(LearningHooks):
+    """A second classifier beside the one that is evaluated."""
+
+    def head_loss(self, loss: Loss, data: Labelled, num_classes: int) -> HeadLoss | None:
+        """Return the loss of both heads on representations [n, d] with labels [n]; None without a second head."""
+        return None
+
+    def pseudo_label_loss(self, network: Network, z: Tensor, logits: Tensor, labels: Tensor) -> Tensor | None:
+        """Return what each pseudo-labelled image adds, [n]; None for nothing."""
+        return None
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the work of a silo with unlabelled images; None where the pseudo-labels have their own."""
+        return None
+
+
+class SelfSupervisedHooks(LearningHooks):
+    """A loss that takes no label."""
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the silo's work of a round; None where there is no such loss."""
+        return None
+
+    @property
+    def leaves_classifier(self) -> bool:
+        """Whether no silo trains the classifier."""
+        return False
+
+
+class PseudoLabelHooks(LearningHooks):
+    """Labels for the unlabelled images."""
+
+    strong_views_too: ClassVar[bool] = False
+    """Whether labelled images are learnt in weak and strong views alike (FedAvg-Semi, SemiAnAgg)."""
+
+    labels_images: ClassVar[bool] = True
+    """Whether there are pseudo-labels at all."""
+
+    def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the received model's labels of some images, int64 [b], and whether they are accepted, bool [b]."""
+        raise NotImplementedError
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the silo's work of a round; None where the silo only learns its own labels."""
+        return None
+
+    def server_losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor] | None:
+        """Return the losses of the server's anchors where they are not plain cross entropy."""
+        return None
+
+
+class MixupHooks(LearningHooks):
+    """Mixup of images whose labels are fixed for a round."""
+
+    at_silos: ClassVar[bool] = False
+    at_server: ClassVar[bool] = False
+
+    def losses(
+        self, network: Network, fix: Labelled, mix: Labelled, batching: Batching, draws: Draws
+    ) -> Iterator[Tensor]:
+        """Yield each step's loss: accepted images, and mixed ones."""
+        raise NotImplementedError
+
+
+class InputMixingHooks(LearningHooks):
+    """Mixing of labelled images with images of others."""
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the silo's work of a round; None where images stay as they are."""
+        return None
+
+
+class RegulariserHooks(LearningHooks):
+    """Holds local training near the global model."""
+
+    def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Arrays]] | None:
+        """Return what is added for a batch of labelled images and their representations, and what the silo keeps; None for nothing."""
+        return None
+
+
+class ServerTrainer:
+    """Trains the global model at the server; this one does not. What it keeps beside the model is in `state`."""
+
+    def pretrain(self, server_round: ServerRound) -> None:
+        """Train before round 1."""
+
+    def train(self, server_round: ServerRound) -> Mapping[str, float]:
+        """Train after an aggregation and return metrics."""
+        return {}
+
+    def state(self) -> Arrays:
+        """Return what the next round's training needs beside the model."""
+        return {}
+
+    def restore(self, server_round: ServerRound, state: Arrays) -> None:
+        """Continue from what `state` returned."""
+
+
+class ServerTrainingHooks(LearningHooks):
+    """What the server trains on its anchors."""
+
+    trains: ClassVar[bool] = False
+
+    def trainer(self, method: TrainingMethod) -> ServerTrainer:
+        """Return a trainer of one run."""
+        return ServerTrainer()
+
+
+class ServerLearning:
+    """What a server objective does in one run; this one is plain cross entropy. What it keeps beside the model is in `state`."""
+
+    def losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor] | None:
+        """Return the losses of the anchors; None for cross entropy of one view."""
+        return None
+
+    def further_losses(
+        self, server_round: ServerRound, epochs: int, *, before_rounds: bool
+    ) -> tuple[str, Iterator[Tensor]] | None:
+        """Return the losses of further steps and the metric that names them; None for no further steps.
+
+        `epochs` are those of cross entropy; `before_rounds` is true of the training before round 1.
+        """
+        return None
+
+    def state(self) -> Arrays:
+        """Return what the next round's training needs beside the model."""
+        return {}
+
+    def restore(self, server_round: ServerRound, state: Arrays) -> None:
+        """Continue from what `state` returned."""
+
+
+class ServerObjectiveHooks(LearningHooks):
+    """What the server learns of its anchors."""
+
+    def learning(self) -> ServerLearning:
+        """Return what it does in one run."""
+        return ServerLearning()
+
+
+class OptimiserHooks(LearningHooks):
+    """An optimiser of local or server training."""
+
+    learning_rate: Any
+    clip_norm: Any
+
+    @property
+    @abstractmethod
+    def persists(self) -> bool:
+        """Whether its memory stays with the silo from round to round."""
+
+    @abstractmethod
+    def build(
+        self,
+        network: Network,
+        *,
+        learning_rate: float | None = None,
+        decay_classifier: bool = True,
+        classifier_rate: float | None = None,
+        done: float = 0.0,
+        epochs: int = 0,
+        buffers: dict[Tensor, Tensor] | None = None,
+    ) -> torch.optim.Optimizer:
+        """Return an optimiser of a network's parameters.
+
+        Parameters
+        ----------
+        network : Network
+            What is trained.
+        learning_rate : float, optional
+            In place of the piece's own.
+        decay_classifier : bool
+            Whether weight decay acts on the classifier.
+        classifier_rate : float, optional
+            Learning rate of the classifier, where it is another one.
+        done : float
+            Share of the rounds that are over, 0 to 1.
+        epochs : int
+            Epochs that are over.
+        buffers : dict of Tensor to Tensor, optional
+            Memory by parameter that is used again from optimiser to optimiser.
+        """
+
+    def memory(self, network: Network, optimiser: torch.optim.Optimizer) -> Arrays:
+        """Return what the silo keeps of it."""
+        return {}
+
+    def remember(self, network: Network, optimiser: torch.optim.Optimizer, kept: Arrays) -> None:
+        """Put back what `memory` returned."""
+
+
+class WeightingHooks(LearningHooks):
+    """How much an update counts, as far as silos take part in it."""
+
+    def tally(self, labels: NDArray[np.int64], predictions: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+        """Return what a silo tells of a model's predictions on its validation images: right ones and all of them, int64 [2]."""
+        return np.array([(predictions == labels).sum(), len(predictions)], np.int64)
+
+
+class BatchNormHooks(LearningHooks):
+    """What becomes of batch normalisation."""
+
+
+class NetworkHooks(NetworkKind):
+    """An encoder: any torch module that turns images [n, channels, side, side] into embeddings [n, width]."""
+
+    projects: ClassVar[bool] = False
+    """Whether a projection head always stands before the classifier."""
+
+    classifier_bias: ClassVar[bool] = True
+    """Whether the classifier has a bias."""
+
+    @abstractmethod
+    def encoder(self, channels: int, side: int) -> nn.Module:
+        """Return the encoder; its convolutions and linear maps are drawn anew from the run's seed, what else it has is drawn as it is made."""
+
+
+class AugmentationHooks(AugmentationKind):
+    """Normalisation and views that fit a kind of image."""
+
+    @abstractmethod
+    def augmentation(self) -> Augmentation:
+        """Return the views."""
+
+
+class ReaderHooks(DataFormat):
+    """A format of images and labels."""
+
+    @abstractmethod
+    def listing(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+        """List the images of a section, bad ones included; nothing is decoded yet."""
+
+
+@dataclass(frozen=True)
+class TrainingMethod:
+    """A method as the learners see it."""
+
+    resolved: ResolvedMethod
+    local: Local
+    local_loss: LocalLossHooks
+    second_head: SecondHeadHooks
+    self_supervised: SelfSupervisedHooks
+    pseudo_labels: PseudoLabelHooks
+    mixup: MixupHooks
+    input_mixing: InputMixingHooks
+    regulariser: RegulariserHooks
+    server_training: ServerTrainingHooks
+    weighting: WeightingHooks
+    optimiser: OptimiserHooks
+    pieces: tuple[LearningHooks, ...]
+
+    @classmethod
+    def of(cls, method: ResolvedMethod) -> TrainingMethod:
+        """Return the learners' view of a method."""
+        return cls(
+            method,
+            method.local,
+            expect(method.local_loss, LocalLossHooks),
+            expect(method.second_head, SecondHeadHooks),
+            expect(method.self_supervised, SelfSupervisedHooks),
+            expect(method.pseudo_labels, PseudoLabelHooks),
+            expect(method.mixup, MixupHooks),
+            expect(method.input_mixing, InputMixingHooks),
+            expect(method.regulariser, RegulariserHooks),
+            expect(method.server_training, ServerTrainingHooks),
+            expect(method.weighting, WeightingHooks),
+            expect(method.local.optimiser, OptimiserHooks),
+            tuple(piece for piece in method.pieces() if isinstance(piece, LearningHooks)),
+        )
+
+    @property
+    def trains_classifier(self) -> bool:
+        """Whether silos or server train the classifier."""
+        return not self.self_supervised.leaves_classifier or self.server_training.trains
+
+
+def expect(piece: Piece | None, kind: type[S]) -> S:
+    """Return a slot's piece as the type of its slot, which its registration promised."""
+    assert isinstance(piece, kind), f"{piece!r} is no {kind.__name__}"
+    return piece

@@ -1,0 +1,86 @@
+"""What the server's training of one round starts from."""
+
+from typing import Any
+
+from torch import Tensor
+
+from anchorage.api.model import ModelSpec
+from anchorage.learning.draws import Draws
+from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.local_training import Batching, Labelled
+from anchorage.learning.models import Network
+from anchorage.learning.weights import load
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+
+
+class ServerRound:
+    """The network at the server with the anchors, round after round.
+
+    Parameters
+    ----------
+    model : ModelSpec
+        The network's document.
+    method : TrainingMethod
+        The method.
+    network : Network
+        What is trained.
+    down : Layout
+        Layout of the global model.
+    anchors : Labelled or None
+        Labelled images at the server.
+    seed : int
+        The run's seed.
+    """
+
+    def __init__(
+        self,
+        model: ModelSpec,
+        method: TrainingMethod,
+        network: Network,
+        down: Layout,
+        anchors: Labelled | None,
+        seed: int,
+    ) -> None:
+        self.model, self.method, self.network = model, method, network
+        self.down, self.anchors, self.seed = down, anchors, seed
+        self.before_rounds()
+        self.momentum: dict[Tensor, Tensor] = {}
+        self.computed: dict[str, Any] = {}
+        """What pieces compute once, by a name of their own."""
+
+    def before_rounds(self) -> None:
+        """Draw as before round 1."""
+        self.draws, self.over, self.done = Draws(self.seed), 0, 0.0
+
+    def begin(self, model: ModelBytes, round_number: int, rounds: int, after: int) -> None:
+        """Take a round's aggregated model.
+
+        Parameters
+        ----------
+        model : ModelBytes
+            The global model.
+        round_number : int
+            The round, from 1.
+        rounds : int
+            The method's last round; 0 where it is not known.
+        after : int
+            The last round of the stage before.
+        """
+        load(self.network, self.down, model.buffer())
+        self.draws = Draws(self.seed, round_number)
+        self.over = round_number - 1 - after
+        self.done = self.over / (rounds - after) if rounds else 0.0
+
+    @property
+    def needed(self) -> Labelled:
+        """The anchors, of a method that needs them."""
+        assert self.anchors is not None, "checked when the learner was made"
+        return self.anchors
+
+    def batching(self, epochs: int, size: int) -> Batching:
+        """Return passes over the anchors; a size of 0 means 10 up to 250 anchors, else 250."""
+        count = len(self.needed.indices)
+        if size == 0:
+            size = 10 if count <= 250 else 250
+        return Batching(epochs, size, self.network.smallest_batch(self.model.image_size))

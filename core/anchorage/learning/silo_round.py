@@ -1,0 +1,224 @@
+"""What a silo's round starts from, and what it consists of; a method's pieces turn the one into the other."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, zip_longest
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import SIDE_CHANNEL_MISSING
+from anchorage.api.run import RunDescription
+from anchorage.learning.draws import Draws
+from anchorage.learning.hooks import RoundPart, TrainingMethod
+from anchorage.learning.local_training import Batching, Labelled, Loss, labelled_losses, two_head_losses
+from anchorage.learning.models import Network
+from anchorage.learning.views import Views
+from anchorage.transport.messages import SideChannel
+
+
+@dataclass(frozen=True)
+class Work:
+    """A round's training, ready to run."""
+
+    losses: Iterator[Tensor]
+    """A step's loss each, computed lazily."""
+
+    steps: int
+    """How many; 0 means that there is nothing to train on."""
+
+    samples: Mapping[str, int]
+    """Counts for the announcement, all but ``selected``."""
+
+    selected: Callable[[], int] = int
+    """How many pseudo-labels were accepted, known after training."""
+
+    side: Callable[[], SideChannel] = dict
+    """What is announced beside the update, known after training."""
+
+    kept: Callable[[], Mapping[str, NDArray[Any]]] = dict
+    """Arrays to keep for the next round."""
+
+    after_step: Callable[[], None] = lambda: None
+    """Called after every step of the optimiser."""
+
+    metrics: Callable[[], Mapping[str, float]] = dict
+    """What people may want to see beside the loss, known after training."""
+
+
+class LocalImages:
+    """A silo's images for training and for validation.
+
+    Parameters
+    ----------
+    views : Views
+        All images.
+    labels : ndarray of int64, shape [n]
+        Classes, -1 without.
+    train, validation : ndarray of int64
+        Indices.
+    """
+
+    def __init__(
+        self, views: Views, labels: NDArray[np.int64], train: NDArray[np.int64], validation: NDArray[np.int64]
+    ) -> None:
+        self.views, self.labels, self.train, self.validation = views, labels, train, validation
+        self.labelled = train[labels[train] >= 0]
+        self.unlabelled = train[labels[train] < 0]
+        self.computed: dict[str, Any] = {}
+        """What pieces compute from the images once per run, by a name of their own."""
+
+
+@dataclass(frozen=True)
+class SiloRound:
+    """One round of a silo, from the received model on."""
+
+    run: RunDescription
+    """The run."""
+
+    method: TrainingMethod
+    """Its method."""
+
+    network: Network
+    """The model in training, still as received."""
+
+    images: LocalImages
+    """The silo's images."""
+
+    draws: Draws
+    """Generators of the round."""
+
+    side: SideChannel
+    """What came with the model."""
+
+    kept: Mapping[str, NDArray[Any]]
+    """What was kept from the rounds before."""
+
+    received: Mapping[str, NDArray[Any]]
+    """Every tensor that came, those that are no part of the network included."""
+
+    copy_received: Callable[[], Network]
+    """Returns a frozen copy of the received model, in eval mode."""
+
+    score: Callable[[], NDArray[np.int64]]
+    """Returns the tally of the network in training on the validation images, after training."""
+
+    parts: Sequence[RoundPart] = ()
+    """What the method's pieces do beside the losses."""
+
+    def prepare(self) -> Work:
+        """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone."""
+        method = self.method
+        for piece in (method.self_supervised, method.input_mixing, method.second_head, method.pseudo_labels):
+            if (work := piece.objective(self)) is not None:
+                return work
+        return self._supervised()
+
+    def _supervised(self) -> Work:
+        """Return the losses of labelled images; no step where the silo has no label (methods reference, 6.1)."""
+        batching, count = self.batching(), len(self.images.labelled)
+        steps = batching.steps(count)
+        samples = {"train": count, "labelled": count, "unlabelled": len(self.images.unlabelled)}
+        if not steps:
+            return Work(iter(()), 0, samples)
+        contrast = self.method.regulariser.contrast(self)
+        if contrast is None:
+            return Work(self.labelled_losses(batching), steps, samples)
+        term, kept = contrast
+        data, loss = self.labelled()
+        draws, network = self.draws, self.network
+        losses = labelled_losses(network, data, loss, batching, draws, both_views=False, contrast=term)
+        return Work(losses, steps, samples, kept=kept)
+
+    def batching(self, smallest: int = 1) -> Batching:
+        """Return the passes of this silo; batches below `smallest`, or that a batch normalisation cannot take, are skipped."""
+        local = self.local(labelled=len(self.images.labelled) > 0)
+        return Batching.of(local, max(smallest, self.network.smallest_batch(self.run.model.image_size)))
+
+    def local(self, *, labelled: bool) -> "LocalTraining":
+        """Return the local training of a silo that has labels, or has none."""
+        return LocalTraining.of(self.method, labelled=labelled)
+
+    def labelled(self) -> tuple[Labelled, Loss]:
+        """Return the images with labels, and the loss on them."""
+        indices = self.images.labelled
+        data = Labelled(self.images.views, indices, self.images.labels[indices])
+        return data, self.method.local_loss.round_loss(self, data)
+
+    def labelled_losses(self, batching: Batching) -> Iterator[Tensor]:
+        """Yield the loss on labelled images, step by step, of both heads where there are two."""
+        data, loss = self.labelled()
+        heads = self.method.second_head.head_loss(loss, data, self.run.model.num_classes)
+        both_views = self.method.pseudo_labels.strong_views_too
+        if heads is not None:
+            return two_head_losses(self.network, data, heads, batching, self.draws, both_views=both_views)
+        return labelled_losses(self.network, data, loss, batching, self.draws, both_views=both_views)
+
+    def auxiliary(self, *names: str) -> Mapping[str, Tensor]:
+        """Return arrays that came beside the model as tensors where the images are.
+
+        Raises
+        ------
+        AnchorageError
+            One is missing.
+        """
+        if missing := [n for n in names if n not in self.side]:
+            found = f"the task of round {self.draws.round} came without {missing[0]}"
+            raise AnchorageError(SIDE_CHANNEL_MISSING, found)
+        return {n: torch.from_numpy(np.array(self.side[n])).to(self.images.views.device) for n in names}
+
+    def counts(self) -> Mapping[str, int]:
+        """Return the announcement's counts of a silo that trains on all its images."""
+        labelled, unlabelled = len(self.images.labelled), len(self.images.unlabelled)
+        return {"train": labelled + unlabelled, "labelled": labelled, "unlabelled": unlabelled}
+
+    def beside_labelled(self, losses: Iterator[Tensor], batching: Batching) -> tuple[Iterator[Tensor], int]:
+        """Add the loss on labelled images to each step of the unlabelled images' losses; the shorter of the two starts again or is done."""
+        labelled = batching.steps(len(self.images.labelled))
+        steps = max(batching.steps(len(self.images.unlabelled)), labelled)
+        return (self._together(self._cycled(steps), losses) if labelled else losses), steps
+
+    @property
+    def listeners(self) -> list[RoundPart]:
+        """Those parts that look at pseudo-labels and features of the received model."""
+        return [part for part in self.parts if part.wants_pseudo_labels]
+
+    def _cycled(self, steps: int) -> Iterator[Tensor]:
+        batching = self.batching()
+        once = batching.steps(len(self.images.labelled)) // batching.epochs
+        enough = Batching(-(-steps // once), batching.size, batching.smallest)
+        return islice(self.labelled_losses(enough), steps)
+
+    @staticmethod
+    def _together(labelled: Iterator[Tensor], unlabelled: Iterator[Tensor]) -> Iterator[Tensor]:
+        for known, guessed in zip_longest(labelled, unlabelled):
+            yield known if guessed is None else known + guessed
+
+
+@dataclass(frozen=True)
+class LocalTraining:
+    """Epochs, batches and optimiser of one silo."""
+
+    epochs: int
+    batch_size: int
+    optimiser: Any
+    """An `OptimiserHooks`, the silo's overrides applied."""
+
+    @classmethod
+    def of(cls, method: TrainingMethod, *, labelled: bool) -> "LocalTraining":
+        """Return what a silo does that has labels, or has none; with a validation cycle the epochs are its longest."""
+        local, other = method.local, method.local.unlabelled
+        if labelled:
+            epochs = local.epochs if local.cycle is None else local.cycle.max_epochs
+            return cls(epochs, local.batch_size, method.optimiser)
+        changes = {"learning_rate": other.learning_rate, "clip_norm": other.clip_norm}
+        given = {name: value for name, value in changes.items() if value is not None}
+        return cls(
+            other.epochs or local.epochs,
+            other.batch_size or local.batch_size,
+            method.optimiser.model_copy(update=given),
+        )

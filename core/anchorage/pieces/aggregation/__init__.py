@@ -1,0 +1,1 @@
+"""How weighted updates become one."""

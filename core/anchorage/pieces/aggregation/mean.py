@@ -1,0 +1,23 @@
+"""The weighted mean (FedAvg; methods reference, 6.1)."""
+
+from collections.abc import Sequence
+
+from anchorage.api.piece import piece
+from anchorage.engine.aggregation.mean import weighted_mean
+from anchorage.pieces.slots import Aggregation
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+
+
+@piece("mean")
+class Mean(Aggregation):
+    """The weighted mean of the updates, chunk by chunk (FedAvg)."""
+
+    def facts(self) -> frozenset[str]:
+        """Say that updates enter as a sum, as the asynchronous protocol needs."""
+        return frozenset({"sumOfUpdates"})
+
+    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+        """Return the weighted mean."""
+        return weighted_mean(updates, weights, layout)

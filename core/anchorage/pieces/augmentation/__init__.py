@@ -1,0 +1,1 @@
+"""Normalisation and views of kinds of images (methods reference, 5.2)."""

@@ -1,0 +1,83 @@
+"""FedBN: batch normalisation stays at the silo (methods reference, section 1, rule 5)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from anchorage.api.errors.documents import NO_ANCHOR_DATA
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import piece
+from anchorage.api.plan import ANCHORS, EVALUATION
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.batch_norm.recounted import recount
+from anchorage.pieces.slots import BatchNorm
+from anchorage.transport.tensors.layout import Layout, norm_names
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from anchorage.api.method import ResolvedMethod
+    from anchorage.api.plan import Plan
+    from anchorage.learning.models import Network
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.silo_round import SiloRound
+
+
+@piece("local")
+class LocalNorms(BatchNorm):
+    """FedBN: each silo keeps its own batch-normalisation layers; for evaluation their statistics are estimated on the anchors."""
+
+    needs_network: ClassVar[bool] = True
+
+    def facts(self) -> frozenset[str]:
+        """Say that updates travel without batch normalisation."""
+        return frozenset({"partialNorms", "personalNorms"})
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need anchors where the model is evaluated."""
+        if EVALUATION in plan.facts and ANCHORS not in plan.facts:
+            message = (
+                f"found nothing, but {plan.method.name} with an evaluation of what batchNorm local leaves without statistics "
+                "needs labelled anchors; add it"
+            )
+            yield Mistake(NO_ANCHOR_DATA, ("spec", "anchorData"), message)
+
+    def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
+        """Leave out every tensor of batch normalisation."""
+        own = norm_names(layout)
+        return layout.select(t.name for t in layout.tensors if t.name not in own)
+
+    def begin(self, silo_round: SiloRound) -> OwnNorms:
+        """Put the silo's own layers back."""
+        return OwnNorms(silo_round)
+
+    def finishes_model(self, *, judged: bool) -> bool:
+        """Count where the model is evaluated or trained at the server."""
+        return judged
+
+    def finish_training(self, server_round: ServerRound, network: Network) -> None:
+        """Estimate the statistics on the anchors."""
+        recount(server_round, network)
+
+    def before_scoring(self, server_round: ServerRound, network: Network) -> None:
+        """Estimate the statistics on the anchors: without rounds nobody else does."""
+        recount(server_round, network)
+
+
+class OwnNorms(RoundPart):
+    """Keeps a silo's batch normalisation from round to round."""
+
+    def __init__(self, silo_round: SiloRound) -> None:
+        from anchorage.learning.batch_norm import load_norms
+
+        self._network: Network = silo_round.network
+        load_norms(self._network, silo_round.kept)
+
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Return every tensor of batch normalisation."""
+        from anchorage.learning.batch_norm import norm_arrays
+
+        return norm_arrays(self._network)

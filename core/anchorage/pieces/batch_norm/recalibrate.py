@@ -1,0 +1,9 @@
+"""Running statistics are counted anew on the server's anchors (methods reference, section 1, rule 5)."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.batch_norm.recounted import RecountedNorms
+
+
+@piece("recalibrate")
+class Recalibrate(RecountedNorms):
+    """Parameters are averaged; the server counts the running statistics anew on its anchors in every round."""

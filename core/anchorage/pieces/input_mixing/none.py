@@ -1,0 +1,9 @@
+"""Images are not mixed with others."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import InputMixing
+
+
+@piece("none")
+class NoInputMixing(InputMixing):
+    """Labelled images stay as they are."""

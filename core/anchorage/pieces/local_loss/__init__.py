@@ -1,0 +1,1 @@
+"""Losses on labelled images."""

@@ -1,0 +1,9 @@
+"""No mixup."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import Mixup
+
+
+@piece("none")
+class NoMixup(Mixup):
+    """Images are not mixed."""

@@ -1,0 +1,1 @@
+"""Networks (methods reference, 5.1)."""

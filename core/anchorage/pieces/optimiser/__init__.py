@@ -1,0 +1,1 @@
+"""Optimisers of silos and server."""

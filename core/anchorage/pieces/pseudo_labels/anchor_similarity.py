@@ -1,0 +1,264 @@
+"""FedAnchor's labels: by similarity to the server's labelled anchors (methods reference, 6.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, NamedTuple
+
+import numpy as np
+from pydantic import Field
+
+from anchorage.api.base import Fraction
+from anchorage.api.errors.documents import CLASS_WITHOUT_ANCHORS, NO_ANCHOR_DATA
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.plan import ANCHORS
+from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
+from anchorage.transport.messages import SideChannel
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.api.plan import Plan
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.silo_round import SiloRound
+    from anchorage.transport.tensors.model import ModelBytes
+
+_COMPUTED = "anchorSimilarity"
+
+
+class Embedded(NamedTuple):
+    """What a model makes of the anchors."""
+
+    model: str
+    """Digest of the model."""
+
+    auxiliary: SideChannel
+    """What silos are told."""
+
+    unreachable: int
+    """Classes as which no silo can accept an image."""
+
+
+@piece("anchorSimilarity")
+class AnchorSimilarity(FixedLabels):
+    """An image gets the class whose anchors' embeddings are most like its own (FedAnchor)."""
+
+    anchor_head: ClassVar[bool] = True
+    needs_network: ClassVar[bool] = True
+
+    threshold: Fraction = Field("0.6", description="Mean cosine to a class's anchors above which a label is accepted.")
+    anchors: Literal["Prototypes", "Raw"] = Field(
+        "Prototypes", description="What silos are sent: class means of the anchors' embeddings, or every embedding."
+    )
+    views: Annotated[int, Field(ge=1, le=16)] = Field(
+        1, description="Weak views whose scores are averaged; 1 means the plain image."
+    )
+
+    def facts(self) -> frozenset[str]:
+        """Say that silos need no labels and read none."""
+        return super().facts() | {"labelsFromAnchors", "labelsUnread"}
+
+    def needs(self) -> Sequence[Need]:
+        """Need anchors."""
+        message = "found nothing, but pseudo-labels by anchorSimilarity need labelled anchors; add it"
+        return (Need(ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),)
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need an anchor of every class."""
+        yield from anchors_of_every_class(plan)
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return prototypes, or every anchor."""
+        if self.anchors == "Prototypes":
+            return (AuxiliaryArray("prototypes", "[C, 128] float32", "class means of the anchors' unit embeddings"),)
+        return (
+            AuxiliaryArray("anchors", "[S, 128] float32", "every anchor's unit embedding"),
+            AuxiliaryArray("anchor_labels", "[S] int64", "the anchors' classes"),
+        )
+
+    def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return each image's best class, int64 [b], and whether its score is above the threshold, bool [b]."""
+        return accept(self._scores(silo_round, indices), float(self.threshold))
+
+    def _scores(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
+        import torch
+
+        views, network = silo_round.images.views, silo_round.network
+        prototypes, present = self._prototypes(silo_round)
+        if self.views == 1:
+            return views.mapped(indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present))
+        augmentation = silo_round.draws.torch("pseudo-labels")
+
+        def scores(batch: Tensor) -> Tensor:
+            seen = [network.anchor(views.weak(batch, augmentation)) for _ in range(self.views)]
+            return ensemble_scores(torch.stack(seen), prototypes, present)
+
+        return views.mapped(indices, scores)
+
+    def _prototypes(self, silo_round: SiloRound) -> tuple[Tensor, Tensor]:
+        if self.anchors == "Raw":
+            told = silo_round.auxiliary("anchors", "anchor_labels")
+            return class_prototypes(told["anchors"], told["anchor_labels"], silo_round.run.model.num_classes)
+        prototypes = silo_round.auxiliary("prototypes")["prototypes"]
+        return prototypes.nan_to_num(), ~prototypes.isnan().any(1)
+
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> SideChannel:
+        """Return ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length and
+        ``anchor_labels`` int64 [S].
+        """
+        return self._embedded(server_round, model).auxiliary
+
+    def server_metrics(self, server_round: ServerRound, model: ModelBytes) -> Mapping[str, float]:
+        """Return ``unreachable_classes``: as so many classes no silo can accept an image in the next round, because their prototypes are no
+        longer than the threshold (methods reference, 9.2, number 4).
+        """
+        return {"unreachable_classes": self._embedded(server_round, model).unreachable}
+
+    def _embedded(self, server_round: ServerRound, model: ModelBytes) -> Embedded:
+        """Embed the anchors by a model, once (methods reference, 9.2, number 29)."""
+        from anchorage.learning.device import calculation
+        from anchorage.learning.weights import load
+
+        known = server_round.computed.get(_COMPUTED)
+        if known is None or known.model != model.digest:
+            with calculation():
+                load(server_round.network, server_round.down, model.buffer())
+                known = server_round.computed[_COMPUTED] = self._embed(server_round, model.digest)
+        return known
+
+    def _embed(self, server_round: ServerRound, digest: str) -> Embedded:
+        from anchorage.learning.pseudo_labels import unit_rows
+
+        anchors, network = server_round.needed, server_round.network
+        views = anchors.views
+        units = unit_rows(views.mapped(anchors.indices, lambda i: network.anchor(views.plain(i))))
+        classes = server_round.model.num_classes
+        prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
+        if self.anchors == "Raw":
+            told: SideChannel = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
+        else:
+            told = {"prototypes": prototypes.masked_fill(~present[:, None], float("nan")).cpu().numpy()}
+        return Embedded(digest, told, int(unreachable(prototypes, float(self.threshold)).sum()))
+
+
+def anchors_of_every_class(plan: Plan) -> Iterator[Mistake]:
+    """Find that fewer anchors are taken than there are classes."""
+    data, classes = plan.spec.anchor_data, plan.spec.model.num_classes
+    if data is not None and data.use == "Anchors" and 0 < data.anchors < classes:
+        message = f"found {data.anchors}, but the model has {classes} classes and each needs an anchor; take more"
+        yield Mistake(CLASS_WITHOUT_ANCHORS, ("spec", "anchorData", "anchors"), message)
+
+
+def class_prototypes(anchors: Tensor, labels: Tensor, num_classes: int) -> tuple[Tensor, Tensor]:
+    """Return the mean unit anchor of every class. It is *not* scaled to length 1: its length is how close the class's anchors are.
+
+    Parameters
+    ----------
+    anchors : Tensor of float, shape [S, d]
+        Embeddings of the anchors, scaled or not.
+    labels : Tensor of int64, shape [S]
+        Their classes.
+    num_classes : int
+        Classes C.
+
+    Returns
+    -------
+    prototypes : Tensor of float, shape [C, d]
+        Zeros for a class without anchors.
+    present : Tensor of bool, shape [C]
+        Classes that have an anchor.
+    """
+    import torch
+
+    member = (labels[:, None] == torch.arange(num_classes, device=labels.device)).to(anchors.dtype)
+    counts = member.sum(0)
+    from anchorage.learning.pseudo_labels import unit_rows
+
+    return member.T @ unit_rows(anchors) / counts.clamp(min=1)[:, None], counts > 0
+
+
+def anchor_scores(queries: Tensor, prototypes: Tensor, present: Tensor) -> Tensor:
+    """Return each query's mean cosine to the anchors of each class, exactly as against every single anchor.
+
+    Parameters
+    ----------
+    queries : Tensor of float, shape [n, d]
+        Embeddings; scaling them does not change the scores.
+    prototypes : Tensor of float, shape [C, d]
+        Of `class_prototypes`.
+    present : Tensor of bool, shape [C]
+        Classes that have an anchor.
+
+    Returns
+    -------
+    Tensor of float, shape [n, C]
+        Minus infinity for classes without anchors, 0 for a query of zeros.
+    """
+    import torch
+
+    lengths = torch.linalg.vector_norm(queries, dim=1, keepdim=True).clamp(min=1e-12)
+    return _hide_absent(queries @ prototypes.T / lengths, present)
+
+
+def ensemble_scores(views: Tensor, prototypes: Tensor, present: Tensor) -> Tensor:
+    """Return the mean of `anchor_scores` over several views of each image, by one score of the mean unit query.
+
+    Parameters
+    ----------
+    views : Tensor of float, shape [K, n, d]
+        Embeddings of K views of n images.
+    prototypes, present : Tensor
+        As for `anchor_scores`.
+    """
+    from torch.nn import functional
+
+    return _hide_absent(functional.normalize(views, dim=2, eps=1e-12).mean(0) @ prototypes.T, present)
+
+
+def unreachable(prototypes: Tensor, threshold: float) -> Tensor:
+    """Return which classes no image can be accepted as, bool [C]: a score is at most the prototype's length (methods reference, 9.2, number 4).
+
+    Such a class can still be an image's best one, which is then not accepted, so it is no less a class of `anchor_scores`.
+
+    Parameters
+    ----------
+    prototypes : Tensor of float, shape [C, d]
+        Of `class_prototypes`; a class without anchors has zeros.
+    threshold : float
+        Acceptance threshold t, at least 0.
+    """
+    import torch
+
+    lengths = torch.linalg.vector_norm(prototypes, dim=1)
+    lost: Tensor = lengths <= torch.tensor(threshold, dtype=lengths.dtype, device=lengths.device)
+    return lost
+
+
+def _hide_absent(scores: Tensor, present: Tensor) -> Tensor:
+    """Put minus infinity where a class has no anchor."""
+    return scores.masked_fill(~present, float("-inf"))
+
+
+def accept(scores: Tensor, threshold: float) -> tuple[Tensor, Tensor]:
+    """Return the best class of every image and whether its score is above the threshold, strictly and in the scores' dtype.
+
+    Parameters
+    ----------
+    scores : Tensor of float, shape [n, C]
+        Of `anchor_scores`.
+    threshold : float
+        Acceptance threshold t.
+
+    Returns
+    -------
+    labels : Tensor of int64, shape [n]
+        The first best class.
+    accepted : Tensor of bool, shape [n]
+        Score > t.
+    """
+    import torch
+
+    best, labels = scores.max(1)
+    return labels, best > torch.tensor(threshold, dtype=scores.dtype, device=scores.device)

@@ -1,0 +1,150 @@
+"""What FixMatch and UDA share: the model in training labels a weak view of each batch and learns that label on a strong one.
+
+Methods reference, 6.5.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.draws import Draws
+    from anchorage.learning.local_training import Batching
+    from anchorage.learning.models import Network
+    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.learning.views import Views
+
+
+class Consistency(ByConfidence):
+    """Labels by the model in training, batch by batch."""
+
+    def soft_temperature(self) -> float | None:
+        """Return the temperature of soft targets; None for hard labels."""
+        return None
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the consistency losses beside those of labelled images."""
+        from anchorage.learning.silo_round import Work
+
+        images, batching = silo_round.images, silo_round.batching()
+        if not len(images.unlabelled):
+            return None
+        consistency = ConsistencyLosses(
+            silo_round.network, images.views, images.unlabelled, float(self.threshold), self.soft_temperature()
+        )
+        losses, steps = silo_round.beside_labelled(consistency.losses(batching, silo_round.draws), batching)
+        return Work(losses, steps, silo_round.counts(), lambda: consistency.selected)
+
+
+def consistency_targets(weak: Tensor, threshold: float, temperature: float | None) -> tuple[Tensor, Tensor]:
+    """Return what a batch is taught, and which of its images are confident enough (KAT-L2).
+
+    Parameters
+    ----------
+    weak : Tensor of float, shape [n, C]
+        Logits of the weak views.
+    threshold : float
+        An image counts where its largest probability is at least so large.
+    temperature : float or None
+        UDA: soft targets ``softmax(logits / temperature)``; None for FixMatch's hard labels.
+
+    Returns
+    -------
+    targets : Tensor of float, shape [n, C]
+        Rows that sum to one.
+    confident : Tensor of bool, shape [n]
+        Images that enter the loss.
+    """
+    import torch
+
+    largest, labels = weak.softmax(1).max(1)
+    hard = (labels[:, None] == torch.arange(weak.shape[1], device=weak.device)).to(weak.dtype)
+    targets = hard if temperature is None else (weak / temperature).softmax(1)
+    return targets, largest >= threshold
+
+
+def consistency_loss(strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
+    """Return the cross entropy of confident images, averaged over the whole batch (methods reference, section 12, pitfall 10).
+
+    Parameters
+    ----------
+    strong : Tensor of float, shape [n, C]
+        Logits of the strong views.
+    targets, confident : Tensor
+        Of `consistency_targets`.
+    """
+    from torch.nn import functional
+
+    return (functional.cross_entropy(strong, targets, reduction="none") * confident).mean()
+
+
+class ConsistencyLosses:
+    """Yields the losses of a silo's unlabelled images and counts those that were confident in the last epoch.
+
+    Parameters
+    ----------
+    network : Network
+        The model in training, which labels as well; in eval mode while it labels.
+    views : Views
+        All images of the silo.
+    indices : ndarray of int64, shape [n]
+        Those without a label.
+    threshold : float
+        Confidence from which on an image enters the loss.
+    temperature : float or None
+        UDA's; None for FixMatch.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        views: Views,
+        indices: NDArray[np.int64],
+        threshold: float,
+        temperature: float | None,
+    ) -> None:
+        import torch
+
+        self._network, self._views, self._indices = network, views, indices
+        self._threshold, self._temperature = threshold, temperature
+        self._selected = torch.zeros((), dtype=torch.int64, device=views.device)
+
+    @property
+    def selected(self) -> int:
+        """Confident images of the last epoch."""
+        return int(self._selected)
+
+    def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
+        """Yield the loss of each batch; the count starts anew in every epoch."""
+        import torch
+
+        from anchorage.learning.local_training import Batching
+
+        augmentation = draws.torch("augmentation-unlabelled")
+        once = Batching(1, batching.size, batching.smallest)
+        order = draws.numpy("batches-unlabelled")
+        for _ in range(batching.epochs):
+            self._selected = torch.zeros_like(self._selected)
+            for positions in once.positions(len(self._indices), order):
+                indices = self._views.to_device(self._indices[positions])
+                targets, confident = self._label(self._views.weak(indices, augmentation))
+                self._selected += confident.sum()
+                yield consistency_loss(self._network(self._views.strong(indices, augmentation)), targets, confident)
+
+    def _label(self, weak: Tensor) -> tuple[Tensor, Tensor]:
+        import torch
+
+        self._network.eval()
+        try:
+            with torch.no_grad():
+                return consistency_targets(self._network(weak), self._threshold, self._temperature)
+        finally:
+            self._network.train()

@@ -1,0 +1,346 @@
+"""FedMatch: weights are sums of a supervised and a sparse part; the silos most like one's own help to label (methods reference, 6.6)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from itertools import chain, islice, repeat
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from anchorage.api.base import Fraction, PositiveDecimal
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.learning.randomness import generator
+from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
+from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
+from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.tensors.joined import JoinedSource, Stretch
+from anchorage.transport.tensors.layout import BUFFERS, HELPER, PSI, Layout
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+    from anchorage.api.method import ResolvedMethod
+    from anchorage.api.plan import Plan
+    from anchorage.learning.local_training import Batching
+    from anchorage.learning.models import Network
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.transport.tensors.chunks import ChunkSource
+    from anchorage.transport.tensors.model import ModelBytes
+
+NOISE_IMAGE = "noise-image"
+
+
+@piece("helpers")
+class Helpers(ByConfidence):
+    """FedMatch: labels train one part of every weight, agreement with helpers' models the other (Jeong et al. 2021)."""
+
+    needs_network: ClassVar[bool] = True
+
+    threshold: Fraction = Field("0.75", description="Confidence from which on an unlabelled image enters the loss.")
+    helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
+        10, description="Rounds from one in which helpers are sent to the next, as in the public code."
+    )
+    supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
+    consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
+    closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")
+    sparsity: PositiveDecimal = Field("0.0001", description="Factor of the sum of absolute values of psi.")
+    smallest: PositiveDecimal = Field(
+        "0.000005", description="Magnitude at or below which an entry of psi is set to 0 (hard threshold)."
+    )
+    smallest_change: PositiveDecimal = Field(
+        "0.00005", description="Change since the download at or below which an entry of psi stays as received."
+    )
+
+    def facts(self) -> frozenset[str]:
+        """Say that weights have two parts."""
+        return super().facts() | {"weightsInParts"}
+
+    def needs(self) -> Sequence[Need]:
+        """Need rounds, and updates that are averaged as they are."""
+        message = (
+            "found helpers with a weighting of another kind, but its own terms hold the parts of a weight together; "
+            "set weighting: uniform or sampleCount"
+        )
+        variates = (
+            "found helpers, which drops small changes after training, but control variates are of plain steps; "
+            "set serverStep: {replace: {}}, or other pseudo-labels"
+        )
+        return (
+            previous_round(self.name),
+            Need("plainWeights", message, path=("spec", "method", "weighting")),
+            Need("controlVariates", variates, refused=True),
+        )
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Refuse weight decay: it would pull both parts of a weight to 0 in every step of either."""
+        optimiser = plan.method.local.optimiser
+        decay = getattr(optimiser, "weight_decay", "0")
+        if optimiser is not None and float(decay):
+            message = (
+                f"found {decay}, but a decay would pull both parts of a weight to 0 in every step of either; set 0"
+            )
+            yield Mistake(MEANINGLESS_OVERRIDE, optimiser.option("weightDecay"), message)
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return helpers' parts and the embedding."""
+        return (
+            AuxiliaryArray("helpers", "[] int64", "how many helpers' parts are behind the model"),
+            AuxiliaryArray("helper*.*", "as psi", "the unsupervised parts of the silo's helpers, behind the model"),
+            AuxiliaryArray(
+                "embedding", "[C] float64", "the model's class probabilities for one shared image of noise", up=True
+            ),
+        )
+
+    def weights_drawn(self, network: Network) -> None:
+        """Give every weight its second part."""
+        from anchorage.learning.models import Psi
+
+        network.psi = Psi(network)
+
+    def adopted(self, network: Network, taken: frozenset[str]) -> None:
+        """Begin psi anew where the model that was taken over has none."""
+        if network.psi is not None and not any(name.startswith(PSI) for name in taken):
+            network.psi.restart(network)
+
+    def before_scoring(self, server_round: ServerRound, network: Network) -> None:
+        """Add the parts up."""
+        from anchorage.learning.decomposition import fold
+
+        fold(network)
+
+    def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
+        """Leave sigma at the server where it alone has labels."""
+        if not getattr(method.server_training, "trains", False):
+            return layout
+        return layout.select(t.name for t in layout.tensors if t.name.startswith(PSI) or t.name.endswith(BUFFERS))
+
+    def task_layout(self, down: Layout) -> Layout:
+        """Return the global model's layout, and behind it room for every helper's unsupervised part."""
+        own = [(t.name, t.dtype, t.shape) for t in down.tensors]
+        parts = [t for t in down.tensors if t.name.startswith(PSI)]
+        helpers = range(self.helpers)
+        return Layout.of([*own, *((helper_name(h, t.name), t.dtype, t.shape) for h in helpers for t in parts)])
+
+    def memory(self, num_classes: int, seed: int) -> HelperModels:
+        """Remember an embedding of every silo's model."""
+        return HelperModels(self, num_classes)
+
+    def server_losses(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
+        """Return the loss of plain anchors, whose gradient reaches sigma alone."""
+        from anchorage.learning.decomposition import sigma_losses
+
+        weight = float(self.supervised_weight)
+        return sigma_losses(server_round.network, server_round.needed, batching, server_round.draws, weight)
+
+    def objective(self, silo_round: SiloRound) -> Work:
+        """Return, for every step, the loss of sigma on labelled images, if there are any, and the loss of psi on unlabelled ones."""
+        from anchorage.learning.silo_round import Work
+
+        losses = HelperLosses(self, silo_round)
+        return Work(iter(losses), losses.steps, silo_round.counts(), lambda: losses.selected, losses.embedding)
+
+
+def helper_name(index: int, tensor: str) -> str:
+    """Return the name under which a helper's `psi.NAME` travels to a silo."""
+    return f"{HELPER}{index}.{tensor.removeprefix(PSI)}"
+
+
+class HelperModels(RoundMemory):
+    """Remembers an embedding of every silo's model and picks each silo's helpers by it.
+
+    Reads ``side["embedding"]``, float64 of shape [C]: the silo's class probabilities for one image of noise that all share. What is sent
+    down is different for every silo, see `model_for`.
+
+    Parameters
+    ----------
+    slot : Helpers
+        How many helpers, and how often.
+    num_classes : int
+        Classes C.
+    """
+
+    keeps_updates = sparse_updates = True
+
+    def __init__(self, slot: Helpers, num_classes: int) -> None:
+        self._slot, self._num_classes = slot, num_classes
+        self._embeddings: dict[str, NDArray[np.float64]] = {}
+
+    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
+        """Take the embeddings of this round; those of another shape or dtype, or not finite, are left out."""
+        for silo, announcement in announcements.items():
+            told = announcement.side.get("embedding")
+            known = told is not None and told.dtype == np.float64 and told.shape == (self._num_classes,)
+            if told is not None and known and np.isfinite(told).all():
+                self._embeddings[silo] = told
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return the embeddings by silo."""
+        return dict(self._embeddings)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take embeddings that `state` returned."""
+        self._embeddings = {silo: array.astype(np.float64) for silo, array in state.items()}
+
+    def helpers_of(self, silo: str, known: Collection[str]) -> list[str]:
+        """Return the silos among `known` whose embeddings are nearest to this one's, ties by name; none for a silo that was never seen."""
+        own = self._embeddings.get(silo)
+        if own is None:
+            return []
+        others = [other for other in known if other != silo and other in self._embeddings]
+        distance = {other: float(np.linalg.norm(self._embeddings[other] - own)) for other in others}
+        return sorted(others, key=lambda other: (distance[other], other))[: self._slot.helpers]
+
+    def model_for(
+        self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
+    ) -> tuple[ChunkSource, SideChannel]:
+        """Return a silo's model with its helpers' parts behind it in every tenth round, and ``helpers``, int64: how many there are.
+
+        It then has the layout of `Helpers.task_layout`; where only some helpers are missing, the community's own part stands in their place. In
+        the other rounds, and for a silo without any helper, it is the community model alone.
+        """
+        helpers = self.helpers_of(silo, updates) if round_number % self._slot.every == 0 else []
+        if not helpers:
+            return model, {"helpers": np.array(0)}
+        stretches = [Stretch(model, 0, model.layout.nbytes)]
+        for index in range(self._slot.helpers):
+            source, layout = (updates[helpers[index]], up) if index < len(helpers) else (model, model.layout)
+            parts = [t for t in layout.tensors if t.name.startswith(PSI)]
+            stretches += [Stretch(source, t.offset, t.offset + t.nbytes) for t in parts]
+        joined = JoinedSource(self._slot.task_layout(model.layout), stretches)
+        return joined, {"helpers": np.array(len(helpers))}
+
+
+class HelperLosses:
+    """Yields both losses of every step, and drops small changes behind the last one: of psi, and of sigma where labels trained it.
+
+    Parameters
+    ----------
+    slot : Helpers
+        Factors and thresholds.
+    silo_round : SiloRound
+        The round; its model came with the helpers' parts.
+    """
+
+    def __init__(self, slot: Helpers, silo_round: SiloRound) -> None:
+        import torch
+
+        from anchorage.learning.decomposition import Parts
+        from anchorage.learning.local_training import Batching
+
+        self._work = work = silo_round
+        self._split = slot
+        self._parts = Parts(work.network)
+        self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
+        self._helpers = [self._parts.fixed(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))]
+        self._kept = torch.zeros((), dtype=torch.int64, device=work.images.views.device)
+        labelled, unlabelled = len(work.images.labelled), len(work.images.unlabelled)
+        local = work.local(labelled=labelled > 0)
+        smallest = work.batching().smallest
+        self._known = Batching(local.epochs, local.batch_size, smallest)
+        self._unknown = Batching(local.epochs, work.local(labelled=False).batch_size, smallest)
+        leading, size = (labelled, self._known.size) if labelled else (unlabelled, self._unknown.size)
+        self._epoch = min(
+            self._once(leading, size), max(1, round(leading / size))
+        )  # the public code rounds half to even
+        self.steps = local.epochs * self._epoch * (int(labelled > 0) + int(unlabelled > 0))
+
+    def _once(self, count: int, size: int) -> int:
+        from anchorage.learning.local_training import Batching
+
+        return Batching(1, size, self._known.smallest).steps(count)
+
+    @property
+    def selected(self) -> int:
+        """Images of the last epoch that were confident enough."""
+        return int(self._kept)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        import torch
+
+        from anchorage.learning.decomposition import sparsify
+        from anchorage.learning.local_training import Batching
+
+        images, known, unknown = self._work.images, self._known, self._unknown
+        order, other = self._work.draws.numpy("batches"), self._work.draws.numpy("batches-unlabelled")
+        augmentation = self._work.draws.torch("augmentation")
+        endless = _endless(unknown, len(images.unlabelled), other)
+        for _ in range(known.epochs):
+            self._kept = torch.zeros_like(self._kept)
+            once = Batching(1, known.size, known.smallest)
+            labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
+            for positions in islice(labelled, self._epoch):
+                if positions is not None:
+                    yield self._supervised(images.labelled[positions])
+                if (guessed := next(endless, None)) is not None:
+                    yield self._unsupervised(images.unlabelled[guessed], augmentation)
+        psi, sigma = self._received
+        sparsify(self._parts.psi, psi, float(self._split.smallest_change), float(self._split.smallest))
+        sparsify(self._parts.sigma, sigma, float(self._split.smallest_change))
+
+    def _supervised(self, indices: NDArray[np.int64]) -> Tensor:
+        from torch.nn import functional
+
+        images = self._work.images
+        views, labels = images.views, images.views.to_device(images.labels[indices])
+        logits = self._parts.train_sigma(views.plain(views.to_device(indices)))
+        return float(self._split.supervised_weight) * functional.cross_entropy(logits, labels)
+
+    def _unsupervised(self, indices: NDArray[np.int64], augmentation: torch.Generator) -> Tensor:
+        from torch.nn import functional
+
+        from anchorage.learning.decomposition import agreement, penalty, vote
+
+        split, parts, views = self._split, self._parts, self._work.images.views
+        pulls = penalty(parts.sigma, parts.psi, float(split.closeness), float(split.sparsity))
+        chosen = views.to_device(indices)
+        own = parts.train_psi(views.plain(chosen)).softmax(1)
+        keep = own.detach().amax(1) >= float(self._split.threshold)
+        places = keep.nonzero()[:, 0]  # the one thing that a step has to wait for: how large its batch is
+        if len(places) < self._known.smallest:
+            return pulls
+        self._kept += len(places)
+        kept = chosen[places]
+        helpers = [parts.probabilities(weights, views.plain(kept)) for weights in self._helpers]
+        labels, _ = vote(own.detach()[places], helpers)
+        taught = functional.cross_entropy(parts.train_psi(views.strong(kept, augmentation)), labels)
+        return pulls + float(split.consistency_weight) * (taught + agreement(own[places], helpers))
+
+    def _helper(self, index: int) -> dict[str, Tensor]:
+        import torch
+
+        device = self._work.images.views.device
+        arrays = {
+            name: self._work.received[helper_name(index, PSI + name.replace(".", "/"))] for name in self._parts.psi
+        }
+        return {name: torch.from_numpy(array.copy()).to(device) for name, array in arrays.items()}
+
+    def embedding(self) -> SideChannel:
+        """Return the class probabilities of one image of noise that all silos share, by the trained model; float64 [C]."""
+        import torch
+
+        run, views = self._work.run, self._work.images.views
+        shape = (1, run.model.channels, run.model.image_size, run.model.image_size)
+        noise = torch.from_numpy(generator(run.seed, NOISE_IMAGE).standard_normal(shape).astype(np.float32))
+        weights = self._parts.fixed({name: p.detach() for name, p in self._parts.psi.items()})
+        return {"embedding": self._parts.probabilities(weights, noise.to(views.device))[0].double().cpu().numpy()}
+
+
+def _copies(part: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: p.detach().clone() for name, p in part.items()}
+
+
+def _endless(batching: Batching, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
+    """Yield batches of positions 0..count-1, shuffled anew after each pass; none where a pass has none."""
+    from anchorage.learning.local_training import Batching
+
+    once = Batching(1, batching.size, batching.smallest)
+    return chain.from_iterable(once.positions(count, rng) for _ in repeat(None)) if once.steps(count) else iter(())

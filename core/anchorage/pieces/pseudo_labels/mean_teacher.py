@@ -1,0 +1,133 @@
+"""RSCFed: a slowly moving teacher of the silo's own labels the images, by squared error (methods reference, 6.10)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from anchorage.api.base import AboveZero, Fraction, PositiveDecimal
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import PseudoLabels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.draws import Draws
+    from anchorage.learning.local_training import Batching
+    from anchorage.learning.models import Network
+    from anchorage.learning.moving_average import MovingAverage
+    from anchorage.learning.silo_round import SiloRound, Work
+    from anchorage.learning.views import Views
+
+TEACHER = "teacher/"
+"""Prefix of the teacher in the silo's kept state."""
+
+VALIDATION_CONFIDENCE = 0.6
+"""Confidence from which on a prediction labels a validation image, where a weighting scores models on those."""
+
+
+@piece("meanTeacher")
+class MeanTeacher(PseudoLabels):
+    """A moving average of the silo's model teaches its sharpened predictions on all unlabelled images (RSCFed)."""
+
+    temperature: AboveZero = Field("0.5", description="Temperature that sharpens the teacher's predictions.")
+    weight: PositiveDecimal = Field("0.02", description="Factor of the squared error.")
+    divisor: Literal["BatchSize", "Actual"] = Field(
+        "BatchSize", description="Divisor of a short batch's error: the nominal batch size, or its own."
+    )
+    slowest: Fraction = Field("0.999", description="Largest share of the teacher that stays at a step.")
+
+    def facts(self) -> frozenset[str]:
+        """Say that there are pseudo-labels."""
+        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead"})
+
+    def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the received model's labels, int64 [b], and whether they are accepted, bool [b]; for validation images alone."""
+        views, network = silo_round.images.views, silo_round.network
+        confidence, labels = views.mapped(indices, lambda i: network(views.plain(i)).softmax(1)).max(1)
+        return labels, confidence >= VALIDATION_CONFIDENCE
+
+    def objective(self, silo_round: SiloRound) -> Work | None:
+        """Return the squared errors beside the losses of labelled images; the teacher follows every step."""
+        from anchorage.learning.moving_average import MovingAverage
+        from anchorage.learning.silo_round import Work
+
+        images, batching = silo_round.images, silo_round.batching()
+        if not len(images.unlabelled):
+            return None
+        teacher = MovingAverage(silo_round.copy_received(), TEACHER, silo_round.kept)
+        losses = TeacherLosses(silo_round.network, teacher, images.views, images.unlabelled, self)
+        together, steps = silo_round.beside_labelled(losses.losses(batching, silo_round.draws), batching)
+        slowest = float(self.slowest)
+        return Work(
+            together,
+            steps,
+            silo_round.counts(),
+            lambda: len(images.unlabelled),
+            kept=teacher.kept,
+            after_step=lambda: teacher.follow(silo_round.network, teacher_decay(teacher.steps, slowest)),
+        )
+
+
+def teacher_decay(step: int, slowest: float) -> float:
+    """Return how much of the teacher stays at its step 0, 1, ... (KAT-C2): nothing at first, so that it begins as the student."""
+    return min(1 - 1 / (step + 1), slowest)
+
+
+def sharpened(probabilities: Tensor, temperature: float) -> Tensor:
+    """Return rows that sum to one, of the probabilities [n, C] to the power of 1 / temperature (KAT-C2)."""
+    powers = probabilities ** (1 / temperature)
+    return powers / powers.sum(1, keepdim=True)
+
+
+def squared_error(logits: Tensor, targets: Tensor, divisor: int) -> Tensor:
+    """Return the squared differences of probabilities from targets, logits and targets [n, C], summed and divided."""
+    return (logits.softmax(1) - targets).square().sum() / divisor
+
+
+class TeacherLosses:
+    """Yields the losses of a silo's unlabelled images; both views are weak.
+
+    Parameters
+    ----------
+    network : Network
+        The model in training.
+    teacher : MovingAverage
+        Who labels.
+    views : Views
+        All images of the silo.
+    indices : ndarray of int64, shape [n]
+        Those without a label.
+    slot : MeanTeacher
+        Temperature, factor and divisor.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        teacher: MovingAverage,
+        views: Views,
+        indices: NDArray[np.int64],
+        slot: MeanTeacher,
+    ) -> None:
+        self._network, self._teacher, self._views, self._indices = network, teacher, views, indices
+        self._temperature, self._weight = float(slot.temperature), float(slot.weight)
+        self._nominal = slot.divisor == "BatchSize"
+
+    def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
+        """Yield the loss of each batch."""
+        import torch
+
+        augmentation = draws.torch("augmentation-unlabelled")
+        for positions in batching.positions(len(self._indices), draws.numpy("batches-unlabelled")):
+            indices = self._views.to_device(self._indices[positions])
+            with torch.no_grad():
+                probabilities = self._teacher.network(self._views.weak(indices, augmentation)).softmax(1)
+                targets = sharpened(probabilities, self._temperature)
+            logits = self._network(self._views.weak(indices, augmentation))
+            divisor = batching.size if self._nominal else len(positions)
+            yield self._weight * squared_error(logits, targets, divisor)

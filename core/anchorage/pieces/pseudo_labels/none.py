@@ -1,0 +1,13 @@
+"""No pseudo-labels."""
+
+from typing import ClassVar
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import PseudoLabels
+
+
+@piece("none")
+class NoPseudoLabels(PseudoLabels):
+    """Silos learn from their own labels alone."""
+
+    labels_images: ClassVar[bool] = False

@@ -1,0 +1,19 @@
+"""UDA (methods reference, 6.5)."""
+
+from pydantic import Field
+
+from anchorage.api.base import AboveZero, Fraction
+from anchorage.api.piece import piece
+from anchorage.pieces.pseudo_labels.consistency import Consistency
+
+
+@piece("uda")
+class UDA(Consistency):
+    """The model's sharpened confident prediction of a weak view is learnt on a strong view (Xie et al. 2020)."""
+
+    threshold: Fraction = Field("0.8", description="Confidence from which on a prediction enters the loss.")
+    temperature: AboveZero = Field("0.4", description="Temperature that sharpens the soft labels.")
+
+    def soft_temperature(self) -> float:
+        """Return the temperature of soft targets."""
+        return float(self.temperature)

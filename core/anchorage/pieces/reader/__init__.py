@@ -1,0 +1,1 @@
+"""Formats of images and labels (docs/data.md)."""

@@ -1,0 +1,27 @@
+"""Scikit-learn's hand-written digits, which need no volume."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anchorage.api.data import DataSection
+    from anchorage.learning.data.listing import Listing
+
+
+@piece("Digits")
+class Digits(Reader):
+    """Scikit-learn's hand-written digits, which need no volume."""
+
+    needs_claim: ClassVar[bool] = False
+
+    def listing(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+        """List the images; see `anchorage.learning.data.digits`."""
+        from anchorage.learning.data.digits import list_digits
+
+        return list_digits(num_classes)

@@ -1,0 +1,25 @@
+"""One folder per class; images beside the class folders have no label."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import Reader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from anchorage.api.data import DataSection
+    from anchorage.learning.data.listing import Listing
+
+
+@piece("ImageFolder")
+class ImageFolder(Reader):
+    """One folder per class; images beside the class folders have no label."""
+
+    def listing(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+        """List the images; see `anchorage.learning.data.folders`."""
+        from anchorage.learning.data.folders import list_folder
+
+        return list_folder(section, root, num_classes)

@@ -1,0 +1,1 @@
+"""What holds local training near the global model."""

@@ -1,0 +1,9 @@
+"""No regulariser."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import Regulariser
+
+
+@piece("none")
+class NoRegulariser(Regulariser):
+    """Nothing is added to the loss."""

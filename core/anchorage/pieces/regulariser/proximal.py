@@ -1,0 +1,56 @@
+"""FedProx (methods reference, 6.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from pydantic import Field
+
+from anchorage.api.base import PositiveDecimal
+from anchorage.api.piece import Need, piece
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.slots import Regulariser
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.silo_round import SiloRound
+
+
+@piece("proximal")
+class Proximal(Regulariser):
+    """FedProx: half the squared distance to the received model, times mu (Li et al. 2020)."""
+
+    mu: PositiveDecimal = Field("0.01", description="Factor mu of half the squared distance.")
+
+    def needs(self) -> Sequence[Need]:
+        """Need gradients that may have a further term."""
+        found = "found proximal, but control variates are of the loss alone"
+        parts = "found proximal, but weights in two parts are held together by terms of their own"
+        return (
+            Need("controlVariates", f"{found}; set regulariser: {{none: {{}}}}", refused=True),
+            Need("weightsInParts", f"{parts}; set regulariser: {{none: {{}}}}", refused=True),
+        )
+
+    def begin(self, silo_round: SiloRound) -> Pull:
+        """Pull towards the model as received."""
+        return Pull(silo_round, float(self.mu))
+
+
+class Pull(RoundPart):
+    """Adds the distance to the received model to every step's loss."""
+
+    def __init__(self, silo_round: SiloRound, mu: float) -> None:
+        self._network, self._mu = silo_round.network, mu
+
+    def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
+        """Yield ``loss + mu/2 ||theta - theta_t||^2`` over the trained parameters."""
+        from anchorage.learning.losses import proximal_penalty
+        from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART
+
+        named = self._network.named_parameters()
+        trained = [p for name, p in named if not name.startswith((ANCHOR_HEAD, LOCAL_PART))]
+        received = [p.detach().clone() for p in trained]
+        for loss in losses:
+            yield loss + proximal_penalty(trained, received, self._mu)

@@ -1,0 +1,25 @@
+"""What regularisers share that compare representations of labelled images."""
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from anchorage.api.piece import Need
+from anchorage.pieces.slots import Regulariser
+
+
+class RepresentationRegulariser(Regulariser):
+    """Compares the representations of labelled images with those by other models."""
+
+    projection_head: ClassVar[bool] = True
+
+    def needs(self) -> Sequence[Need]:
+        """Need the plain loss on labelled images."""
+        found = f"found {self.name}, which compares representations of labelled images"
+        others = {
+            "pseudoLabels": "but silos learn pseudo-labels; set regulariser: proximal or none",
+            "secondHead": "but a second head has a loss of its own; set regulariser: proximal or none",
+            "selfSupervision": "but silos learn from images alone; set regulariser: proximal or none",
+            "mixedInputs": "but only the plain loss on labelled images is mixed; set regulariser: proximal or none",
+            "controlVariates": "but control variates are of the plain loss; set regulariser: none",
+        }
+        return tuple(Need(fact, f"{found}, {why}", refused=True) for fact, why in others.items())

@@ -1,0 +1,23 @@
+"""What second heads need around them."""
+
+from collections.abc import Sequence
+
+from anchorage.api.piece import Need
+from anchorage.pieces.slots import SecondHead
+
+
+class BesideLabels(SecondHead):
+    """A second head with a loss of its own."""
+
+    def facts(self) -> frozenset[str]:
+        """Say that there are two heads."""
+        return frozenset({"secondHead"})
+
+    def needs(self) -> Sequence[Need]:
+        """Need losses that reach both heads."""
+        found = f"found {self.name}, but"
+        ends = "whose loss is of one head; set one of them to {none: {}}"
+        return (
+            Need("selfSupervision", f"{found} selfSupervised is filled too, {ends}", refused=True),
+            Need("mixedInputs", f"{found} inputMixing is filled too, {ends}", refused=True),
+        )

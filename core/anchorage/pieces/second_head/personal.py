@@ -1,0 +1,63 @@
+"""FedRoD's personal head: kept at the silo, beside the generic one that is evaluated (methods reference, 6.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import Need, piece
+from anchorage.pieces.second_head.beside_labels import BesideLabels
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.local_training import HeadLoss, Labelled, Loss
+    from anchorage.learning.models import Network
+
+
+class PersonalHead(BesideLabels):
+    """A head that stays at the silo and learns on top of the generic head's outputs."""
+
+    def add_heads(self, network: Network) -> None:
+        """Add the personal head, of the classifier's shape."""
+        from torch import nn
+
+        network.local = nn.Linear(network.classifier.in_features, network.classifier.out_features)
+
+    def head_loss(self, loss: Loss, data: Labelled, num_classes: int) -> HeadLoss:
+        """Return `loss` of the generic head, and cross entropy of both heads, of which the personal one learns (KAT N3)."""
+
+        def term(network: Network, z: Tensor, labels: Tensor) -> Tensor:
+            assert network.local is not None, "the network has a personal head"
+            generic = network.classifier(z)
+            return loss(generic, labels) + personal_cross_entropy(generic, network.local(z.detach()), labels).mean()
+
+        return term
+
+
+@piece("personal")
+class Personal(PersonalHead):
+    """FedRoD: a personal head, kept at the silo, that learns labels alone (Chen and Chao 2022)."""
+
+    def needs(self) -> Sequence[Need]:
+        """Need FlexMatch where there are pseudo-labels."""
+        message = (
+            "found personal beside pseudo-labels, beside which no second head learns; set pseudoLabels: none or flexMatch, "
+            "or secondHead: {none: {}}"
+        )
+        return (*super().needs(), Need("pseudoLabelsOfOneHead", message, refused=True))
+
+
+def personal_cross_entropy(generic: Tensor, personal: Tensor, labels: Tensor) -> Tensor:
+    """Return each image's cross entropy of both heads together, of which only the personal one learns (KAT N3).
+
+    Parameters
+    ----------
+    generic, personal : Tensor of float, shape [n, C]
+        Logits of the two heads.
+    labels : Tensor of int64, shape [n]
+        Classes.
+    """
+    from torch.nn import functional
+
+    return functional.cross_entropy(generic.detach() + personal, labels, reduction="none")

@@ -1,0 +1,32 @@
+"""FedRoD Dual: the personal head learns pseudo-labels, too (methods reference, 6.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import Need, piece
+from anchorage.pieces.second_head.personal import PersonalHead, personal_cross_entropy
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.models import Network
+
+
+@piece("personalDual")
+class PersonalDual(PersonalHead):
+    """FedRoD Dual: a personal head, kept at the silo, that learns labels and pseudo-labels."""
+
+    def needs(self) -> Sequence[Need]:
+        """Need FlexMatch's labels."""
+        message = (
+            "found personalDual without flexMatch, beside which alone it learns; set pseudoLabels: {flexMatch: {}}, "
+            "or secondHead: {none: {}}"
+        )
+        return (*super().needs(), Need("flexMatch", message))
+
+    def pseudo_label_loss(self, network: Network, z: Tensor, logits: Tensor, labels: Tensor) -> Tensor:
+        """Return each image's cross entropy of both heads together, [n]."""
+        assert network.local is not None, "the network has a personal head"
+        return personal_cross_entropy(logits, network.local(z.detach()), labels)

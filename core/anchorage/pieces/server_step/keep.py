@@ -1,0 +1,60 @@
+"""SOLO: every silo trains on its own, nothing is averaged (methods reference, 6.1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from anchorage.api.piece import piece
+from anchorage.engine.aggregation.server_step import StatelessStep
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
+from anchorage.transport.tensors.model import ModelBytes
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from numpy.typing import NDArray
+
+    from anchorage.learning.models import Network
+    from anchorage.learning.silo_round import SiloRound
+
+_OWN = "own/"
+
+
+@piece("keep")
+class Keep(WholeRoundStep):
+    """The server keeps its model and every silo goes on from its own; what is evaluated are the silos' models (SOLO)."""
+
+    def step(self) -> KeepStep:
+        """Return a step that keeps the model."""
+        return KeepStep()
+
+    def begin(self, silo_round: SiloRound) -> OwnModel:
+        """Go on from the silo's own last model, where there is one."""
+        return OwnModel(silo_round)
+
+
+class KeepStep(StatelessStep):
+    """The server keeps its model, whatever the silos made of theirs."""
+
+    scores_each_update = True
+
+    def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
+        """Return `previous`, as far as `mean` reaches; see `ServerStep.apply`."""
+        return ModelBytes.from_arrays(mean.layout, previous.arrays())
+
+
+class OwnModel(RoundPart):
+    """Keeps a silo's model from round to round."""
+
+    def __init__(self, silo_round: SiloRound) -> None:
+        from anchorage.learning.weights import load_arrays
+
+        self._network: Network = silo_round.network
+        own = {n.removeprefix(_OWN): array for n, array in silo_round.kept.items() if n.startswith(_OWN)}
+        if own:
+            load_arrays(self._network, own)
+
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Return the trained model."""
+        return {_OWN + n: t.detach().cpu().numpy() for n, t in self._network.state_dict().items()}

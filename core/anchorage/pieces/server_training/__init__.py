@@ -1,0 +1,1 @@
+"""Training at the server on its anchors."""

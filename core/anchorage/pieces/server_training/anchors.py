@@ -1,0 +1,141 @@
+"""Cross entropy on the server's anchors (methods reference, 6.7, 6.8)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+
+from numpy.typing import NDArray
+from pydantic import Field
+
+from anchorage.api.base import PositiveDecimal
+from anchorage.api.errors.documents import NO_ANCHOR_DATA, SERVER_TRAINING_ASYNCHRONOUS
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import Need, Piece, piece
+from anchorage.api.plan import ANCHORS, ROUNDS
+from anchorage.api.slot import Slot
+from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer, TrainingMethod, expect
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.pseudo_labels.anchor_similarity import anchors_of_every_class
+from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy
+from anchorage.pieces.slots import ServerTraining
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.api.plan import Plan
+    from anchorage.learning.local_training import Batching
+    from anchorage.learning.server_round import ServerRound
+
+
+@piece("anchors")
+class Anchors(ServerTraining):
+    """Epochs on the server's labelled anchors, before round 1 and after each aggregation."""
+
+    trains: ClassVar[bool] = True
+    needs_network: ClassVar[bool] = True
+
+    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
+        1, description="Cross-entropy epochs on the anchors before round 1."
+    )
+    pretrain_learning_rate: PositiveDecimal = Field("0.03", description="Learning rate before round 1.")
+    epochs: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Epochs of each server loss per round.")
+    batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
+        0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
+    )
+    views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
+    objective: Annotated[Piece, Slot("server_objective")] = Field(
+        AnchorCrossEntropy(), description="What the server learns of its anchors."
+    )
+    optimiser: Annotated[Piece, Slot("optimiser")] = Field(Sgd(), description="Optimiser of the server.")
+
+    def facts(self) -> frozenset[str]:
+        """Say that the server trains."""
+        return frozenset({"serverTraining"})
+
+    def needs(self) -> Sequence[Need]:
+        """Need anchors, and rounds after which to train."""
+        data = "found nothing, but server training needs labelled anchors; add it"
+        rounds = (
+            "found Asynchronous, but the server trains on its anchors after each round's aggregation; set Synchronous, "
+            "or serverTraining: {none: {}}"
+        )
+        mode = ("spec", "protocol", "mode")
+        return (
+            Need(ANCHORS, data, failure=NO_ANCHOR_DATA, path=("spec", "anchorData")),
+            Need(ROUNDS, rounds, failure=SERVER_TRAINING_ASYNCHRONOUS, path=mode),
+        )
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need an anchor of every class."""
+        yield from anchors_of_every_class(plan)
+
+    def trainer(self, method: TrainingMethod) -> AnchorTrainer:
+        """Return a trainer of one run."""
+        return AnchorTrainer(self)
+
+
+class AnchorTrainer(ServerTrainer):
+    """Epochs of cross entropy, or of mixed anchors."""
+
+    def __init__(self, slot: Anchors) -> None:
+        self._slot = slot
+        self._optimiser = expect(slot.optimiser, OptimiserHooks)
+        self._objective = expect(slot.objective, ServerObjectiveHooks).learning()
+
+    def pretrain(self, server_round: ServerRound) -> None:
+        """Train on the anchors before round 1."""
+        from anchorage.learning.stepping import take_steps
+
+        slot = self._slot
+        if slot.pretrain_epochs:
+            rate = float(slot.pretrain_learning_rate)
+            optimiser = self._optimiser.build(server_round.network, learning_rate=rate)
+            batching = server_round.batching(slot.pretrain_epochs, slot.batch_size)
+            losses = self.cross_entropy(server_round, batching)
+            take_steps(server_round.network, optimiser, losses, clip_norm=float(self._optimiser.clip_norm))
+        further = self._objective.further_losses(server_round, slot.pretrain_epochs, before_rounds=True)
+        if further is not None:
+            optimiser = self._optimiser.build(server_round.network)
+            take_steps(server_round.network, optimiser, further[1], clip_norm=float(self._optimiser.clip_norm))
+
+    def train(self, server_round: ServerRound) -> Mapping[str, float]:
+        """Train on the anchors and return ``server_loss``; momentum starts anew in each round."""
+        from anchorage.learning.stepping import take_steps
+
+        slot, network = self._slot, server_round.network
+        optimiser = self._optimiser.build(
+            network, done=server_round.done, epochs=server_round.over * slot.epochs, buffers=server_round.momentum
+        )
+        batching = server_round.batching(slot.epochs, slot.batch_size)
+        mixup, anchors = server_round.method.mixup, server_round.needed
+        if mixup.at_server:
+            losses = mixup.losses(network, anchors, anchors, batching, server_round.draws)
+        else:
+            losses = self.cross_entropy(server_round, batching)
+        loss, _ = take_steps(network, optimiser, losses, clip_norm=float(self._optimiser.clip_norm))
+        further = self._objective.further_losses(server_round, slot.epochs, before_rounds=False)
+        if further is None:
+            return {"server_loss": loss}
+        metric, more = further
+        value, _ = take_steps(network, optimiser, more, clip_norm=float(self._optimiser.clip_norm))
+        return {"server_loss": loss, metric: value}
+
+    def cross_entropy(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
+        """Return the losses of the anchors: those of the pseudo-labels or the objective, else cross entropy of one view."""
+        from anchorage.learning.local_training import strong_losses, weak_losses
+
+        own = server_round.method.pseudo_labels.server_losses(server_round, batching)
+        own = own or self._objective.losses(server_round, batching)
+        if own is not None:
+            return own
+        losses = weak_losses if self._slot.views == "Weak" else strong_losses
+        return losses(server_round.network, server_round.needed, batching, server_round.draws)
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return what the objective keeps."""
+        return self._objective.state()
+
+    def restore(self, server_round: ServerRound, state: Mapping[str, NDArray[Any]]) -> None:
+        """Continue from what `state` returned."""
+        self._objective.restore(server_round, state)

@@ -1,0 +1,9 @@
+"""The server does not train."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import ServerTraining
+
+
+@piece("none")
+class NoServerTraining(ServerTraining):
+    """The server only aggregates."""

@@ -1,0 +1,136 @@
+"""The slots of a method: what a piece of each slot is derived from. docs/writing-a-method.md shows how to write one."""
+
+from typing import ClassVar
+
+from anchorage.api.mistakes import FieldPath
+from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.learning.hooks import (
+    AugmentationHooks,
+    BatchNormHooks,
+    InputMixingHooks,
+    LearningHooks,
+    LocalLossHooks,
+    MixupHooks,
+    NetworkHooks,
+    OptimiserHooks,
+    PseudoLabelHooks,
+    ReaderHooks,
+    RegulariserHooks,
+    SecondHeadHooks,
+    SelfSupervisedHooks,
+    ServerObjectiveHooks,
+    ServerTrainingHooks,
+    WeightingHooks,
+)
+
+
+class LocalLoss(LocalLossHooks, EngineHooks):
+    """Loss on a silo's labelled images."""
+
+    slot: ClassVar[str] = "local_loss"
+
+
+class SecondHead(SecondHeadHooks, EngineHooks):
+    """A second classifier beside the one that is evaluated."""
+
+    slot: ClassVar[str] = "second_head"
+
+
+class SelfSupervised(SelfSupervisedHooks, EngineHooks):
+    """A loss that takes no label."""
+
+    slot: ClassVar[str] = "self_supervised"
+
+
+class PseudoLabels(PseudoLabelHooks, EngineHooks):
+    """Labels for the unlabelled images."""
+
+    slot: ClassVar[str] = "pseudo_labels"
+
+
+class Mixup(MixupHooks, EngineHooks):
+    """Mixup of images whose labels are fixed for a round."""
+
+    slot: ClassVar[str] = "mixup"
+
+
+class InputMixing(InputMixingHooks, EngineHooks):
+    """Mixing of labelled images with images of others."""
+
+    slot: ClassVar[str] = "input_mixing"
+
+
+class Regulariser(RegulariserHooks, EngineHooks):
+    """What holds local training near the global model."""
+
+    slot: ClassVar[str] = "regulariser"
+
+
+class ServerTraining(ServerTrainingHooks, EngineHooks):
+    """What the server trains on its anchors."""
+
+    slot: ClassVar[str] = "server_training"
+
+
+class ServerObjective(ServerObjectiveHooks, EngineHooks):
+    """What the server learns of its anchors."""
+
+    slot: ClassVar[str] = "server_objective"
+
+    @property
+    def path(self) -> FieldPath:
+        """Where this piece stands: inside the server's training."""
+        return ("spec", "method", "serverTraining", "anchors", "objective")
+
+
+class Weighting(WeightingHooks, WeightingEngineHooks):
+    """How much an update counts."""
+
+    slot: ClassVar[str] = "weighting"
+
+
+class Aggregation(AggregationHooks, LearningHooks):
+    """How weighted updates become one."""
+
+    slot: ClassVar[str] = "aggregation"
+
+
+class BatchNorm(BatchNormHooks, EngineHooks):
+    """What becomes of batch normalisation between silos and server."""
+
+    slot: ClassVar[str] = "batch_norm"
+
+
+class ServerStep(ServerStepHooks, LearningHooks):
+    """Server optimiser: how the aggregated update changes the global model."""
+
+    slot: ClassVar[str] = "server_step"
+
+
+class Optimiser(OptimiserHooks):
+    """An optimiser of local or server training."""
+
+    slot: ClassVar[str] = "optimiser"
+
+    @property
+    def path(self) -> FieldPath:
+        """Where a silo's optimiser stands."""
+        return ("spec", "method", "local", "optimiser")
+
+
+class Network(NetworkHooks):
+    """An encoder: what turns images into embeddings."""
+
+    slot: ClassVar[str] = "network"
+
+
+class ImageAugmentation(AugmentationHooks):
+    """Normalisation and views that fit a kind of image."""
+
+    slot: ClassVar[str] = "augmentation"
+
+
+class Reader(ReaderHooks):
+    """A format of images and labels."""
+
+    slot: ClassVar[str] = "reader"

@@ -1,0 +1,139 @@
+"""DVW: an update counts by its model's score on the validation images of all silos (methods reference, 6.14)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from anchorage.api.base import AboveZero
+from anchorage.api.errors.documents import TOO_FEW_SILOS
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.plan import OTHER_SILOS
+from anchorage.engine.aggregation.confusion import SCORES
+from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.slots import Weighting
+from anchorage.transport.messages import Announcement, SideChannel
+
+if TYPE_CHECKING:
+    from anchorage.learning.silo_round import SiloRound
+
+
+@piece("dvw")
+class Dvw(Weighting):
+    """Distributed validation weighting: each model is scored on the validation images of all silos (Metis)."""
+
+    metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(
+        "MicroF1", description="Score of a model on the silos' validation images."
+    )
+    validation_percent: Annotated[int, Field(ge=1, le=50)] = Field(
+        5, description="Share of each silo's images kept for validation, in percent."
+    )
+    sharpening: AboveZero = Field(
+        "1", description="Power kappa of the score; larger sets good models further apart from bad ones."
+    )
+
+    def facts(self) -> frozenset[str]:
+        """Say that other silos score the silo's whole model."""
+        return frozenset({"scoredBySilos"})
+
+    def needs(self) -> Sequence[Need]:
+        """Need other silos, a trained classifier, and whole models."""
+        return (
+            Need(
+                OTHER_SILOS,
+                "found dvw, which has each model scored by the other silos, but there is 1 silo; add silos",
+                failure=TOO_FEW_SILOS,
+            ),
+            Need(
+                "classifierUntrained",
+                "found dvw, which scores the classifier, but no silo trains one; set weighting: {sampleCount: {}}",
+                refused=True,
+            ),
+            Need(
+                "partialNorms",
+                "found updates without all of it, but the weighting dvw has them scored by other silos; set average",
+                refused=True,
+                path=("spec", "method", "batchNorm"),
+            ),
+        )
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return the silo's own tally."""
+        shape = "[2] int64" if self.metric == "MicroF1" else "[C, C] int64"
+        meaning = "the trained model's right and all predictions, or confusion matrix, on the silo's validation images"
+        return (AuxiliaryArray("validation", shape, meaning, up=True),)
+
+    def held_out_percent(self) -> int:
+        """Keep images for validation."""
+        return self.validation_percent
+
+    def weigher(self, num_classes: int) -> ValidationWeigher:
+        """Return the weigher."""
+        return ValidationWeigher(self.metric, num_classes, float(self.sharpening))
+
+    def tally(self, labels: NDArray[np.int64], predictions: NDArray[np.int64], num_classes: int) -> NDArray[np.int64]:
+        """Return right and all predictions, int64 [2], or for other metrics the confusion matrix, int64 [C, C]."""
+        if self.metric == "MicroF1":
+            return super().tally(labels, predictions, num_classes)
+        from anchorage.learning.metrics import confusion_matrix
+
+        return confusion_matrix(labels, predictions, num_classes)
+
+    def begin(self, silo_round: SiloRound) -> OwnScore | None:
+        """Score the trained model; a validation cycle has done so already."""
+        return OwnScore(silo_round) if silo_round.run.method.local.cycle is None else None
+
+
+class OwnScore(RoundPart):
+    """The silo's own score of what it trained."""
+
+    def __init__(self, silo_round: SiloRound) -> None:
+        self._score = silo_round.score
+
+    def auxiliary(self) -> SideChannel:
+        """Return ``validation``."""
+        return {"validation": self._score()}
+
+
+class ValidationWeigher(BaseWeigher):
+    """Weight is the model's score on the validation images of all silos together: DVW (KAT-E1 to E5).
+
+    Pools every `Evaluation.confusion` of an update with the silo's own ``validation``; a score below 0 counts as 0.
+
+    Parameters
+    ----------
+    metric : str
+        Name of one of `SCORES`.
+    num_classes : int
+        Classes C.
+    sharpening : float
+        Power of the score, above 0: scores alone hardly set models apart (KAT-E3).
+    """
+
+    evaluated = True
+
+    def __init__(self, metric: str, num_classes: int, sharpening: float = 1.0) -> None:
+        self._score, self._sharpening = SCORES[metric], sharpening
+        self._shape = (2,) if metric == "MicroF1" else (num_classes, num_classes)
+
+    def _sound(self, announcement: Announcement) -> bool:
+        own = announcement.side.get("validation")
+        return super()._sound(announcement) and (own is None or self._counts(own))
+
+    def _counts(self, counts: NDArray[np.int64]) -> bool:
+        return counts.shape == self._shape and bool((counts >= 0).all())
+
+    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
+        weights = {}
+        for silo, announcement in active.items():
+            pooled = np.zeros(self._shape, np.int64) + announcement.side.get("validation", 0)
+            for evaluation in evaluations.get(silo, ()):
+                if self._counts(evaluation.confusion):
+                    pooled += evaluation.confusion
+            weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
+        return weights

@@ -1,0 +1,18 @@
+"""Weights by numbers of images (FedAvg; methods reference, 6.1)."""
+
+from anchorage.api.piece import piece
+from anchorage.engine.aggregation.weigher import CountWeigher
+from anchorage.pieces.slots import Weighting
+
+
+@piece("sampleCount")
+class SampleCount(Weighting):
+    """An update counts as many times as the silo has images that it trained on (FedAvg)."""
+
+    def facts(self) -> frozenset[str]:
+        """Say that weights are numbers of images."""
+        return frozenset({"plainWeights"})
+
+    def weigher(self, num_classes: int) -> CountWeigher:
+        """Return the weigher."""
+        return CountWeigher("train")

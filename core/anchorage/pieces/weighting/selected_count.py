@@ -1,0 +1,26 @@
+"""Weights by accepted pseudo-labels (methods reference, 6.8, KAT-A12)."""
+
+from collections.abc import Sequence
+
+from anchorage.api.piece import Need, piece
+from anchorage.engine.aggregation.weigher import CountWeigher
+from anchorage.pieces.slots import Weighting
+
+
+@piece("selectedCount")
+class SelectedCount(Weighting):
+    """An update counts as many times as the silo accepted pseudo-labels."""
+
+    def needs(self) -> Sequence[Need]:
+        """Need pseudo-labels."""
+        return (accepted_labels(self),)
+
+    def weigher(self, num_classes: int) -> CountWeigher:
+        """Return the weigher."""
+        return CountWeigher("selected")
+
+
+def accepted_labels(weighting: Weighting) -> Need:
+    """Return the need of a weighting by accepted pseudo-labels."""
+    found = f"found {weighting.name}, which weighs silos by accepted pseudo-labels, but there are none"
+    return Need("pseudoLabels", f"{found}; fill the slot pseudoLabels, or set weighting: {{sampleCount: {{}}}}")

@@ -1,0 +1,21 @@
+"""Weights by local steps (Orchestra; methods reference, 6.13)."""
+
+from collections.abc import Sequence
+
+from anchorage.api.piece import Need, piece
+from anchorage.engine.aggregation.weigher import CountWeigher
+from anchorage.pieces.slots import Weighting
+
+
+@piece("stepCount")
+class StepCount(Weighting):
+    """An update counts as many times as the silo took steps (Orchestra)."""
+
+    def needs(self) -> Sequence[Need]:
+        """Need silos that tell their steps."""
+        message = "found stepCount, but silos tell their steps with selfSupervised clusters only; set weighting: {sampleCount: {}}"
+        return (Need("stepCounts", message),)
+
+    def weigher(self, num_classes: int) -> CountWeigher:
+        """Return the weigher."""
+        return CountWeigher("steps")

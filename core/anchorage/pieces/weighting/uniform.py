@@ -1,0 +1,25 @@
+"""Every update counts alike."""
+
+from anchorage.api.piece import piece
+from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
+from anchorage.pieces.slots import Weighting
+
+
+@piece("uniform")
+class Uniform(Weighting):
+    """Every update counts alike."""
+
+    def facts(self) -> frozenset[str]:
+        """Say that weights are uniform."""
+        return frozenset({"uniformWeights", "plainWeights"})
+
+    def weigher(self, num_classes: int) -> "UniformWeigher":
+        """Return the weigher."""
+        return UniformWeigher()
+
+
+class UniformWeigher(BaseWeigher):
+    """Every update counts the same."""
+
+    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
+        return dict.fromkeys(active, 1.0)
