@@ -10,7 +10,6 @@ from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.status import timestamp
 from fedctl.choice import Place
-from fedctl.cluster_api import SECRETS, SILOS
 from fedctl.cluster_source import condition, is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
@@ -46,13 +45,12 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         "observedGeneration": silo["metadata"].get("generation", 0),
     }
     source.api.apply_status(
-        SILOS,
         {
             "apiVersion": API_VERSION,
-            "kind": SILOS.kind,
+            "kind": "Silo",
             "metadata": {"name": name, "namespace": source.api.namespace},
             "status": {"conditions": [decision]},
-        },
+        }
     )
     key = _key(status)
     if not output.for_people:
@@ -81,8 +79,8 @@ def remove(federation: str, name: str, place: Place, output: Format) -> None:
     """
     source = remote_federation(federation, place)
     source.silo(name)
-    source.api.delete(SILOS, name)
-    source.api.delete(SECRETS, secret_name(name))
+    source.api.delete("Silo", source.api.namespace, name)
+    source.api.delete("Secret", source.api.namespace, secret_name(name))
     if output.for_people:
         typer.echo(f"{name} removed from {federation}; an agent of it is refused from now on")
     else:

@@ -6,13 +6,15 @@ from pathlib import Path
 import typer
 
 from anchorage.api.errors import AnchorageError, cluster, commands
-from fedctl.cluster_api import FEDERATIONS, ClusterApi
-from fedctl.cluster_connection import ClusterConnection
+from anchorage.transport.kube.access import read_kubeconfig
+from anchorage.transport.kube.client import KubeClient
 from fedctl.cluster_source import ClusterSource
 from fedctl.local_source import LocalSource
 from fedctl.observation import require_run
 from fedctl.source import Source
 from fedctl.workdir import DEFAULT_PARENT, Workdir
+
+FIELD_MANAGER = "fedctl"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +78,17 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
     return Workdir(found.resolve()) if found is not None else None
 
 
+def connect(place: Place) -> KubeClient:
+    """Return a client of the cluster and the namespace that are meant.
+
+    Raises
+    ------
+    AnchorageError
+        The Kubernetes client is not installed, there is no usable kubeconfig, or the context is unknown.
+    """
+    return KubeClient(read_kubeconfig(None, place.context, place.namespace), field_manager=FIELD_MANAGER)
+
+
 def in_cluster(name: str | None, place: Place) -> ClusterSource:
     """Return the federation of the cluster that is meant.
 
@@ -85,7 +98,7 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
         As `choose`.
     """
     try:
-        api = ClusterApi(ClusterConnection.open(place.context, place.namespace))
+        api = connect(place)
     except AnchorageError as error:
         if place.says_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
             raise
@@ -95,8 +108,8 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
         ) from error
     if name is not None:
         return ClusterSource(api, name)
-    found = [item["metadata"]["name"] for item in api.list_all(FEDERATIONS)]
-    where = f"namespace {api.namespace!r} of context {api.connection.context!r}"
+    found = [item["metadata"]["name"] for item in api.list("Federation", api.namespace)]
+    where = f"namespace {api.namespace!r} of context {api.access.context!r}"
     if not found:
         raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{where} has no federation; name its namespace with -n")
     if len(found) > 1:

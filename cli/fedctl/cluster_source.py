@@ -15,8 +15,9 @@ from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
 from anchorage.api.status import Condition, FederationStatus, SiloStatus, timestamp
-from fedctl.cluster_api import EVENTS, FEDERATIONS, PODS, SILOS, ClusterApi, Json
-from fedctl.cluster_connection import CommandError
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.execution import CommandError
+from anchorage.transport.kube.resources import Json
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow
 
 STATE = "/var/lib/anchorage"
@@ -35,13 +36,13 @@ class ClusterSource:
 
     Parameters
     ----------
-    api : ClusterApi
+    api : KubeClient
         The cluster and the namespace.
     name : str
         The federation.
     """
 
-    def __init__(self, api: ClusterApi, name: str) -> None:
+    def __init__(self, api: KubeClient, name: str) -> None:
         self.api = api
         self.name = name
         self._rounds: tuple[int, Sequence[Round]] | None = None
@@ -67,14 +68,14 @@ class ClusterSource:
         AnchorageError
             There is none, or the cluster cannot be asked.
         """
-        found = self.api.get(FEDERATIONS, self.name)
+        found = self.api.get("Federation", self.api.namespace, self.name)
         if found is None:
             raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{self.name!r} is not in {self._where()}")
         return found
 
     def silo_objects(self) -> Sequence[Json]:
         """Return the Silo objects of the federation, by name."""
-        silos = self.api.list_all(SILOS)
+        silos = self.api.list("Silo", self.api.namespace)
         mine = [silo for silo in silos if silo.get("spec", {}).get("federation") == self.name]
         return sorted(mine, key=lambda silo: str(silo["metadata"]["name"]))
 
@@ -100,7 +101,7 @@ class ClusterSource:
             name = silo["metadata"]["name"]
             mine |= {("Silo", name)} | _children(name, "silo")
         found = []
-        for item in self.api.list_all(EVENTS):
+        for item in self.api.list("Event", self.api.namespace):
             about = item.get("involvedObject", {})
             if (about.get("kind"), about.get("name")) in mine:
                 found.append(_event(item))
@@ -120,7 +121,7 @@ class ClusterSource:
                     cluster.POD_UNREACHABLE, f"silo {process} runs at the hospital, and so lies its log: ask there"
                 )
         pod = self.server_pod if process == "server" else f"{process}-silo-0"
-        return self._followed(pod, tail) if follow else self.api.logs(pod, tail=tail, follow=False)
+        return self._followed(pod, tail) if follow else self.api.logs(self.api.namespace, pod, tail=tail, follow=False)
 
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:
@@ -148,7 +149,7 @@ class ClusterSource:
         AnchorageError
             There is none.
         """
-        silo = self.api.get(SILOS, name)
+        silo = self.api.get("Silo", self.api.namespace, name)
         if silo is None or silo.get("spec", {}).get("federation") != self.name:
             raise AnchorageError(
                 cluster.NO_SUCH_SILO, f"{self._where()} has no silo {name!r} of federation {self.name!r}"
@@ -158,17 +159,17 @@ class ClusterSource:
     def _followed(self, pod: str, tail: int) -> Iterator[str]:
         """Yield a pod's log for ever: after a restart the new container's, after a broken stream what came since."""
         began = self._container_start(pod)
-        yield from self.api.logs(pod, tail=tail, follow=True)
+        yield from self.api.logs(self.api.namespace, pod, tail=tail, follow=True)
         while True:
             ended = timestamp(time())
             sleep(RECONNECT_SECONDS)
             if start := self._container_start(pod):
                 since, began = (ended if start == began else start), start
-                yield from self.api.logs(pod, follow=True, since=since)
+                yield from self.api.logs(self.api.namespace, pod, follow=True, since=since)
 
     def _container_start(self, pod: str) -> str:
         """Return when the pod's container started, empty while none runs."""
-        found = self.api.get(PODS, pod) or {}
+        found = self.api.get("Pod", self.api.namespace, pod) or {}
         for container in found.get("status", {}).get("containerStatuses", []):
             return str(container.get("state", {}).get("running", {}).get("startedAt", ""))
         return ""
@@ -183,7 +184,7 @@ class ClusterSource:
 
     def _read(self, *what: str) -> Iterator[bytes]:
         try:
-            yield from self.api.execute(self.server_pod, *READ, *what)
+            yield from self.api.execute(self.api.namespace, self.server_pod, (*READ, *what))
         except CommandError as error:
             if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
@@ -199,7 +200,7 @@ class ClusterSource:
             ) from error
 
     def _where(self) -> str:
-        return f"namespace {self.api.namespace!r} of context {self.api.connection.context!r}"
+        return f"namespace {self.api.namespace!r} of context {self.api.access.context!r}"
 
 
 def is_managed(silo: Mapping[str, Any]) -> bool:

@@ -10,9 +10,7 @@ from anchorage.api.errors import AnchorageError, cluster
 from fedctl.address_checks import Expectation, address_checks, read_expectation
 from fedctl.arguments import Site
 from fedctl.checkup import Check, Level, guarded
-from fedctl.choice import Place
-from fedctl.cluster_api import ClusterApi
-from fedctl.cluster_connection import ClusterConnection
+from fedctl.choice import Place, connect
 from fedctl.output import Format, emit, people, plain_table
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -60,10 +58,8 @@ def _of_cluster(place: Place, site: Site) -> Iterator[Check]:
     from fedctl.cluster_checks import cluster_checks
 
     def look() -> Iterator[Check]:
-        api = ClusterApi(ClusterConnection.open(place.context, place.namespace))
-        yield Check(
-            "context", Level.OK, f"{api.connection.context}, {api.connection.server}, namespace {api.namespace}"
-        )
+        api = connect(place)
+        yield Check("context", Level.OK, f"{api.access.context}, {api.access.server}, namespace {api.namespace}")
         yield from cluster_checks(api, site)
 
     return guarded("context", look)

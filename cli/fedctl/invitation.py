@@ -14,9 +14,10 @@ import yaml
 from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.resources import Json
 from fedctl.arguments import Labels
 from fedctl.choice import Place, in_cluster, local_run
-from fedctl.cluster_api import CONFIG_MAPS, SECRETS, SILOS, ClusterApi, Json
 from fedctl.cluster_source import ClusterSource, is_managed
 
 ENROLMENT_PORT = 8444
@@ -63,19 +64,19 @@ def invite(name: str, place: Place, wanted: Wanted) -> None:
     seconds = span(wanted.valid)
     source = remote_federation(name, place)
     federation, api = source.federation(), source.api
-    present = _acceptable(api.get(SILOS, wanted.silo), name, wanted)
+    present = _acceptable(api.get("Silo", api.namespace, wanted.silo), name, wanted)
     labels = present["spec"].get("labels", "None") if present else str(wanted.labels or Labels.NONE)
     server, enrolment = addresses(federation, wanted)
     authority = _authority(api, name)
-    held = api.get(SECRETS, secret_name(wanted.silo))
+    held = api.get("Secret", api.namespace, secret_name(wanted.silo))
     if held is not None and "key" in held.get("data", {}) and not wanted.replace:
         raise AnchorageError(
             cluster.SILO_TAKEN,
             f"silo {wanted.silo} has enrolled already; --replace invites it again and refuses its present key",
         )
-    silo = present or api.create(SILOS, _silo(name, wanted.silo, labels, api.namespace))
+    silo = present or api.create(_silo(name, wanted.silo, labels, api.namespace))
     if present and wanted.replace:
-        api.apply_status(SILOS, _without_decision(wanted.silo, api.namespace))
+        api.apply_status(_without_decision(wanted.silo, api.namespace))
     token = secrets.token_urlsafe(32)
     _store(api, silo, name, token, seconds, exists=held is not None)
     values = {
@@ -189,8 +190,8 @@ def _acceptable(silo: Json | None, federation: str, wanted: Wanted) -> Json | No
     return silo
 
 
-def _authority(api: ClusterApi, federation: str) -> str:
-    found = api.get(CONFIG_MAPS, f"{federation}-authority") or {}
+def _authority(api: KubeClient, federation: str) -> str:
+    found = api.get("ConfigMap", api.namespace, f"{federation}-authority") or {}
     certificate = found.get("data", {}).get("ca.pem")
     if not certificate:
         raise AnchorageError(
@@ -203,7 +204,7 @@ def _authority(api: ClusterApi, federation: str) -> str:
 def _silo(federation: str, name: str, labels: str, namespace: str) -> Json:
     return {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"federation": federation, "labels": labels},
     }
@@ -213,13 +214,13 @@ def _without_decision(name: str, namespace: str) -> Json:
     """Give the status without fedctl's condition, so that a new key must be approved anew."""
     return {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "metadata": {"name": name, "namespace": namespace},
         "status": {"conditions": []},
     }
 
 
-def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
+def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
     """Write the token's hash, never the token; a key that used an earlier token goes."""
     name = silo["metadata"]["name"]
     facts = {
@@ -228,11 +229,11 @@ def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: in
     }
     data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
     if exists:
-        api.merge(SECRETS, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
+        api.patch("Secret", api.namespace, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
         return
     owner = {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "name": name,
         "uid": silo["metadata"]["uid"],
     }
@@ -242,9 +243,7 @@ def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: in
         "labels": {"anchorage.dev/federation": federation, "anchorage.dev/silo": name},
         "ownerReferences": [owner],
     }
-    api.create(
-        SECRETS, {"apiVersion": "v1", "kind": SECRETS.kind, "metadata": metadata, "type": "Opaque", "data": data}
-    )
+    api.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data})
 
 
 class _Dumper(yaml.SafeDumper):

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from anchorage.api.federation import Managed, SiloSpec
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_pod import (
     PodParts,
@@ -35,7 +36,6 @@ from anchorage_operator.names import (
     selector,
     server_name,
 )
-from anchorage_operator.observed import Json
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.yaml_text import as_yaml
 

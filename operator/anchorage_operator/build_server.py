@@ -7,6 +7,7 @@ from typing import Any
 from anchorage.api.base import API_VERSION
 from anchorage.api.federation import FederationSpec
 from anchorage.api.pod import Resources
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.build_pod import (
     PodParts,
@@ -35,7 +36,6 @@ from anchorage_operator.names import (
     server_name,
     server_tls_name,
 )
-from anchorage_operator.observed import Json
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.yaml_text import as_yaml
 

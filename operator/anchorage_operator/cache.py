@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.names import FEDERATION_LABEL
-from anchorage_operator.observed import CHILD_KINDS, Json
+from anchorage_operator.observed import CHILD_KINDS
 
 CLAIM = "PersistentVolumeClaim"
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from anchorage.api.status import timestamp
-from anchorage_operator.observed import Json
+from anchorage.transport.kube.resources import Json
 
 Truth = Literal["True", "False", "Unknown"]
 

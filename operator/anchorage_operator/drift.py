@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.names import APPLIED_HASH
-from anchorage_operator.observed import Json
 
 _SUFFIXES = {
     "m": Decimal("0.001"),

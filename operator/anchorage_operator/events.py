@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from anchorage.api.status import timestamp
-from anchorage_operator.kube import ApiError, KubeApi
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.planned import Event
 
@@ -35,13 +35,13 @@ class EventPoster:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Writes them.
     now : callable
         Seconds since the epoch.
     """
 
-    def __init__(self, api: KubeApi, now: Callable[[], float]) -> None:
+    def __init__(self, api: KubeClient, now: Callable[[], float]) -> None:
         self._api = api
         self._now = now
         self._posted: OrderedDict[tuple[str, str, str], _Posted] = OrderedDict()

@@ -14,13 +14,14 @@ from typing import Any
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
 from anchorage.transport.pki.files import write_once
 from anchorage_operator.cache import Key
-from anchorage_operator.kube import ApiError, KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
 from anchorage_operator.secret_facts import SecretFacts, decoded, encoded, invitation_of
 
@@ -37,7 +38,7 @@ class Identity:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Reads and writes the Secrets.
     facts : SecretFacts
         Told which Secrets to read again.
@@ -45,7 +46,7 @@ class Identity:
         Seconds since the epoch.
     """
 
-    def __init__(self, api: KubeApi, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: KubeClient, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
         self._api = api
         self._facts = facts
         self._now = now

@@ -13,11 +13,12 @@ from anchorage.api.errors.identity import (
     TOKEN_USED,
 )
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.drift import digest
 from anchorage_operator.names import AUTHORITY_HASH, agent_labels, agent_name, enrolment_name, owner_reference
-from anchorage_operator.observed import Invitation, Json, Member, Request
+from anchorage_operator.observed import Invitation, Member, Request
 from anchorage_operator.planned import Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
 from anchorage_operator.situation import Situation
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorage.api.base import API_VERSION
-from anchorage_operator.observed import Json
+from anchorage.transport.kube.resources import Json
 
 FIELD_MANAGER = "anchorage-operator"
 

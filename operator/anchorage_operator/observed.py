@@ -2,20 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from anchorage.api.status import FederationStatus
-
-Json = Mapping[str, Any]
-"""A Kubernetes object or a part of one, as plain values."""
+from anchorage.transport.kube.resources import RESOURCES, Json
 
 CHILD_KINDS: Mapping[str, str] = {
-    "StatefulSet": "apps/v1",
-    "Service": "v1",
-    "ConfigMap": "v1",
-    "ServiceAccount": "v1",
-    "NetworkPolicy": "networking.k8s.io/v1",
-    "PodDisruptionBudget": "policy/v1",
+    kind: RESOURCES[kind].api_version
+    for kind in ("StatefulSet", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
 }
 """Kinds of the objects that the operator makes by server-side apply and watches, with their apiVersion."""
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Set
 
 from anchorage.api.federation import Silo
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_agent import AgentParts, agent_objects
 from anchorage_operator.build_server import ServerParts, server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times
@@ -11,7 +12,7 @@ from anchorage_operator.drift import differs, digest, stamped
 from anchorage_operator.federation_status import federation_findings
 from anchorage_operator.membership import is_managed, membership_effects, outlived
 from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name, server_name
-from anchorage_operator.observed import CHILD_KINDS, Json, Observed
+from anchorage_operator.observed import CHILD_KINDS, Observed
 from anchorage_operator.planned import Event, Plan, Reference
 from anchorage_operator.report import due, federation_status, held_back, silo_due
 from anchorage_operator.settings import OperatorSettings

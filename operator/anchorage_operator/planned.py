@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from anchorage_operator.observed import Json, Member
+from anchorage.transport.kube.resources import Json
+from anchorage_operator.observed import Member
 
 
 @dataclass(frozen=True, slots=True)

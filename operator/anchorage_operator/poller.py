@@ -7,10 +7,12 @@ from threading import Lock
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.status import FederationStatus
+from anchorage.transport.kube.client import ApiError
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
-from anchorage_operator.observed import Json, Member, Request, Unreachable
+from anchorage_operator.observed import Member, Request, Unreachable
 from anchorage_operator.server_client import ServerClient, ServerError
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
@@ -182,6 +184,8 @@ class Poller:
             return Answer(client.status(), client.members(), client.requests())
         except ServerError as error:
             reason, message = error.reason, error.message
+        except ApiError:
+            raise
         except AnchorageError as error:
             reason, message = error.failure.reason, error.message
         if reason == "CertificateNotTrusted":

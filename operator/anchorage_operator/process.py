@@ -4,11 +4,12 @@ import logging
 import time
 from threading import Event, Thread
 
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
-from anchorage_operator.kube import ApiError, Connection, KubeApi
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.poller import Poller
 from anchorage_operator.reconcile import IncompleteError, Reconciler
@@ -38,9 +39,9 @@ class Operator:
     ----------
     settings : OperatorSettings
         The operator's settings.
-    api : KubeApi
+    api : KubeClient
         For everything but the watch.
-    connection : Connection
+    access : ClusterAccess
         For the watch.
     metrics : Metrics
         Told what happens.
@@ -49,7 +50,7 @@ class Operator:
     """
 
     def __init__(
-        self, settings: OperatorSettings, api: KubeApi, connection: Connection, metrics: Metrics, **watch: float
+        self, settings: OperatorSettings, api: KubeClient, access: ClusterAccess, metrics: Metrics, **watch: float
     ) -> None:
         clock = time.monotonic
         self._settings = settings
@@ -73,7 +74,7 @@ class Operator:
             now=time.time,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
-        self._watch = Watch(connection, self.cache, settings.watch, self._queue.add, **watch)
+        self._watch = Watch(access, self.cache, settings.watch, self._queue.add, **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),

@@ -4,12 +4,13 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import RESOURCES, Json
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity, InvitationChangedError
-from anchorage_operator.kube import API_VERSIONS, ApiError, KubeApi
 from anchorage_operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, involved
-from anchorage_operator.observed import Invitation, Json, Observed
+from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
     Effect,
@@ -65,7 +66,7 @@ class Reconciler:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Writes.
     cache : Cache
         Knows what is there.
@@ -86,7 +87,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        api: KubeApi,
+        api: KubeClient,
         cache: Cache,
         facts: SecretFacts,
         identity: Identity,
@@ -200,7 +201,7 @@ class Reconciler:
         if status is None:
             return True
         metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
-        body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, "status": status}
+        body = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, "status": status}
         try:
             self._cache.adopt(self._api.apply_status(body))
         except ApiError as error:
@@ -247,12 +248,12 @@ class Reconciler:
                 again = again or not isinstance(effect, Refuse)
             except InvitationChangedError:
                 again = True
-            except (ApiError, AnchorageError, ServerError) as error:
+            except (AnchorageError, ServerError) as error:
                 causes.append(error)
         if answers:
             try:
                 self._poller.put_answers(key, answers)
-            except (ApiError, AnchorageError, ServerError) as error:
+            except (AnchorageError, ServerError) as error:
                 causes.append(error)
         return again
 
@@ -271,6 +272,8 @@ class Reconciler:
     def _signed(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:
             certificate = self._identity.sign(key, effect, expected)
+        except ApiError:
+            raise
         except AnchorageError as error:
             if error.failure.reason == "AuthorityUnusable":
                 raise

@@ -3,8 +3,8 @@
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from anchorage.transport.kube.client import KubeClient
 from anchorage_operator.cache import Cache, Key, Ref
-from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import FEDERATION_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL
 from anchorage_operator.observed import CHILD_KINDS
 
@@ -26,7 +26,7 @@ class Resync:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Lists.
     cache : Cache
         Is corrected.
@@ -40,7 +40,7 @@ class Resync:
 
     def __init__(
         self,
-        api: KubeApi,
+        api: KubeClient,
         cache: Cache,
         namespaces: Sequence[str],
         wake: Callable[[Key], None],

@@ -10,11 +10,12 @@ from threading import Lock
 from cryptography import x509
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of
 from anchorage_operator.cache import Key
-from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation, Json
+from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
 from anchorage_operator.work_queue import SPREAD
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
@@ -35,13 +36,13 @@ class SecretFacts:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Reads them.
     clock : callable
         Seconds on a scale that never goes back.
     """
 
-    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+    def __init__(self, api: KubeClient, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}

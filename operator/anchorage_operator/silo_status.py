@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from anchorage.api.status import SiloStatus, timestamp
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, conditions, find, listed
 from anchorage_operator.membership import Approval, approval, is_managed
 from anchorage_operator.names import agent_name
-from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.observed import Invitation
 from anchorage_operator.situation import Situation
 
 REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")

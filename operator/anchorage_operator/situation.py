@@ -7,10 +7,11 @@ from functools import cached_property
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import FederationSpec
 from anchorage.api.status import FederationStatus
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.moments import seconds_of
 from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL
-from anchorage_operator.observed import Json, Observed
+from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.verdict import Verdict, judge, running_spec

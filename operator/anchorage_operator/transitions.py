@@ -5,10 +5,10 @@ from typing import Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, clipped, find, listed
 from anchorage_operator.names import involved
-from anchorage_operator.observed import Json
 from anchorage_operator.planned import Event
 
 SINGLE_SILOS = 5

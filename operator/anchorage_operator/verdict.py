@@ -13,11 +13,12 @@ from anchorage.api.mistakes import Mistake, dotted
 from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.build_server import FEDERATION_FILE
 from anchorage_operator.drift import amount
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO, agent_name, server_name
-from anchorage_operator.observed import Json, Observed
+from anchorage_operator.observed import Observed
 
 _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
 """Mistakes about which silos there are: these come and go once training began, and the quorum tells."""

@@ -17,9 +17,10 @@ import aiohttp
 import kopf
 from kopf._core.engines.peering import Identity
 
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import PAGE
+from anchorage.transport.kube.resources import RESOURCES, Json
 from anchorage_operator.cache import Cache, Key, ref_of
-from anchorage_operator.kube import PAGE, Connection, group_version, plural
-from anchorage_operator.observed import Json
 from anchorage_operator.resync import WATCHED
 from anchorage_operator.work_queue import SPREAD
 
@@ -45,7 +46,7 @@ class Watch:
 
     Parameters
     ----------
-    connection : Connection
+    access : ClusterAccess
         How to reach the API server.
     cache : Cache
         Takes the objects.
@@ -59,7 +60,7 @@ class Watch:
 
     def __init__(
         self,
-        connection: Connection,
+        access: ClusterAccess,
         cache: Cache,
         namespaces: Sequence[str],
         wake: Callable[[Key], None],
@@ -67,7 +68,7 @@ class Watch:
         silent_seconds: float = SILENT_SECONDS,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        self._connection = connection
+        self._access = access
         self._cache = cache
         self._namespaces = namespaces
         self._wake = wake
@@ -116,8 +117,7 @@ class Watch:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
         for kind in WATCHED:
-            group, version = group_version(kind)
-            kopf.on.event(group, version, plural(kind), registry=registry)(self._take_in)
+            kopf.on.event(*_selector(kind), registry=registry)(self._take_in)
         await kopf.operator(
             registry=registry,
             settings=_settings(self._silent_seconds, self._pause_seconds),
@@ -136,13 +136,13 @@ class Watch:
             self._wake(key)
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._access.tls() or True)
         session = aiohttp.ClientSession(connector=connector, middlewares=(self._pace,))
-        return kopf.AiohttpSession(server=self._connection.server, aiohttp_session=session)
+        return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
 
     async def _pace(self, request: aiohttp.ClientRequest, handler: _Handler) -> aiohttp.ClientResponse:
         """Send the present token along, and keep streams that end at once from being begun again without a pause."""
-        if token := self._connection.authorization():
+        if token := self._access.authorization():
             request.headers["Authorization"] = token
         if "watch" in request.url.query:
             path = request.url.path
@@ -167,8 +167,13 @@ def _settings(silent_seconds: float, pause_seconds: float) -> kopf.OperatorSetti
     settings.queueing.exit_timeout = 0.5
     for kind, labels in WATCHED.items():
         if labels:
-            settings.watching.label_selectors[(*group_version(kind), plural(kind))] = labels
+            settings.watching.label_selectors[_selector(kind)] = labels
     return settings
+
+
+def _selector(kind: str) -> tuple[str, str, str]:
+    resource = RESOURCES[kind]
+    return resource.group, resource.version, resource.plural
 
 
 def quieten() -> None:

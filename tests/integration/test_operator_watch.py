@@ -11,7 +11,8 @@ from fake_api.server import FakeApi
 from fake_api.store import Refused
 from kubernetes.client import Configuration
 
-from anchorage_operator.kube import HttpKubeApi, connection_of
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import KubeClient
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.process import Operator
 from anchorage_operator.resync import WATCHED
@@ -31,16 +32,13 @@ def api():
 @contextmanager
 def operating(api, resync_seconds=3600, **watch):
     """Run an operator; by default it never compares lists, so that all it learns comes by the watch."""
-    configuration = Configuration()
-    configuration.host = api.url
+    access = ClusterAccess(Configuration(host=api.url))
     images = {"server": "example.org/s:1", "agent": "example.org/a:1"}
     given = {"images": images, "listen": "127.0.0.1:0", "resyncSeconds": resync_seconds, "watch": ("study",)}
     metrics = Metrics()
-    client = HttpKubeApi(configuration, 13, metrics.requested)
+    client = KubeClient(access, field_manager="anchorage-operator", connections=13, count=metrics.requested)
     settings = {"silent_seconds": 5.0, "pause_seconds": 0.2} | watch
-    operator = Operator(
-        OperatorSettings.model_validate(given), client, connection_of(configuration), metrics, **settings
-    )
+    operator = Operator(OperatorSettings.model_validate(given), client, access, metrics, **settings)
     thread = threading.Thread(target=operator.run)
     thread.start()
     try:
@@ -260,12 +258,12 @@ def test_an_api_server_that_is_away_for_a_while(api):
 
 def test_an_operator_that_starts_before_the_api_server(api):
     api.stop()
-    configuration = Configuration()
-    configuration.host = api.url
+    access = ClusterAccess(Configuration(host=api.url))
     images = {"server": "example.org/s:1", "agent": "example.org/a:1"}
     settings = OperatorSettings.model_validate({"images": images, "listen": "127.0.0.1:0", "resyncSeconds": 5})
     metrics = Metrics()
-    operator = Operator(settings, HttpKubeApi(configuration), connection_of(configuration), metrics, pause_seconds=0.2)
+    client = KubeClient(access, field_manager="anchorage-operator")
+    operator = Operator(settings, client, access, metrics, pause_seconds=0.2)
     thread = threading.Thread(target=operator.run)
     thread.start()
     time.sleep(1.0)

@@ -3,8 +3,8 @@
 import pytest
 from fake_api.operator_world import World
 
+from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import certificate_of, make_key, uris_of
-from anchorage_operator.kube import ApiError
 from anchorage_operator.reconcile import IncompleteError
 from anchorage_operator.secret_facts import decoded
 from anchorage_operator.server_client import ServerError

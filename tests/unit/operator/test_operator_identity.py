@@ -12,6 +12,7 @@ from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import (
     Authority,
     SigningRequest,
@@ -23,7 +24,6 @@ from anchorage.transport.pki import (
 )
 from anchorage_operator.cache import Key
 from anchorage_operator.identity import OPERATOR_VALID, Identity, InvitationChangedError
-from anchorage_operator.kube import ApiError
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
 from anchorage_operator.secret_facts import SecretFacts, decoded, encoded
 
