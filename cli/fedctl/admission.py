@@ -8,9 +8,9 @@ import typer
 from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
-from anchorage.api.status import timestamp
+from anchorage.api.status import find_condition, timestamp
 from fedctl.choice import Place
-from fedctl.cluster_source import condition, is_managed, typed_status
+from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
 
@@ -34,7 +34,7 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         )
     status = typed_status(silo, SiloCrStatus)
     word = "True" if approved else "False"
-    before = condition(status, "Approved")
+    before = find_condition(status.conditions, "Approved")
     same = before is not None and before.status == word
     decision = {
         "type": "Approved",
@@ -64,7 +64,7 @@ def _key(status: SiloCrStatus) -> str:
     """Return the SHA-256 of the key that has a certificate, or of the one that asks for it; empty where none has asked."""
     if status.certificate is not None and status.certificate.key:
         return status.certificate.key
-    enrolled = condition(status, "Enrolled")
+    enrolled = find_condition(status.conditions, "Enrolled")
     asking = _KEY.findall(enrolled.message) if enrolled is not None and enrolled.reason == "PendingApproval" else []
     return ", ".join(asking)
 

@@ -14,7 +14,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
-from anchorage.api.status import Condition, FederationStatus, SiloStatus, timestamp
+from anchorage.api.status import FederationStatus, SiloStatus, find_condition, is_true, timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
@@ -56,7 +56,7 @@ class ClusterSource:
         """Return the Federation as the cluster has it, without its managers' bookkeeping."""
         federation = self.federation()
         status = typed_status(federation, FederationStatus)
-        live = any(c.type == "ServerAvailable" and c.status == "True" for c in status.conditions)
+        live = is_true(status.conditions, "ServerAvailable")
         metadata = {key: value for key, value in federation["metadata"].items() if key != "managedFields"}
         return Observation({**federation, "metadata": metadata}, status, live)
 
@@ -208,11 +208,6 @@ def is_managed(silo: Mapping[str, Any]) -> bool:
     return silo.get("spec", {}).get("managed") is not None
 
 
-def condition(status: SiloCrStatus, kind: str) -> Condition | None:
-    """Return a condition of a silo's status, None where it has not been written."""
-    return next((c for c in status.conditions if c.type == kind), None)
-
-
 def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
     """Return an object's status; fields that this version does not know are left out.
 
@@ -234,7 +229,9 @@ def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
 def silo_row(silo: Mapping[str, Any]) -> SiloRow:
     """Write a Silo object as the row that a local run has for it, and what only a cluster knows."""
     status = typed_status(silo, SiloCrStatus)
-    approved, connected, ready = (condition(status, kind) for kind in ("Approved", "Connected", "Ready"))
+    approved, connected, ready = (
+        find_condition(status.conditions, kind) for kind in ("Approved", "Connected", "Ready")
+    )
     common = status.model_dump(include=set(SiloStatus.model_fields) & set(SiloCrStatus.model_fields))
     waits = approved is not None and approved.status != "True"
     state = (

@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.status import find_condition
 from fedctl.output import Format, amount, duration, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import FIRST_METRICS, metrics_line, moved
@@ -31,7 +32,7 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     status, spec = seen.status, seen.document["spec"]
     true = next((c for c in status.conditions if c.type in ("Succeeded", "Failed") and c.status == "True"), None)
     refused = next((c for c in status.conditions if c.type == "Accepted" and c.status == "False"), None)
-    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    ready = find_condition(status.conditions, "Ready")
     waiting = next((c for c in status.conditions if c.type == "QuorumMet" and c.status == "False"), None)
     state = true or refused or (waiting if seen.live else None) or ready
     columns = ["federation", "state", "reason", "round", "silos", "method"]

@@ -15,11 +15,11 @@ import psutil
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true
 from anchorage.methods import validate_study
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.observation import ask_status, left_status, succeeded
+from fedctl.observation import ask_status, left_status
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.results import SimulationFolder
@@ -65,7 +65,7 @@ class RunWatcher:
         if endpoints is not None:
             with suppress(AnchorageError):
                 self.status = ask_status(endpoints["status"])
-            if succeeded(self.status):
+            if is_true(self.status.conditions, "Succeeded"):
                 self.comparison.start()
         self._show(processes)
         return self.status.round if self.status.last_checkpoint else -1
@@ -261,7 +261,9 @@ def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
 def already_finished(run: Workdir, federation: Federation) -> bool:
     """Say whether every round that is asked for was committed before, and the model stored."""
     status = left_status(run)
-    return succeeded(status) and status.round >= federation.spec.rounds and status.model is not None
+    return (
+        is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and status.model is not None
+    )
 
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:

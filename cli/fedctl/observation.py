@@ -1,18 +1,17 @@
 """What is known of a run: from its server while that lives, else from the files that it left."""
 
-import http.client
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.status import Condition, FederationStatus
+from anchorage.api.status import Condition, FederationStatus, is_true
+from anchorage.transport.server_client import ServerClient
 from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
-
-TIMEOUT_SECONDS = 5.0
 
 
 def ask_status(endpoint: str) -> FederationStatus:
@@ -25,23 +24,12 @@ def ask_status(endpoint: str) -> FederationStatus:
 
     Raises
     ------
-    AnchorageError
-        It does not answer within `TIMEOUT_SECONDS`, or with something else.
+    ServerError
+        It does not answer in time, or with something else.
     """
     address = urlsplit(endpoint)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", "/status")
-        response = connection.getresponse()
-        if response.status != 200:
-            raise http.client.HTTPException(f"status {response.status}")
-        return FederationStatus.model_validate_json(response.read())
-    except (OSError, http.client.HTTPException, ValidationError) as error:
-        raise AnchorageError(
-            commands.STATUS_UNREACHABLE, f"{endpoint}/status does not answer as it should: {type(error).__name__}"
-        ) from error
-    finally:
-        connection.close()
+    with closing(ServerClient(address.hostname or "", address.port or 80)) as client:
+        return client.status()
 
 
 def left_status(run: Workdir) -> FederationStatus:
@@ -70,7 +58,7 @@ def observe(run: Workdir) -> tuple[FederationStatus, bool]:
         except AnchorageError:
             pass
     status = _disconnected(left_status(run))
-    return (status if over(status) else _not_running(run, status)), False
+    return (status if is_true(status.conditions, "Succeeded", "Failed") else _not_running(run, status)), False
 
 
 def require_run(run: Workdir) -> None:
@@ -85,16 +73,6 @@ def require_run(run: Workdir) -> None:
         raise AnchorageError(
             commands.NO_RUN_HERE, f"{run.root} holds no run; name its folder with --workdir, or begin one"
         )
-
-
-def succeeded(status: FederationStatus) -> bool:
-    """Say whether every round was committed."""
-    return any(c.type == "Succeeded" and c.status == "True" for c in status.conditions)
-
-
-def over(status: FederationStatus) -> bool:
-    """Say whether the run has succeeded or failed."""
-    return succeeded(status) or any(c.type == "Failed" and c.status == "True" for c in status.conditions)
 
 
 def read_journal(run: Workdir) -> Sequence[Round]:

@@ -14,11 +14,12 @@ from anchorage.api.errors.identity import (
 )
 from anchorage.api.status import timestamp
 from anchorage.transport.kube.resources import Json
+from anchorage.transport.server_client import CertificateRequest, Member
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.drift import digest
 from anchorage_operator.names import AUTHORITY_HASH, agent_labels, agent_name, enrolment_name, owner_reference
-from anchorage_operator.observed import Invitation, Member, Request
+from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
 from anchorage_operator.situation import Situation
 
@@ -116,7 +117,7 @@ def _wants_invitation(situation: Situation, name: str) -> bool:
     return invitation.expires - situation.now < REPLACED_SECONDS
 
 
-def _answer(situation: Situation, request: Request) -> Iterator[Effect]:
+def _answer(situation: Situation, request: CertificateRequest) -> Iterator[Effect]:
     """Yield the answer to a request; none as long as nobody has decided."""
     silo, invitation = situation.silos.get(request.silo), situation.observed.invitations.get(request.silo)
     refused = _refusal(situation, request, silo, invitation)
@@ -129,7 +130,7 @@ def _answer(situation: Situation, request: Request) -> Iterator[Effect]:
 
 
 def _refusal(
-    situation: Situation, request: Request, silo: Json | None, invitation: Invitation | None
+    situation: Situation, request: CertificateRequest, silo: Json | None, invitation: Invitation | None
 ) -> tuple[Failure, str] | None:
     if silo is None:
         return TOKEN_UNKNOWN, f"federation {situation.observed.name} has no silo {request.silo}"
@@ -149,7 +150,9 @@ def _refusal(
     return _token_refusal(situation, request, invitation)
 
 
-def _token_refusal(situation: Situation, request: Request, invitation: Invitation) -> tuple[Failure, str] | None:
+def _token_refusal(
+    situation: Situation, request: CertificateRequest, invitation: Invitation
+) -> tuple[Failure, str] | None:
     if request.token_hash != invitation.hash:
         others = situation.observed.invitations.items()
         owner = next((name for name, other in others if other.hash == request.token_hash), None)

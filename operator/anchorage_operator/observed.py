@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
 
 from anchorage.api.status import FederationStatus
 from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.server_client import CertificateRequest, Member
 
 CHILD_KINDS: Mapping[str, str] = {
     kind: RESOURCES[kind].api_version
@@ -79,46 +79,6 @@ class Invitation:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
-    """A signing request that waits at the server.
-
-    Parameters
-    ----------
-    id : str
-        The server's name for it.
-    kind : str
-        ``Enrol`` (with a token) or ``Renew`` (over a connection whose certificate showed the silo).
-    silo : str
-        Who asks; for ``Enrol`` only said, for ``Renew`` proved.
-    token_hash : str
-        SHA-256 of the token, hexadecimal; empty for ``Renew``.
-    key : str
-        SHA-256 of the requested public key (SubjectPublicKeyInfo, DER), hexadecimal; empty where the request cannot be read.
-    csr : str
-        The request, PEM.
-    time : float
-        When it was put on the desk, seconds since the epoch.
-    """
-
-    id: str
-    kind: Literal["Enrol", "Renew"]
-    silo: str
-    token_hash: str
-    key: str
-    csr: str = field(repr=False)
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One silo that the server lets in: its name, which of its images are labelled, and its certificate's key (as `Invitation.key`)."""
-
-    name: str
-    labels: str
-    key: str
-
-
-@dataclass(frozen=True, slots=True)
 class Unreachable:
     """The server's control endpoint did not answer.
 
@@ -182,4 +142,4 @@ class Observed:
     invitations: Mapping[str, Invitation] = field(default_factory=dict)
     report: FederationStatus | Unreachable | None = None
     members: Sequence[Member] | None = None
-    requests: Sequence[Request] = ()
+    requests: Sequence[CertificateRequest] = ()

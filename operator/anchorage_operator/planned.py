@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from anchorage.transport.kube.resources import Json
-from anchorage_operator.observed import Member
+from anchorage.transport.server_client import Member
 
 
 @dataclass(frozen=True, slots=True)

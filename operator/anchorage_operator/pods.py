@@ -7,9 +7,9 @@ from typing import Any
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
+from anchorage.api.status import seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.moments import seconds_of
 
 EXITS: Mapping[int, str] = {
     0: "ended without an error",

@@ -6,14 +6,14 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import Json
+from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
-from anchorage_operator.observed import Member, Request, Unreachable
-from anchorage_operator.server_client import ServerClient, ServerError
+from anchorage_operator.observed import Unreachable
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 
@@ -34,13 +34,13 @@ class Answer:
         Its status, or why there is none.
     members : tuple of Member, or None
         The members that it has; None where it did not answer.
-    requests : tuple of Request
+    requests : tuple of CertificateRequest
         Signing requests that wait there.
     """
 
     report: FederationStatus | Unreachable
     members: tuple[Member, ...] | None = None
-    requests: tuple[Request, ...] = field(default=())
+    requests: tuple[CertificateRequest, ...] = field(default=())
 
 
 class Poller:
@@ -164,7 +164,11 @@ class Poller:
             self._answers[key] = answer
         if before is None or _news(before) != _news(answer):
             self._wake(key)
-        if isinstance(answer.report, FederationStatus) and _over(answer.report) and not answer.requests:
+        if (
+            isinstance(answer.report, FederationStatus)
+            and is_true(answer.report.conditions, "Succeeded", "Failed")
+            and not answer.requests
+        ):
             return float(max(self._settings.poll_seconds, self._settings.resync_seconds))
         young = self._now() - self._begun.setdefault(key, self._now()) < QUICK_FOR_SECONDS
         return min(QUICK_SECONDS, self._settings.poll_seconds) if young else float(self._settings.poll_seconds)
@@ -202,10 +206,6 @@ def _runs(pods: list[Json]) -> bool:
         if labels.get(COMPONENT_LABEL) == "server" and pod.get("status", {}).get("phase") == "Running":
             return True
     return False
-
-
-def _over(report: FederationStatus) -> bool:
-    return any(c.type in ("Succeeded", "Failed") and c.status == "True" for c in report.conditions)
 
 
 def _news(answer: Answer) -> Answer:

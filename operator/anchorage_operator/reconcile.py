@@ -26,7 +26,6 @@ from anchorage_operator.planned import (
 )
 from anchorage_operator.poller import Answer, Poller
 from anchorage_operator.secret_facts import SecretFacts
-from anchorage_operator.server_client import ServerError
 from anchorage_operator.settings import OperatorSettings
 
 SECRETS_WHEN_WELL_SECONDS = 900.0
@@ -248,12 +247,12 @@ class Reconciler:
                 again = again or not isinstance(effect, Refuse)
             except InvitationChangedError:
                 again = True
-            except (AnchorageError, ServerError) as error:
+            except AnchorageError as error:
                 causes.append(error)
         if answers:
             try:
                 self._poller.put_answers(key, answers)
-            except (AnchorageError, ServerError) as error:
+            except AnchorageError as error:
                 causes.append(error)
         return again
 

@@ -4,12 +4,11 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.api.status import FederationStatus, Metric, timestamp
+from anchorage.api.status import FederationStatus, Metric, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions
 from anchorage_operator.membership import approval
-from anchorage_operator.moments import seconds_of
 from anchorage_operator.situation import Situation
 
 MOST_SILOS = 1000

@@ -6,10 +6,9 @@ from functools import cached_property
 
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import FederationSpec
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true, seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.conditions import Finding, find
-from anchorage_operator.moments import seconds_of
 from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL
 from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
@@ -87,7 +86,7 @@ class Situation:
     def finished(self) -> bool:
         """Whether every round that is asked for is committed."""
         if self.report is not None:
-            done = _said(self.report, "Succeeded")
+            done = is_true(self.report.conditions, "Succeeded")
             committed = self.report.round
         else:
             before = find(self.status, "Succeeded")
@@ -148,7 +147,3 @@ class Situation:
         pods = [pod for pod in self.observed.pods if labels.items() <= pod["metadata"].get("labels", {}).items()]
         pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
         return diagnose(pods[-1] if pods else None, self.observed.claims, self.now)
-
-
-def _said(report: FederationStatus, kind: str) -> bool:
-    return any(condition.type == kind and condition.status == "True" for condition in report.conditions)

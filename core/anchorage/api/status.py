@@ -1,5 +1,6 @@
 """What was observed of a federation: the same typed status in a file, on the command line and in a cluster."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -31,6 +32,17 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+def seconds_of(moment: str) -> float:
+    """Read an RFC 3339 moment as seconds since the epoch.
+
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    return datetime.fromisoformat(moment).timestamp()
+
+
 class Condition(Document):
     """One thing that is true, false or unknown of a federation, and why."""
 
@@ -40,6 +52,16 @@ class Condition(Document):
     message: Line = Field("", description="One line for people.")
     last_transition_time: Timestamp = Field(description="When `status` last changed.")
     observed_generation: Total = Field(0, description="Generation of the document that was looked at.")
+
+
+def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """Return the condition of a type, None where there is none."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
+    """Return whether a condition of one of these types has the status True."""
+    return any(condition.type in kinds and condition.status == "True" for condition in conditions)
 
 
 class SiloStatus(Document):

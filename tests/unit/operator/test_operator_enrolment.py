@@ -5,9 +5,9 @@ from fake_api.operator_world import World
 
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import certificate_of, make_key, uris_of
+from anchorage.transport.server_client import ServerError
 from anchorage_operator.reconcile import IncompleteError
 from anchorage_operator.secret_facts import decoded
-from anchorage_operator.server_client import ServerError
 
 WEEK = 7 * 86_400.0
 

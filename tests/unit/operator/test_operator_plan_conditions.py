@@ -36,10 +36,10 @@ from anchorage_operator.membership import OWN_REASONS
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,
+    CertificateRequest,
     Invitation,
     Json,
     Observed,
-    Request,
     Unreachable,
 )
 from anchorage_operator.plan import plan
@@ -280,7 +280,7 @@ REMOTE: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str, str]]] = {
     "asks": (
         {
             "invitations": {"far": Invitation("h", NOW + DAY)},
-            "requests": (Request("1", "Enrol", "far", "h", "k", "csr", NOW),),
+            "requests": (CertificateRequest("1", "Enrol", "far", "h", "k", "csr", NOW),),
         },
         ("Unknown", "PendingApproval"),
         ("False", "PendingApproval"),

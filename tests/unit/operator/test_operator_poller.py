@@ -5,15 +5,15 @@ from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
 from anchorage.api.status import Condition, FederationStatus
+from anchorage.transport.server_client import Member, ServerError
 from anchorage_operator import poller as poller_module
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import server_labels
-from anchorage_operator.observed import Member, Unreachable
+from anchorage_operator.observed import Unreachable
 from anchorage_operator.planned import MakeAuthority
 from anchorage_operator.poller import QUICK_FOR_SECONDS, Poller
 from anchorage_operator.secret_facts import SecretFacts
-from anchorage_operator.server_client import ServerError
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 

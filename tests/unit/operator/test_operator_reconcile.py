@@ -5,8 +5,8 @@ from fake_api.memory import plural
 from fake_api.operator_world import DERM, World
 
 from anchorage.transport.kube.client import ApiError
+from anchorage.transport.server_client import ServerError
 from anchorage_operator.reconcile import IncompleteError
-from anchorage_operator.server_client import ServerError
 
 
 @pytest.fixture

@@ -7,6 +7,9 @@ import ssl
 import pytest
 from fake_api.control import Control
 
+from anchorage.api.errors import commands
+from anchorage.api.status import FederationStatus
+from anchorage.transport import server_client
 from anchorage.transport.pki import (
     Authority,
     SigningRequest,
@@ -16,9 +19,8 @@ from anchorage.transport.pki import (
     operator_uri,
     silo_uri,
 )
-from anchorage_operator import server_client
-from anchorage_operator.observed import Member
-from anchorage_operator.server_client import ServerClient, ServerError
+from anchorage.transport.probes import ProbeServer
+from anchorage.transport.server_client import Member, ServerClient, ServerError
 
 NAME = "derm-server.ns.svc"
 
@@ -176,3 +178,19 @@ def test_a_server_that_says_nothing_is_given_up(authority, tmp_path, monkeypatch
         with pytest.raises(ServerError) as raised:
             client.status()
     assert raised.value.reason == "Timeout"
+
+
+def test_a_local_run_is_asked_without_tls():
+    status = FederationStatus(round=2, rounds=3)
+    server = ProbeServer(
+        "127.0.0.1:0", {"/status": lambda: (200, "application/json", status.model_dump_json().encode())}
+    )
+    server.start()
+    client = ServerClient("127.0.0.1", server.server_address[1])
+    try:
+        assert [client.status() for _ in range(2)] == [status, status]  # it hangs up after every answer
+    finally:
+        server.stop()
+    with pytest.raises(ServerError) as raised:
+        client.status()
+    assert raised.value.reason == "ConnectionRefused" and raised.value.failure is commands.STATUS_UNREACHABLE

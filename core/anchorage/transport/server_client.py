@@ -1,59 +1,82 @@
-"""A federation's server as the operator sees it: its control endpoint, over mutual TLS, on a kept connection."""
+"""How a federation's server is: its control endpoint over mutual TLS, or a local run's plain status endpoint, on a kept connection."""
 
 import hashlib
 import http.client
 import json
 import ssl
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import ValidationError
 
-from anchorage.api.errors import AnchorageError
-from anchorage.api.status import FederationStatus
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.status import FederationStatus, seconds_of
 from anchorage.transport.pki import key_fingerprint
-from anchorage_operator.moments import seconds_of
-from anchorage_operator.observed import Member, Request
 
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 5.0
 LARGEST_ANSWER = 8 * 2**20
 
 
-class ServerError(Exception):
-    """The control endpoint did not answer, or not as it should.
-
-    Parameters
-    ----------
-    reason : str
-        One CamelCase word, such as ``ConnectionRefused``.
-    message : str
-        One line for people.
-    """
+class ServerError(AnchorageError):
+    """The server did not answer, or not as it should."""
 
     def __init__(self, reason: str, message: str) -> None:
-        super().__init__(f"{reason}: {message}")
+        super().__init__(commands.STATUS_UNREACHABLE, message)
         self.reason = reason
-        self.message = message
+        """One CamelCase word, such as ``ConnectionRefused``."""
 
 
-class _Connection(http.client.HTTPSConnection):
-    """Connects to `address` and expects the certificate of `name`: no look-up of names every few seconds."""
+@dataclass(frozen=True, slots=True)
+class Member:
+    """One silo that the server admits."""
 
-    def __init__(self, address: str, port: int, name: str, context: ssl.SSLContext) -> None:
-        super().__init__(address, port, timeout=CONNECT_SECONDS, context=context)
+    name: str
+    labels: str
+    """Which of its images are labelled: None, All or Partial."""
+    key: str
+    """SHA-256 of its certificate's public key (SubjectPublicKeyInfo, DER), hexadecimal; empty for any."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRequest:
+    """A signing request that waits at the server."""
+
+    id: str
+    """The server's name for it."""
+    kind: Literal["Enrol", "Renew"]
+    """``Enrol``: with a token. ``Renew``: over a connection whose certificate showed the silo."""
+    silo: str
+    """Who asks; for ``Enrol`` only claimed, for ``Renew`` proved."""
+    token_hash: str
+    """SHA-256 of the token, hexadecimal; empty for ``Renew``."""
+    key: str
+    """SHA-256 of the requested public key (SubjectPublicKeyInfo, DER), hexadecimal; empty where the request cannot be read."""
+    csr: str = field(repr=False)
+    """The request, PEM."""
+    time: float
+    """When the server received it, seconds since the epoch."""
+
+
+class _Connection(http.client.HTTPConnection):
+    """Connects to an address and expects the certificate of a name: names are not resolved every few seconds."""
+
+    def __init__(self, address: str, port: int, name: str, context: ssl.SSLContext | None) -> None:
+        super().__init__(address, port, timeout=CONNECT_SECONDS)
         self._name = name
         self._tls = context
 
     def connect(self) -> None:
-        http.client.HTTPConnection.connect(self)
-        self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
+        super().connect()
+        if self._tls is not None:
+            self.sock = self._tls.wrap_socket(self.sock, server_hostname=self._name)
         self.sock.settimeout(ANSWER_SECONDS)
 
 
 class ServerClient:
-    """Asks one federation's server; may be used by several threads, one after the other.
+    """Asks one federation's server, without a proxy; may be used by several threads, one after the other.
 
     Parameters
     ----------
@@ -63,14 +86,14 @@ class ServerClient:
         Port of the control endpoint.
     name : str
         DNS name in the server's certificate.
-    context : ssl.SSLContext
-        What to show and whom to trust.
+    context : ssl.SSLContext or None
+        What to show and whom to trust; None for plain HTTP, as on the machine of a local run.
     """
 
-    def __init__(self, address: str, port: int, name: str, context: ssl.SSLContext) -> None:
+    def __init__(self, address: str, port: int, name: str = "", context: ssl.SSLContext | None = None) -> None:
         self.address = address
         self.context = context
-        self._name = name
+        self._name = name or f"{address}:{port}"
         self._connection = _Connection(address, port, name, context)
         self._lock = Lock()
 
@@ -94,7 +117,7 @@ class ServerClient:
         found = self._get("/members", "members")
         return tuple(Member(item["name"], item["labels"], item.get("key") or "") for item in found)
 
-    def requests(self) -> tuple[Request, ...]:
+    def requests(self) -> tuple[CertificateRequest, ...]:
         """Return the signing requests that wait at the server, their tokens hashed. Raises as `status`."""
         return tuple(map(_request, self._get("/requests", "requests")))
 
@@ -154,13 +177,13 @@ class ServerClient:
         return content
 
 
-def _request(item: Mapping[str, Any]) -> Request:
+def _request(item: Mapping[str, Any]) -> CertificateRequest:
     token, csr = str(item.get("token") or ""), str(item.get("csr") or "")
     try:
         key = key_fingerprint(csr.encode())
     except AnchorageError:
         key = ""
-    return Request(
+    return CertificateRequest(
         id=str(item.get("id", "")),
         kind="Renew" if item.get("kind") == "Renew" else "Enrol",
         silo=str(item.get("silo", "")),
