@@ -15,6 +15,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study, as_mapping
 from anchorage.engine.observer import Observers
 from anchorage.methods import validate_study
+from anchorage.transport.files import write_atomically
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
@@ -336,10 +337,8 @@ def write_result(path: Path, result: SeedResult, study: Study) -> None:
         It cannot be written.
     """
     heads = {"federation": study.federation.metadata.name, "method": study.federation.spec.method.name}
-    temporary = path.with_suffix(".part")
     try:
-        temporary.write_text(json.dumps({**heads, **result.as_document()}, indent=1) + "\n")
-        temporary.replace(path)
+        write_atomically(path, (json.dumps({**heads, **result.as_document()}, indent=1) + "\n").encode())
     except OSError as error:
         message = f"{path} cannot be written: {error.strerror}"
         raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error

@@ -10,13 +10,14 @@ from types import FrameType
 from typing import Any, Protocol
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.transport.retry import RetryPolicy
 from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
 
 MOST_RESTARTS = 5
 """Restarts of one process between two committed rounds."""
-BACK_OFF_SECONDS = 0.5
-"""Wait before the first restart; doubles with each further one."""
+RESTART = RetryPolicy(0.5)
+"""Pauses before a process is restarted."""
 READY_SECONDS = 300.0
 """How long the server may take until it listens."""
 LEAVE_SECONDS = 20.0
@@ -176,8 +177,8 @@ class Supervisor:
         if (child.name == "server" and own_reason) or failure.failure.exit_code in HOPELESS_EXIT_CODES:
             raise failure
         if child.restarts < MOST_RESTARTS:
-            wait = BACK_OFF_SECONDS * 2**child.restarts
             child.restarts += 1
+            wait = RESTART.pause(child.restarts)
             self._due[child.name] = monotonic() + wait
             self._processes[child.name] = "restarting"
             self.watcher.say(f"{failure}; restarting in {wait:g} s ({child.restarts} of {MOST_RESTARTS})")

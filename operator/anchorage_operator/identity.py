@@ -14,11 +14,11 @@ from typing import Any
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.api.status import timestamp
+from anchorage.transport.files import write_once
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
-from anchorage.transport.pki.files import write_once
 from anchorage_operator.cache import Key
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import Invitation

@@ -7,6 +7,7 @@ from threading import Event, Thread
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage.transport.retry import RANDOM, RetryPolicy
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
@@ -17,7 +18,7 @@ from anchorage_operator.resync import Resync
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.wiring import Watch
-from anchorage_operator.work_queue import SPREAD, WorkQueue
+from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
 POLLERS = 8
@@ -132,7 +133,7 @@ class Operator:
 
     def _keep_in_step(self) -> None:
         """Read everything, then compare it with the API server's lists every so often."""
-        failures = 0
+        retry, failures = RetryPolicy(1.0, self._settings.resync_seconds, jitter=0.2), 0
         while not self._stopped.is_set():
             try:
                 if self._filled.is_set():
@@ -143,11 +144,10 @@ class Operator:
                     self._filled.set()
                     _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
                 failures = 0
-                pause = self._settings.resync_seconds * (0.8 + 0.2 * SPREAD.random())
+                pause = self._settings.resync_seconds * (0.8 + 0.2 * RANDOM.random())
             except ApiError as error:
                 failures += 1
-                longest = min(self._settings.resync_seconds, 0.5 * 2.0 ** min(failures, 10))
-                pause = max(error.retry_after, longest) * (1 + 0.2 * SPREAD.random())
+                pause = retry.pause(failures, error.retry_after)
                 _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
             self._stopped.wait(pause)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity, InvitationChangedError
@@ -33,8 +34,8 @@ SECRETS_WHEN_WELL_SECONDS = 900.0
 SECRETS_WHEN_NOT_SECONDS = 120.0
 SECRETS_WHEN_ASKED_SECONDS = 2.0
 """The same while signing requests wait."""
-SOON_SECONDS = 0.05
-"""Half the pause after a first effect; it doubles with every further look that finds effects to carry out."""
+SOON_SECONDS = 0.1
+"""Pause after a first effect; it doubles with every further look that finds effects to carry out."""
 REFUSED = (400, 403, 422)
 """Statuses with which the API server refuses an object for what is in it, or for the operator's rights."""
 
@@ -125,7 +126,7 @@ class Reconciler:
             self._repeated.pop(key, None)
             return planned.requeue_after
         times = self._repeated[key] = self._repeated.get(key, 0) + 1
-        return min(planned.requeue_after, SOON_SECONDS * 2.0 ** min(times, 16))
+        return RetryPolicy(SOON_SECONDS, planned.requeue_after).pause(times)
 
     def observe(self, key: Key) -> Observed:
         """Gather all that is known of a federation.

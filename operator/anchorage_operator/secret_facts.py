@@ -13,10 +13,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of
+from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
-from anchorage_operator.work_queue import SPREAD
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
 
@@ -96,7 +96,7 @@ class SecretFacts:
         secret = self._api.get("Secret", namespace, name)
         facts = None if secret is None or _of_another(secret, uid) else parse(secret)
         with self._lock:
-            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * SPREAD.random())
+            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * RANDOM.random())
         return facts
 
 

@@ -20,9 +20,9 @@ from kopf._core.engines.peering import Identity
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import PAGE
 from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_operator.cache import Cache, Key, ref_of
 from anchorage_operator.resync import WATCHED
-from anchorage_operator.work_queue import SPREAD
 
 STREAM_SECONDS = 300
 """How long one stream lasts at most."""
@@ -100,7 +100,7 @@ class Watch:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        pause = self._pause_seconds
+        backoff = Backoff(RetryPolicy(self._pause_seconds, LONGEST_RESTART_SECONDS, jitter=1.0))
         while not self._stop.is_set():
             begun = time.monotonic()
             watching = asyncio.create_task(self._operator())
@@ -108,10 +108,9 @@ class Watch:
             if error := watching.exception():
                 _log.warning("the watch ended", extra={"error": f"{type(error).__name__}: {error}"[:500]})
             if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
-                pause = self._pause_seconds
+                backoff.reset()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause * (1 + SPREAD.random()))
-            pause = min(2 * pause, LONGEST_RESTART_SECONDS)
+                await asyncio.wait_for(self._stop.wait(), backoff.next())
 
     async def _operator(self) -> None:
         registry = kopf.OperatorRegistry()

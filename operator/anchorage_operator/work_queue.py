@@ -2,21 +2,19 @@
 
 import heapq
 import itertools
-import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Condition
 from typing import Generic, TypeVar
 
+from anchorage.transport.retry import RANDOM, RetryPolicy
+
 Key = TypeVar("Key", bound=Hashable)
 
-FIRST_DELAY = 0.2
-"""Seconds after the first failure; each further one doubles it."""
-LONGEST_DELAY = 30.0
 JITTER = 0.2
 """Back-off and repetition are spread over this share of their length, so that many keys do not come due at once."""
-SPREAD = random.Random()
-"""The operator's own generator for pauses: the process' is left to whoever seeded it."""
+RETRY = RetryPolicy(0.2, 30.0, jitter=JITTER)
+"""Pauses after failures of a key."""
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class WorkQueue(Generic[Key]):
         A number in [0, 1) for the jitter.
     """
 
-    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = SPREAD.random) -> None:
+    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = RANDOM.random) -> None:
         self._clock = clock
         self._spread = spread
         self._entries: dict[Key, _Entry] = {}
@@ -98,9 +96,8 @@ class WorkQueue(Generic[Key]):
         """
         with self._changed:
             entry = self._entries[key]
-            delay = max(at_least, min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(entry.failures, 16)))
             entry.failures += 1
-            delay *= 1 + JITTER * self._spread()
+            delay = RETRY.pause(entry.failures, at_least, self._spread)
             entry.due = float("inf")
             self._give_back(key, entry, delay)
             return delay

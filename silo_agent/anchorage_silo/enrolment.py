@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.enrolment import enrol
 from anchorage.transport.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
-from anchorage.transport.pki.files import write_whole
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
@@ -60,7 +60,7 @@ def enrolled(
                 lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
             )
         )
-        write_whole(config.state / USED_TOKEN, _digest(token), 0o600)
+        write_atomically(config.state / USED_TOKEN, _digest(token), mode=0o600, durable=True)
         asked.unlink()
     except OSError as error:
         raise unusable(config.state, error) from error
@@ -117,7 +117,7 @@ def _open_request(path: Path, key: PrivateKey, uri: str) -> bytes:
         except AnchorageError as error:
             _log.warning("asking for a certificate anew: %s: %s", path, error)
     request = SigningRequest.make(key, uri)
-    write_whole(path, request, 0o600)
+    write_atomically(path, request, mode=0o600, durable=True)
     return request
 
 

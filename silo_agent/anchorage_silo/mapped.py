@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.engine.buffers import ModelBuffer
+from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
 from anchorage.transport.messages import Announcement, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
@@ -67,9 +68,7 @@ class MappedBuffers:
             if announcement is None:
                 self._announced.unlink(missing_ok=True)
                 return
-            fresh = self._announced.with_suffix(".new")
-            fresh.write_bytes(self._terms + encode_announcement(announcement))
-            fresh.replace(self._announced)
+            write_atomically(self._announced, self._terms + encode_announcement(announcement))
         except OSError as error:
             raise unusable(self._announced, error) from error
 

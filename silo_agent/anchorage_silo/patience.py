@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_silo.standing import Standing
 
-FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
+_RETRY = RetryPolicy(0.2, LONGEST_PAUSE_SECONDS, factor=1.5)
 ATTEMPT_SECONDS = 60.0
 """More than one attempt takes."""
 TOLD_AGAIN_SECONDS = 60.0
@@ -64,10 +65,11 @@ class Patience:
         AnchorageError
             The answer is a final refusal, or the server did not answer in time.
         """
-        end, pause = self._clock() + self._limit, FIRST_PAUSE_SECONDS
+        end, backoff = self._clock() + self._limit, Backoff(_RETRY)
         told, told_at = None, 0.0
         try:
             while True:
+                pause = backoff.next()
                 self._standing.vitals.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
                 try:
                     return ask()
@@ -81,6 +83,5 @@ class Patience:
                         told, told_at = error.failure, self._clock()
                         _log.info("waiting: %s", error)
                 self._sleep(pause)
-                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
         finally:
             self._standing.vitals.rest(part)

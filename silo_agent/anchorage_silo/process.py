@@ -18,6 +18,7 @@ from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.engine.repeating import repetitions_of
 from anchorage.transport.grpc.convert import decode_announcement, decode_evaluation, encode_task
 from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.surroundings import trainer_environment
@@ -25,9 +26,8 @@ from anchorage_silo.surroundings import trainer_environment
 COMMAND = (sys.executable, "-m", "anchorage_silo.trainer")
 ATTEMPTS = 3
 """Times that one task is tried when the process is lost."""
-BACK_OFF_SECONDS = 0.5
-"""Pause before a lost process is started again; doubles with every loss in a row."""
-LONGEST_BACK_OFF_SECONDS = 30.0
+RESTART = RetryPolicy(0.5, 30.0)
+"""Pauses before a lost process is started again."""
 LOOK_SECONDS = 0.2
 """How often a waiting train task looks whether it was withdrawn."""
 GRACE_SECONDS = 30.0
@@ -274,7 +274,7 @@ class TrainerProcess:
             if self._child is not None and not self._child.lost:
                 return self._child
             if self._losses:
-                self._closing.wait(min(BACK_OFF_SECONDS * 2 ** (self._losses - 1), LONGEST_BACK_OFF_SECONDS))
+                self._closing.wait(RESTART.pause(self._losses))
             if self._closing.is_set():
                 raise LostError("the agent ends")
             self._child = child = _Child(self._command, self._setup)

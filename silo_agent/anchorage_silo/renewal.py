@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.grpc.connection import Pause
 from anchorage.transport.pki import Credentials, SigningRequest, load_key
 from anchorage.transport.pki.authority import BACKDATED
 from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage.transport.vitals import Vitals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.files import unusable
@@ -65,7 +65,7 @@ class Renewal:
         self._vitals = vitals
         self._now = now
         self._request = self._said = b""
-        self._back_off = Pause(LONGEST_BACK_OFF_SECONDS)
+        self._back_off = Backoff(RetryPolicy(0.1, LONGEST_BACK_OFF_SECONDS, jitter=-0.5))
         self._over = threading.Event()
         self._thread = threading.Thread(target=self._run, name="renewal", daemon=True)
 

@@ -17,6 +17,7 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import process
 from anchorage_silo.frames import Setup
@@ -88,7 +89,7 @@ def silo_of() -> Iterator[Callable[..., Silo]]:
 def test_a_killed_trainer_changes_nothing_in_the_result(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(process, "RESTART", RetryPolicy(0.001))
     killed: set[str] = set()
 
     def kill(silo: Silo, task: str) -> None:

@@ -22,6 +22,7 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker, WithdrawnError
 from anchorage.methods import resolve
 from anchorage.transport.messages import REPETITIONS, Assigned, Permit, Task
+from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
@@ -54,7 +55,7 @@ def buffers(tmp_path: Path) -> MappedBuffers:
 
 @pytest.fixture
 def running(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainerProcess]:
-    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(process, "RESTART", RetryPolicy(0.001))
     running = TrainerProcess(setup, (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
     yield running
     running.close()

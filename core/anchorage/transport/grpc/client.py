@@ -15,7 +15,7 @@ from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
 from anchorage.transport.grpc.calls import MAX_UP_BYTES
-from anchorage.transport.grpc.connection import Connection, Pause
+from anchorage.transport.grpc.connection import Connection
 from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
@@ -33,9 +33,11 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.pki import Credentials
+from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.vitals import Vitals
 
+FIRST_PAUSE_SECONDS = 0.1
 PROGRESS_SECONDS = 0.1
 """Progress is said at most so often."""
 
@@ -85,7 +87,7 @@ class GrpcServerLink:
         self._contact = contact or Contact(Vitals())
         self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
         self._idle_timeout = idle_timeout_seconds
-        self._longest_pause = longest_pause_seconds
+        self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
         self._changed = threading.Condition()
         self._attempt: Connection | None = None
         self._connection: Connection | None = None
@@ -238,18 +240,18 @@ class GrpcServerLink:
         self._watchdog.close()
 
     def _hold_sessions(self) -> None:
-        pause = Pause(self._longest_pause)
+        backoff = Backoff(self._retry)
         try:
             while not self._over:
-                self._contact.trying(self._longest_pause + 3 * self._idle_timeout)
+                self._contact.trying(self._retry.longest_seconds + 3 * self._idle_timeout)
                 try:
-                    self._hold_session(pause)
+                    self._hold_session(backoff)
                 except AnchorageError as error:
                     self._give_up(error)
                 except grpc.RpcError as error:
                     self._note_loss(error)
                 with self._changed:
-                    self._changed.wait_for(lambda: self._over, 0 if self._over else pause.next())
+                    self._changed.wait_for(lambda: self._over, 0 if self._over else backoff.next())
         finally:
             self._contact.ended(planned=self._over)
 
@@ -264,7 +266,7 @@ class GrpcServerLink:
         elif not self._over:
             log.log(logging.DEBUG if said else logging.WARNING, why)
 
-    def _hold_session(self, pause: Pause) -> None:
+    def _hold_session(self, backoff: Backoff) -> None:
         """Open a session and hear its orders until it ends."""
         connection = Connection(self._server, self._credentials, self._proxy)
         try:
@@ -281,7 +283,7 @@ class GrpcServerLink:
                 self._changed.notify_all()
             self._contact.opened()
             log.info("connected to %s", self._server)
-            pause.reset()
+            backoff.reset()
             self._say_again()
             for message in orders:
                 self._take(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
@@ -360,18 +362,18 @@ class GrpcServerLink:
         transfer_on: Callable[[Connection, Callable[[], None]], None],
     ) -> None:
         """Make a transfer, again after every cut, in a session in which the server granted it."""
-        pause = Pause(self._longest_pause)
+        backoff = Backoff(self._retry)
         while True:
             connection = self._await(granted)
             try:
-                return transfer_on(connection, pause.reset)
+                return transfer_on(connection, backoff.reset)
             except grpc.RpcError as error:
                 refusal = refusal_of(error, self._server)
                 if refusal is not None and refusal.failure is not transfer.STALE_SESSION:
                     raise refusal from None
                 log.info("a transfer with %s was cut: %s", self._server, error.details())
             with self._changed:
-                self._changed.wait_for(lambda: self._over, pause.next())
+                self._changed.wait_for(lambda: self._over, backoff.next())
 
     def _await(self, granted: Callable[[Connection], bool]) -> Connection:
         """Wait for a session in which a transfer is granted; after a reconnect the server gives open tasks again."""

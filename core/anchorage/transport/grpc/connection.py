@@ -1,6 +1,5 @@
-"""One connection of a silo to the server, and the pauses between attempts."""
+"""One connection of a silo to the server."""
 
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,10 +11,6 @@ from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, SESSION, TASK, path
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.tls import channel_credentials
 from anchorage.transport.pki import Credentials
-
-FIRST_PAUSE_SECONDS = 0.1
-_SPREAD = random.Random()
-"""Of its own: a thread that waits leaves the process' generator to whoever seeded it."""
 
 
 class ClosedError(grpc.RpcError):
@@ -93,30 +88,6 @@ def _open_channel() -> Iterator[None]:
         yield
     except ValueError as error:  # grpcio's way to say that the channel is closed
         raise ClosedError from error
-
-
-class Pause:
-    """Pauses that double up to a limit, with jitter, so that silos do not come back all at once.
-
-    Parameters
-    ----------
-    longest_seconds : float
-        The limit.
-    """
-
-    def __init__(self, longest_seconds: float) -> None:
-        self._longest = longest_seconds
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again with the shortest."""
-        self._seconds = FIRST_PAUSE_SECONDS
-
-    def next(self) -> float:
-        """Return the next pause in seconds, between half and the whole of what doubling gives."""
-        pause = min(self._seconds, self._longest)
-        self._seconds = min(2 * self._seconds, self._longest)
-        return pause * _SPREAD.uniform(0.5, 1.0)
 
 
 class Feed(Iterator[bytes]):

@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.credentials import certificate_of, read_certificate
-from anchorage.transport.pki.files import write_whole
 from anchorage.transport.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
     PrivateKey,
@@ -121,8 +121,8 @@ class Authority:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
-            write_whole(folder / "ca.key", made.key_pem, 0o600)
-            write_whole(folder / "ca.pem", made.certificate_pem, 0o644)
+            write_atomically(folder / "ca.key", made.key_pem, mode=0o600, durable=True)
+            write_atomically(folder / "ca.pem", made.certificate_pem, mode=0o644, durable=True)
         except OSError as error:
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} cannot be written: {error.strerror}"

@@ -8,7 +8,7 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_whole
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.identity import uris_of
 from anchorage.transport.pki.keys import load_key
 
@@ -39,7 +39,7 @@ class Credentials:
         OSError
             The folder is missing, full or not writable.
         """
-        write_whole(self.certificate, pem, 0o644)
+        write_atomically(self.certificate, pem, mode=0o644, durable=True)
 
     def expires(self) -> float:
         """Return when the certificate stops being valid, seconds since the epoch.

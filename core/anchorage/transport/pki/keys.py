@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_whole
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.identity import uris_of
 
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -57,7 +57,7 @@ def new_key(path: Path) -> PrivateKey:
         The folder is missing, full or not writable.
     """
     key = make_key()
-    write_whole(path, key_to_pem(key), 0o600)
+    write_atomically(path, key_to_pem(key), mode=0o600, durable=True)
     return key
 
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_once
+from anchorage.transport.files import write_once
 
 TOKEN_VALID = timedelta(days=7)
 

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import FILE_UNREADABLE
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.transport.files import replacing
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import ITEM_BYTES, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes, array_dtype, dtype_name
@@ -85,24 +86,14 @@ def write_safetensors(
             header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    partial = partial_path(path)
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb", buffering=0) as file:
+    with replacing(path, durable=sync) as partial:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb", buffering=0) as file:
             for data in (len(text).to_bytes(8, "little") + text, *model.chunks):
                 _write(file, data)
             for t in behind.tensors:
                 _write(file, extra[t.name].reshape(-1).view(np.uint8).data)
             file.truncate()
-            if sync:
-                os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def partial_path(path: Path) -> Path:
-    """Return the name under which `write_safetensors` writes a file before it has its own."""
-    return path.with_name(path.name + ".partial")
 
 
 def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
