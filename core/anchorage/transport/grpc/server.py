@@ -13,7 +13,7 @@ from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
-from anchorage.transport.grpc.calls import MAX_DOWN_BYTES, SERVER_OPTIONS, SERVICE, SESSION, TASK
+from anchorage.transport.grpc.calls import FEDERATION, MAX_DOWN_BYTES, SERVER_OPTIONS, SESSION, TASK, serve_calls
 from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
@@ -85,7 +85,7 @@ class GrpcSiloLink(Exchange):
         self._federation = federation_of(self._credentials)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        self._server.add_generic_rpc_handlers((serve_calls(FEDERATION, self._calls()),))
         port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
         self._watchdog = Watchdog(self._idle_timeout)
         self._server.start()
@@ -111,19 +111,18 @@ class GrpcSiloLink(Exchange):
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
         super().assign(silo, task)
 
-    def _handlers(self) -> dict[str, Any]:
-        unary = grpc.unary_unary_rpc_method_handler
+    def _calls(self) -> dict[str, Callable[..., Any]]:
         return {
-            "Describe": unary(self._describe),
-            "Renew": unary(self._renew),
-            "Orders": grpc.unary_stream_rpc_method_handler(self._orders),
-            "Announce": unary(self._announce),
-            "Report": unary(self._report),
-            "Fail": unary(self._fail),
-            "Progress": unary(self._progress),
-            "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
-            "Lacking": unary(self._lacking),
-            "Push": grpc.stream_unary_rpc_method_handler(self._push),
+            "Describe": self._describe,
+            "Renew": self._renew,
+            "Orders": self._orders,
+            "Announce": self._announce,
+            "Report": self._report,
+            "Fail": self._fail,
+            "Progress": self._progress,
+            "Fetch": self._fetch,
+            "Lacking": self._lacking,
+            "Push": self._push,
         }
 
     def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -179,7 +178,7 @@ class GrpcSiloLink(Exchange):
     def _fetch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):
             session = self._session(context)
-            wanted = convert.parse(pb.Wanted, request)
+            wanted = convert.parse(pb.ChunkList, request)
             with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
                 for index in wanted.chunks:
                     source = session.source(wanted.model)
@@ -201,7 +200,7 @@ class GrpcSiloLink(Exchange):
             session, task = self._session(context), _metadata(context, TASK)
             upload = session.upload(task)
             with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
-                coming = convert.parse(pb.Wanted, next(requests, b""))
+                coming = convert.parse(pb.ChunkList, next(requests, b""))
                 upload.check(task, coming.model)
                 for index, chunk in zip(coming.chunks, requests, strict=False):
                     _check_index(upload.sink.manifest, index)

@@ -22,7 +22,7 @@ def receive_chunks(
         A chunk is damaged, or the sink does not want it any more.
     """
     missing = sink.missing()
-    call = connection.fetch(pb.Wanted(model=sink.manifest.digest, chunks=missing).SerializeToString())
+    call = connection.fetch(pb.ChunkList(model=sink.manifest.digest, chunks=missing).SerializeToString())
     try:
         with watchdog.watch(call.cancel) as moved:
             for chunk, index in zip(call, missing, strict=False):
@@ -58,7 +58,7 @@ def send_chunks(
     call.add_done_callback(lambda _: feed.close())
     try:
         with watchdog.watch(call.cancel) as moved:
-            feed.send(pb.Wanted(model=digest, chunks=lacking).SerializeToString())
+            feed.send(pb.ChunkList(model=digest, chunks=lacking).SerializeToString())
             for index in lacking:
                 chunk = update.chunk(index)
                 if not feed.send(chunk):
