@@ -23,7 +23,7 @@ from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
 from anchorage.learning.randomness import generator
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.observation import left_status
+from fedctl.observation import last_status
 from fedctl.resnet18 import random_model
 from fedctl.supervision import Plan, Supervisor
 from fedctl.workdir import Workdir
@@ -53,7 +53,7 @@ class JsonWatcher:
         """Print a process."""
         tell(event="process", role="server" if name == "server" else "silo", pid=pid)
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         """Print the rounds that were committed since the last look."""
         try:
             with self.run.journal.open("rb") as journal:
@@ -124,8 +124,8 @@ def bench_rounds(silos: int, copies: int, rounds: int, work: Path) -> None:
     )
     watcher = JsonWatcher(run)
     Supervisor(plan, watcher).play()
-    watcher.looked(None, {})
-    model = left_status(run).model
+    watcher.refresh(None, {})
+    model = last_status(run).model
     if model is None:
         raise AnchorageError(commands.NO_MODEL_YET, f"the server left no final model in {run.server}")
     error = largest_difference(initial, load_file(model.path), silos, rounds)

@@ -34,7 +34,7 @@ class Place:
     context: str | None = None
 
     @property
-    def says_cluster(self) -> bool:
+    def names_cluster(self) -> bool:
         """Whether a cluster was named."""
         return self.namespace is not None or self.context is not None
 
@@ -50,7 +50,7 @@ def choose(name: str | None, place: Place) -> Source:
     AnchorageError
         There is none, there are several, or the cluster cannot be asked.
     """
-    here = None if place.says_cluster and place.workdir is None else local_run(name, place)
+    here = None if place.names_cluster and place.workdir is None else local_run(name, place)
     return LocalSource(here) if here is not None else in_cluster(name, place)
 
 
@@ -63,7 +63,7 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
         The folder holds no run, or several runs are here and none is named.
     """
     if place.workdir is not None:
-        if place.says_cluster:
+        if place.names_cluster:
             raise typer.BadParameter("--workdir names a run on this machine; leave --namespace and --context out")
         run = Workdir(place.workdir.resolve())
         require_run(run)
@@ -100,7 +100,7 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
     try:
         api = connect(place)
     except AnchorageError as error:
-        if place.says_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
+        if place.names_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
             raise
         raise AnchorageError(
             commands.NO_RUN_HERE,

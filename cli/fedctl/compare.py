@@ -13,7 +13,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.curves import curve, plot
 from fedctl.output import Format, amount, emit, people, plain_table
-from fedctl.pictures import allowed_picture
+from fedctl.pictures import check_picture_suffix
 from fedctl.results import Results, common_metrics, read_results
 from fedctl.view import FIRST_METRICS
 
@@ -67,7 +67,7 @@ def compare(
     AnchorageError
         A folder holds no results, they have no such metric in common, or the picture cannot be drawn.
     """
-    allowed_picture(picture)
+    check_picture_suffix(picture)
     results = [read_results(folder) for folder in dict.fromkeys(folders)]
     name = chosen_metric(results, metric)
     wanted = dict(_pair(text) for text in published)

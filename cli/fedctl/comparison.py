@@ -7,7 +7,7 @@ from types import TracebackType
 
 from anchorage.api.federation import Federation
 from anchorage.methods import resolve
-from fedctl.processes import Child, Happening, end_all
+from fedctl.processes import Child, ProcessEvent, end_all
 from fedctl.workdir import Workdir, read_json
 
 
@@ -33,7 +33,7 @@ class Comparison:
         self._say = say
         self._wanted = _comparable(federation)
         self._started = False
-        happenings: SimpleQueue[Happening] = SimpleQueue()
+        happenings: SimpleQueue[ProcessEvent] = SimpleQueue()
         options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(run.anchors_alone)]
         self._child = Child(
             "anchors-alone", ["-m", "fedctl.anchors_alone", *options], run.root, run.log("anchors-alone"), happenings

@@ -165,7 +165,7 @@ def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> 
     if not chosen:
         raise AnchorageError(commands.NO_RUN_HERE, "no process has written a log yet")
     logs = {name: partial(source.log, name, lines, follow=follow) for name in chosen}
-    for name, line in merged(logs) if follow else _one_by_one(logs):
+    for name, line in interleave(logs) if follow else _one_by_one(logs):
         if not isinstance(line, AnchorageError):
             typer.echo(_readable(line, name if len(chosen) > 1 else ""))
         elif len(chosen) > 1:  # one log of several that cannot be read keeps nobody from the others
@@ -188,7 +188,7 @@ def _one_by_one(logs: Mapping[str, Log]) -> Iterator[Said]:
             yield name, error
 
 
-def merged(logs: Mapping[str, Log]) -> Iterator[Said]:
+def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
     """Yield the lines of several logs as they come, until all of them have ended."""
     said: SimpleQueue[Said | None] = SimpleQueue()
 

@@ -28,7 +28,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class InvitationRequest:
     """An invitation as the command line asks for it.
 
     Parameters
@@ -53,7 +53,7 @@ class Wanted:
     replace: bool
 
 
-def invite(name: str, place: Place, wanted: Wanted) -> None:
+def invite(name: str, place: Place, request: InvitationRequest) -> None:
     """Write ``enrolment.yaml`` to standard output, after the cluster knows the silo and the hash of its token.
 
     Raises
@@ -61,27 +61,27 @@ def invite(name: str, place: Place, wanted: Wanted) -> None:
     AnchorageError
         The federation runs on this machine or does not exist, its authority or address is not known, or the silo's name is taken.
     """
-    seconds = span(wanted.valid)
+    seconds = parse_span(request.valid)
     source = remote_federation(name, place)
     federation, api = source.federation(), source.api
-    present = _acceptable(api.get("Silo", api.namespace, wanted.silo), name, wanted)
-    labels = present["spec"].get("labels", "None") if present else str(wanted.labels or Labels.NONE)
-    server, enrolment = addresses(federation, wanted)
+    present = _acceptable(api.get("Silo", api.namespace, request.silo), name, request)
+    labels = present["spec"].get("labels", "None") if present else str(request.labels or Labels.NONE)
+    server, enrolment = addresses(federation, request)
     authority = _authority(api, name)
-    held = api.get("Secret", api.namespace, secret_name(wanted.silo))
-    if held is not None and "key" in held.get("data", {}) and not wanted.replace:
+    held = api.get("Secret", api.namespace, secret_name(request.silo))
+    if held is not None and "key" in held.get("data", {}) and not request.replace:
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} has enrolled already; --replace invites it again and refuses its present key",
+            f"silo {request.silo} has enrolled already; --replace invites it again and refuses its present key",
         )
-    silo = present or api.create(_silo(name, wanted.silo, labels, api.namespace))
-    if present and wanted.replace:
-        api.apply_status(_without_decision(wanted.silo, api.namespace))
+    silo = present or api.create(_silo(name, request.silo, labels, api.namespace))
+    if present and request.replace:
+        api.apply_status(_without_decision(request.silo, api.namespace))
     token = secrets.token_urlsafe(32)
     _store(api, silo, name, token, seconds, exists=held is not None)
     values = {
         "federation": name,
-        "silo": wanted.silo,
+        "silo": request.silo,
         "labels": labels,
         "server": server,
         "enrolment": enrolment,
@@ -89,7 +89,7 @@ def invite(name: str, place: Place, wanted: Wanted) -> None:
         "token": token,
     }
     typer.echo(_yaml({"enrolment": values}), nl=False)
-    _tell(wanted, name, server, f"-n {api.namespace}" + (f" --context {place.context}" if place.context else ""))
+    _tell(request, name, server, f"-n {api.namespace}" + (f" --context {place.context}" if place.context else ""))
 
 
 def remote_federation(name: str, place: Place) -> ClusterSource:
@@ -100,7 +100,7 @@ def remote_federation(name: str, place: Place) -> ClusterSource:
     AnchorageError
         A run of this name is on this machine, and no cluster was named; or the cluster cannot be asked.
     """
-    if not place.says_cluster and (run := local_run(name, place)) is not None:
+    if not place.names_cluster and (run := local_run(name, place)) is not None:
         raise AnchorageError(
             cluster.LOCAL_RUN,
             f"{name} runs on this machine ({run.root}): its silos are members without invitation or approval",
@@ -108,7 +108,7 @@ def remote_federation(name: str, place: Place) -> ClusterSource:
     return in_cluster(name, place)
 
 
-def span(text: str) -> int:
+def parse_span(text: str) -> int:
     """Return the seconds that a time span such as ``12h`` or ``7d`` stands for.
 
     Raises
@@ -125,7 +125,7 @@ def span(text: str) -> int:
     return seconds
 
 
-def addresses(federation: Json, wanted: Wanted) -> tuple[str, str]:
+def addresses(federation: Json, request: InvitationRequest) -> tuple[str, str]:
     """Return where the hospital reaches the server, and where it enrols.
 
     Raises
@@ -134,14 +134,14 @@ def addresses(federation: Json, wanted: Wanted) -> tuple[str, str]:
         Neither the command line nor the federation says it.
     """
     status, server = federation.get("status", {}), federation["spec"].get("server", {})
-    reached = wanted.address or server.get("address") or status.get("endpoint")
+    reached = request.address or server.get("address") or status.get("endpoint")
     if not reached:
         raise AnchorageError(
             cluster.ADDRESS_UNKNOWN,
             f"federation {federation['metadata']['name']} says no address; name it with --address host:port",
         )
     known = server.get("enrolmentAddress") or status.get("enrolmentEndpoint")
-    enrols = wanted.enrolment_address or (None if wanted.address else known)
+    enrols = request.enrolment_address or (None if request.address else known)
     if enrols is None:
         host = address_parts(reached)[0]
         enrols = f"{host}:{address_parts(known)[1] if known else ENROLMENT_PORT}"
@@ -169,23 +169,23 @@ def secret_name(silo: str) -> str:
     return f"{silo}-enrolment"
 
 
-def _acceptable(silo: Json | None, federation: str, wanted: Wanted) -> Json | None:
+def _acceptable(silo: Json | None, federation: str, request: InvitationRequest) -> Json | None:
     if silo is None:
         return None
     spec = silo["spec"]
     if spec.get("federation") != federation:
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} is a member of federation {spec.get('federation')} in this namespace",
+            f"silo {request.silo} is a member of federation {spec.get('federation')} in this namespace",
         )
     if is_managed(silo):
         raise AnchorageError(
-            cluster.SILO_NOT_REMOTE, f"the agent of silo {wanted.silo} runs in this cluster (spec.managed)"
+            cluster.SILO_NOT_REMOTE, f"the agent of silo {request.silo} runs in this cluster (spec.managed)"
         )
-    if wanted.labels is not None and wanted.labels != spec.get("labels", "None"):
+    if request.labels is not None and request.labels != spec.get("labels", "None"):
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} has spec.labels {spec.get('labels', 'None')}, not {wanted.labels}; edit the Silo first",
+            f"silo {request.silo} has spec.labels {spec.get('labels', 'None')}, not {request.labels}; edit the Silo first",
         )
     return silo
 
@@ -261,10 +261,10 @@ def _yaml(values: Json) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
 
 
-def _tell(wanted: Wanted, federation: str, server: str, where: str) -> None:
-    silo = wanted.silo
+def _tell(request: InvitationRequest, federation: str, server: str, where: str) -> None:
+    silo = request.silo
     lines = [
-        f"invited {silo} to {federation}; the file holds a one-time token, valid for {wanted.valid}: hand it over on a way "
+        f"invited {silo} to {federation}; the file holds a one-time token, valid for {request.valid}: hand it over on a way "
         "that only the hospital reads",
         f"at the hospital: helm install {silo} charts/silo-agent -f enrolment.yaml -f site.yaml",
         f"then here:       fedctl silo approve {federation} {silo} {where}",

@@ -14,7 +14,7 @@ from anchorage.api.files import Study
 from anchorage.methods import check
 from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.results import Results, SimulationFolder, Spread
-from fedctl.simulation import DEFAULT_FOLDER, Wanted, results_of, simulate_seeds
+from fedctl.simulation import DEFAULT_FOLDER, SimulationRequest, results_of, simulate_seeds
 from fedctl.simulation_view import SHOWN_SILOS
 from fedctl.view import View, view_for
 
@@ -44,12 +44,12 @@ class SiloValue:
     reason: str = ""
 
 
-def simulate_leaving_out(wanted: Wanted, workdir: Path | None, output: Format) -> None:
+def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
     """Simulate a federation, then once without each silo, or go on with that, and say what each is worth.
 
     Parameters
     ----------
-    wanted : Wanted
+    wanted : SimulationRequest
         What is simulated.
     workdir : Path or None
         Folder of the results, with ``without/SILO`` for each silo; None takes ``.anchorage/simulations/<name>``.
@@ -77,7 +77,7 @@ def simulate_leaving_out(wanted: Wanted, workdir: Path | None, output: Format) -
         emit(_summary(whole, values), output)
 
 
-def left_out(study: Study, index: int) -> Study:
+def without_silo(study: Study, index: int) -> Study:
     """Return the study without one of its silos; the quorum is what the others can reach."""
     silos = study.silos[:index] + study.silos[index + 1 :]
     spec = study.federation.spec
@@ -87,7 +87,7 @@ def left_out(study: Study, index: int) -> Study:
     return replace(study, federation=federation, silos=silos, sources=sources)
 
 
-def _require_comparable(study: Study, wanted: Wanted) -> None:
+def _require_comparable(study: Study, wanted: SimulationRequest) -> None:
     found = ""
     if wanted.silos is not None:
         found = "--leave-one-out takes silos as they are in the file; leave --silos out"
@@ -99,7 +99,9 @@ def _require_comparable(study: Study, wanted: Wanted) -> None:
         raise AnchorageError(commands.NO_RESULTS, found)
 
 
-def _reached(wanted: Wanted, studies: Sequence[Study], folder: SimulationFolder, view: View, shown: int) -> Results:
+def _reached(
+    wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown: int
+) -> Results:
     simulate_seeds(wanted, studies, folder, view, shown)
     results = results_of(studies, folder)
     if METRIC not in results.metrics():
@@ -108,10 +110,12 @@ def _reached(wanted: Wanted, studies: Sequence[Study], folder: SimulationFolder,
     return results
 
 
-def _value(wanted: Wanted, studies: Sequence[Study], index: int, whole: Results, view: View, shown: int) -> SiloValue:
+def _value(
+    wanted: SimulationRequest, studies: Sequence[Study], index: int, whole: Results, view: View, shown: int
+) -> SiloValue:
     silo = studies[0].silos[index]
     name, labels = silo.metadata.name, silo.spec.labels
-    others = [left_out(study, index) for study in studies]
+    others = [without_silo(study, index) for study in studies]
     if mistakes := check(others[0].federation, others[0].silos):
         return SiloValue(name, labels, reason=mistakes[0].message)
     view.say(f"without silo {name}")

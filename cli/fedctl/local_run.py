@@ -19,7 +19,7 @@ from anchorage.api.status import FederationStatus, is_true
 from anchorage.methods import validate_study
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.observation import ask_status, left_status
+from fedctl.observation import ask_status, last_status
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.results import SimulationFolder
@@ -60,7 +60,7 @@ class RunWatcher:
         """Say that a process was started."""
         self.view.say(f"started {'the server' if name == 'server' else f'silo {name}'}, process {pid}")
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         """Ask the server how far it is and show it; a server that does not answer leaves the last picture."""
         if endpoints is not None:
             with suppress(AnchorageError):
@@ -140,10 +140,10 @@ def run_federation(
             if not output.for_people:
                 emit(document_with_status(run, federation), output)
             if isinstance(error, InterruptError):
-                raise InterruptError(error.number, f"{left_status(run).round} rounds are kept; {GO_ON}") from None
+                raise InterruptError(error.number, f"{last_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         if output.for_people:
-            print_summary(run, federation, left_status(run), alone, None if finished else monotonic() - begun)
+            print_summary(run, federation, last_status(run), alone, None if finished else monotonic() - begun)
         else:
             emit(document_with_status(run, federation), output)
 
@@ -171,7 +171,7 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
         silo_config=silo_config,
     )
     Supervisor(plan, watcher).play()
-    watcher.over(left_status(run))
+    watcher.over(last_status(run))
 
 
 def local_silos(study: Study, root: Path) -> list[LocalSilo]:
@@ -260,7 +260,7 @@ def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
 
 def already_finished(run: Workdir, federation: Federation) -> bool:
     """Say whether every round that is asked for was committed before, and the model stored."""
-    status = left_status(run)
+    status = last_status(run)
     return (
         is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and status.model is not None
     )
@@ -268,7 +268,7 @@ def already_finished(run: Workdir, federation: Federation) -> bool:
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:
     """Return the federation's document with the status that the server left, JSON values."""
-    return as_mapping(federation.model_copy(update={"status": left_status(run)}))
+    return as_mapping(federation.model_copy(update={"status": last_status(run)}))
 
 
 def wait_for_orphan(run: Workdir) -> None:

@@ -198,9 +198,9 @@ def silo_invite(
 ) -> None:
     """Write a hospital's enrolment.yaml to standard output, and let the cluster know its one-time token's hash."""
     from fedctl.choice import Place
-    from fedctl.invitation import Wanted, invite
+    from fedctl.invitation import InvitationRequest, invite
 
-    wanted = Wanted(silo, labels, valid, address, enrolment_address, replace)
+    wanted = InvitationRequest(silo, labels, valid, address, enrolment_address, replace)
     invite(name, Place(None, namespace, context), wanted)
 
 

@@ -32,7 +32,7 @@ def ask_status(endpoint: str) -> FederationStatus:
         return client.status()
 
 
-def left_status(run: Workdir) -> FederationStatus:
+def last_status(run: Workdir) -> FederationStatus:
     """Return the status that the server wrote last; an empty one where it wrote none."""
     try:
         return FederationStatus.model_validate_json(run.status.read_bytes())
@@ -57,7 +57,7 @@ def observe(run: Workdir) -> tuple[FederationStatus, bool]:
             return ask_status(endpoints["status"]), True
         except AnchorageError:
             pass
-    status = _disconnected(left_status(run))
+    status = _disconnected(last_status(run))
     return (status if is_true(status.conditions, "Succeeded", "Failed") else _not_running(run, status)), False
 
 

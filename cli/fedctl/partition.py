@@ -18,7 +18,7 @@ from anchorage.learning.data import Choice, Pools, write_index
 from anchorage.methods import validate_study
 from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
-from fedctl.pictures import allowed_picture, new_figure, save_figure
+from fedctl.pictures import check_picture_suffix, new_figure, save_figure
 
 BAR_WIDTH, LEAST_BAR, GAP = 32, 12, 2
 """Columns of the longest bar: at most, at least; and between two columns of the table."""
@@ -123,10 +123,10 @@ def show_partition(
     AnchorageError
         A section cannot be read, or cannot be divided as it says; or a file cannot be written.
     """
-    allowed_picture(picture)
+    check_picture_suffix(picture)
     study = validate_study(file, overrides, silos)
     holders = holders_of(study, data_root or file.parent)
-    for line in dict.fromkeys(_set_in_vain(study)):
+    for line in dict.fromkeys(_unread_fields(study)):
         typer.echo(line, err=True)
     if index is not None:
         _write(index, holders)
@@ -139,7 +139,7 @@ def show_partition(
         emit({name: holder.as_document() for name, holder in holders.items()}, output)
 
 
-def _set_in_vain(study: Study) -> Iterator[str]:
+def _unread_fields(study: Study) -> Iterator[str]:
     """Say which fields of a partition are set that its recipe does not read; they are no mistake, for a study sets recipes alone."""
     for section in sections_of(study).values():
         if (partition := section.partition) is not None:

@@ -11,7 +11,7 @@ SUFFIXES = (".png", ".svg")
 """Kinds of files that a picture is written as."""
 
 
-def allowed_picture(path: Path | None) -> None:
+def check_picture_suffix(path: Path | None) -> None:
     """Refuse a file of another kind than `SUFFIXES`, before anything is computed.
 
     Raises

@@ -41,7 +41,7 @@ class Signalled:
     number: int
 
 
-Happening = Ended | Signalled
+ProcessEvent = Ended | Signalled
 
 
 class InterruptError(Exception):
@@ -89,14 +89,14 @@ class Child:
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[Happening]"
+        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[ProcessEvent]"
     ) -> None:
         self.name = name
         self.log = log
         self.restarts = 0
         self._arguments = [sys.executable, *arguments]
         self._folder = folder
-        self._happenings = happenings
+        self._events = happenings
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._reaped = threading.Event()
@@ -141,7 +141,7 @@ class Child:
     def _wait(self, process: "subprocess.Popen[bytes]", reaped: threading.Event) -> None:
         status = process.wait()
         reaped.set()
-        self._happenings.put(Ended(self.name, status))
+        self._events.put(Ended(self.name, status))
 
     def signal(self, number: int) -> None:
         """Send a signal to the process; SIGKILL goes to the whole group."""

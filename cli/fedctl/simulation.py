@@ -33,7 +33,7 @@ MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPol
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class SimulationRequest:
     """What is simulated, and how.
 
     Parameters
@@ -116,11 +116,11 @@ class Simulator:
     shown_silos : int
         How many silos of a round are shown at most.
     speeds : sequence of str
-        As in `Wanted`.
+        As in `SimulationRequest`.
     tracking : SeedTracking or None
         Sends runs to MLflow.
     ray : str or None
-        As in `Wanted`.
+        As in `SimulationRequest`.
     at_once : int
         How many silos train at the same time.
     """
@@ -165,12 +165,12 @@ class Simulator:
         rmtree(state, ignore_errors=True)
 
 
-def simulate_federation(wanted: Wanted, workdir: Path | None, output: Format) -> None:
+def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
     """Simulate a federation with several seeds, or go on with that, and say what came out.
 
     Parameters
     ----------
-    wanted : Wanted
+    wanted : SimulationRequest
         What is simulated.
     workdir : Path or None
         Folder of the results; None takes ``.anchorage/simulations/<name>``.
@@ -199,7 +199,7 @@ def simulate_federation(wanted: Wanted, workdir: Path | None, output: Format) ->
 
 
 def simulate_seeds(
-    wanted: Wanted, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
+    wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
 ) -> int:
     """Play the seeds that are not finished in a folder, and return how many.
 
@@ -210,7 +210,7 @@ def simulate_seeds(
     """
     study, workdir = studies[0], Workdir(folder.root)
     local_silos(study, wanted.root)
-    device = found_device(wanted.device)
+    device = choose_device(wanted.device)
     make(folder)
     with workdir.lock():
         claim(folder, study, wanted.silos)
@@ -263,7 +263,7 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
     return played
 
 
-def found_device(name: str) -> str:
+def choose_device(name: str) -> str:
     """Return the device that is meant, such as ``cuda`` for ``auto``.
 
     Raises

@@ -51,9 +51,11 @@ def simulate(
     output: Output = Format.TABLE,
 ) -> None:
     """Run a federation in one process without network, once per seed, or go on with that."""
-    from fedctl.simulation import Wanted, simulate_federation
+    from fedctl.simulation import SimulationRequest, simulate_federation
 
-    wanted = Wanted(file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray, at_once)
+    wanted = SimulationRequest(
+        file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray, at_once
+    )
     if leave_one_out:
         from fedctl.leave_one_out import simulate_leaving_out
 

@@ -15,9 +15,9 @@ from anchorage.api.single import read_document
 from anchorage.methods.published import PublishedResult
 from fedctl.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.output import Format
-from fedctl.pictures import allowed_picture
+from fedctl.pictures import check_picture_suffix
 from fedctl.results import SimulationFolder
-from fedctl.simulation import Wanted, results_of, simulate_seeds
+from fedctl.simulation import SimulationRequest, results_of, simulate_seeds
 from fedctl.view import FIRST_METRICS, View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 
@@ -57,7 +57,7 @@ class Cell:
     ----------
     setting, method : str
         Their names.
-    wanted : Wanted
+    wanted : SimulationRequest
         What is simulated.
     folder : SimulationFolder
         Where its results are.
@@ -67,7 +67,7 @@ class Cell:
 
     setting: str
     method: str
-    wanted: Wanted
+    wanted: SimulationRequest
     folder: SimulationFolder
     published: dict[str, str]
 
@@ -108,7 +108,7 @@ def run_study(
     InterruptError
         A signal came; what is committed stays.
     """
-    allowed_picture(picture)
+    check_picture_suffix(picture)
     study = read_document(file, StudyFile)
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
     cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
@@ -158,7 +158,7 @@ def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, d
             if folder in folders:
                 raise typer.BadParameter(f'"{setting}", "{method}" and {folders[folder]} have the same letters')
             folders[folder] = f'"{setting}", "{method}"'
-            wanted = Wanted(
+            wanted = SimulationRequest(
                 file=file.parent / (grid.federation or study.federation),
                 overrides=(*study.set, *grid.set, *case.set),
                 seeds=study.seeds,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.transport.retry import RetryPolicy
-from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all, signals_to
+from fedctl.processes import Child, Ended, InterruptError, ProcessEvent, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
 
 MOST_RESTARTS = 5
@@ -34,7 +34,7 @@ class Watcher(Protocol):
     def started(self, name: str, pid: int) -> None:
         """A process was started."""
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         """A moment passed; return the last committed round, -1 before the first.
 
         `endpoints` is what the server wrote (None until it is ready); `processes` the state of every process.
@@ -87,7 +87,7 @@ class Supervisor:
 
     plan: Plan
     watcher: Watcher
-    _happenings: "SimpleQueue[Happening]" = field(default_factory=SimpleQueue)
+    _events: "SimpleQueue[ProcessEvent]" = field(default_factory=SimpleQueue)
     _children: dict[str, Child] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
@@ -107,12 +107,12 @@ class Supervisor:
             A signal came.
         """
         workdir = self.plan.workdir
-        with signals_to(self._received):
+        with signals_to(self._handle_signal):
             try:
                 workdir.endpoints.unlink(missing_ok=True)
                 self._add("server", "anchorage_server", self.plan.server_config(None), workdir.server)
                 self._watch()
-                self._let_agents_leave()
+                self._await_agents()
             finally:
                 killed = end_all(self._children.values(), GRACE_SECONDS)
                 if killed:
@@ -120,7 +120,7 @@ class Supervisor:
 
     def _add(self, name: str, module: str, config: Path, folder: Path) -> None:
         arguments = ["-m", module, "--config", str(config)]
-        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._happenings)
+        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._events)
         self._children[name] = child
         self._start(child)
 
@@ -141,7 +141,7 @@ class Supervisor:
                 case Ended(name, 0):
                     self._processes[name] = "ended"
                 case Ended(name, status):
-                    self._bury(self._children[name], status)
+                    self._handle_exit(self._children[name], status)
                 case None:
                     pass
             if self._endpoints is None:
@@ -149,10 +149,10 @@ class Supervisor:
             self._restart_due()
             self._note_progress()
 
-    def _next(self) -> Happening | None:
+    def _next(self) -> ProcessEvent | None:
         due = min(self._due.values(), default=monotonic() + self.plan.look_seconds)
         try:
-            return self._happenings.get(timeout=max(0.0, min(due - monotonic(), self.plan.look_seconds)))
+            return self._events.get(timeout=max(0.0, min(due - monotonic(), self.plan.look_seconds)))
         except Empty:
             return None
 
@@ -170,7 +170,7 @@ class Supervisor:
             config = self.plan.silo_config(silo, self._endpoints)
             self._add(silo, "anchorage_silo", config, self.plan.workdir.silo(silo))
 
-    def _bury(self, child: Child, status: int) -> None:
+    def _handle_exit(self, child: Child, status: int) -> None:
         failure = child.failure(status)
         self._processes[child.name] = "ended"
         own_reason = failure.failure is not commands.PROCESS_DIED and failure.failure.exit_code != 70
@@ -198,22 +198,22 @@ class Supervisor:
                 self._start(self._children[name])
 
     def _note_progress(self) -> None:
-        committed = self.watcher.looked(self._endpoints, self._processes)
+        committed = self.watcher.refresh(self._endpoints, self._processes)
         if committed > self._round:
             self._round = committed
             for child in self._children.values():
                 child.restarts = 0
 
-    def _let_agents_leave(self) -> None:
+    def _await_agents(self) -> None:
         deadline = monotonic() + LEAVE_SECONDS
         for child in self._children.values():
             child.ended_within(deadline - monotonic())
 
-    def _received(self, number: int, _frame: FrameType | None) -> None:
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
         """Note the first signal; a second one kills the processes at once."""
         self._signals.append(number)
         if len(self._signals) == 1:
-            self._happenings.put(Signalled(number))
+            self._events.put(Signalled(number))
             return
         for child in self._children.values():
             child.signal(signal.SIGKILL)

@@ -11,7 +11,7 @@ from anchorage_operator.build_pod import (
     PodParts,
     claim_template,
     config_mount,
-    merged,
+    merge_overrides,
     pod_template,
     resources_of,
     secret_mount,
@@ -158,7 +158,7 @@ def _stateful_set(parts: AgentParts, settings: OperatorSettings, config_hash: st
             ],
             claims=agent_claims(managed),
         ),
-        merged(managed.pod, settings.agent),
+        merge_overrides(managed.pod, settings.agent),
         settings,
     )
     metadata: Mapping[str, Any] = {

@@ -89,7 +89,7 @@ def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSet
     parts : PodParts
         What this pod is.
     overrides : PodOverrides
-        As `merged` returns them.
+        As `merge_overrides` returns them.
     settings : OperatorSettings
         Image pull policy and secrets where the overrides say nothing.
     """
@@ -125,7 +125,7 @@ def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSet
     return {"metadata": {"labels": dict(parts.labels), "annotations": annotations}, "spec": pod}
 
 
-def merged(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
+def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
     """Lay a spec's overrides over the operator's defaults: mappings key by key, lists item by item, anything else whole."""
     values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
     values["node_selector"] = defaults.node_selector | own.node_selector

@@ -12,7 +12,7 @@ from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.build_pod import (
     PodParts,
     claim_template,
-    merged,
+    merge_overrides,
     pod_template,
     resources_of,
     secret_mount,
@@ -221,7 +221,7 @@ def _stateful_set(
             claims=claims_of(parts.spec),
             grace_seconds=60,
         ),
-        merged(server.pod, settings.server),
+        merge_overrides(server.pod, settings.server),
         settings,
     )
     return stateful_set(

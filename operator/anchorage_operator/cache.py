@@ -29,7 +29,7 @@ class Ref(NamedTuple):
     name: str
 
 
-class _Held(NamedTuple):
+class _PackedObject(NamedTuple):
     uid: str
     version: str
     federation: str
@@ -47,21 +47,21 @@ class Cache:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[Ref, _Held] = {}
+        self._pack_object: dict[Ref, _PackedObject] = {}
         self._of: defaultdict[Key, set[Ref]] = defaultdict(set)
         self._claims: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._awaited: dict[Ref, float] = {}
         self._lock = Lock()
 
-    def watched(self, body: Json) -> set[Key]:
+    def add_watched(self, body: Json) -> set[Key]:
         """Take in an object that the watch brought; return the federations that it concerns, none where it is known."""
         ref = ref_of(body)
         with self._lock:
             self._awaited.pop(ref, None)
             return self._put(ref, body)
 
-    def adopt(self, body: Json) -> set[Key]:
-        """Take in an object that came as an answer; the watch is expected to bring it too. Returns as `watched`."""
+    def add_answer(self, body: Json) -> set[Key]:
+        """Take in an object that came as an answer; the watch is expected to bring it too. Returns as `add_watched`."""
         ref = ref_of(body)
         with self._lock:
             touched = self._put(ref, body)
@@ -69,7 +69,7 @@ class Cache:
                 self._awaited.setdefault(ref, self._clock())
             return touched
 
-    def drop(self, ref: Ref) -> set[Key]:
+    def remove(self, ref: Ref) -> set[Key]:
         """Forget an object that is gone; return the federations that it concerned."""
         with self._lock:
             self._awaited.pop(ref, None)
@@ -91,14 +91,14 @@ class Cache:
         with self._lock:
             return {
                 ref: held.version
-                for ref, held in self._held.items()
+                for ref, held in self._pack_object.items()
                 if ref.kind == kind and (not wanted or ref.namespace in wanted)
             }
 
     def get(self, ref: Ref) -> Json | None:
         """Return an object."""
         with self._lock:
-            held = self._held.get(ref)
+            held = self._pack_object.get(ref)
         return _unpacked(held.packed) if held else None
 
     def federation(self, key: Key) -> Json | None:
@@ -124,15 +124,15 @@ class Cache:
 
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
-            found = [(ref, self._held[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
+            found = [(ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
         return [(ref, _unpacked(packed)) for ref, packed in found]
 
     def _put(self, ref: Ref, body: Json) -> set[Key]:
-        before, now = self._held.get(ref), _held(ref.kind, body)
+        before, now = self._pack_object.get(ref), _pack_object(ref.kind, body)
         if before and before.uid == now.uid and _no_newer(now.version, before.version):
             return set()
         touched = self._drop(ref)
-        self._held[ref] = now
+        self._pack_object[ref] = now
         if ref.kind == CLAIM:
             self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", "")
         if now.federation:
@@ -140,7 +140,7 @@ class Cache:
         return touched | self._concerned(ref, now)
 
     def _drop(self, ref: Ref) -> set[Key]:
-        held = self._held.pop(ref, None)
+        held = self._pack_object.pop(ref, None)
         if held is None:
             return set()
         key = Key(ref.namespace, held.federation)
@@ -152,7 +152,7 @@ class Cache:
             del self._claims[ref.namespace][ref.name]
         return self._concerned(ref, held)
 
-    def _concerned(self, ref: Ref, held: _Held) -> set[Key]:
+    def _concerned(self, ref: Ref, held: _PackedObject) -> set[Key]:
         if held.federation:
             return {Key(ref.namespace, held.federation)}
         return {key for key in self._of if key.namespace == ref.namespace}  # a claim that any of them may use
@@ -163,7 +163,7 @@ def ref_of(body: Json) -> Ref:
     return Ref(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def _held(kind: str, body: Json) -> _Held:
+def _pack_object(kind: str, body: Json) -> _PackedObject:
     metadata: dict[str, Any] = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     match kind:
         case "Federation":
@@ -173,7 +173,7 @@ def _held(kind: str, body: Json) -> _Held:
         case _:
             federation = metadata.get("labels", {}).get(FEDERATION_LABEL, "")
     packed = b"" if kind == CLAIM else _packed({**body, "metadata": metadata})
-    return _Held(metadata["uid"], metadata["resourceVersion"], federation, packed)
+    return _PackedObject(metadata["uid"], metadata["resourceVersion"], federation, packed)
 
 
 def _packed(body: Json) -> bytes:

@@ -53,7 +53,7 @@ def conditions(
                 "type": kind,
                 "status": finding.status,
                 "reason": finding.reason,
-                "message": clipped(finding.message),
+                "message": clip_message(finding.message),
                 "lastTransitionTime": since,
                 "observedGeneration": generation,
             }
@@ -69,7 +69,7 @@ def find(status: Json, kind: str) -> Finding | None:
     return None
 
 
-def clipped(message: str) -> str:
+def clip_message(message: str) -> str:
     """Cut a message to `LONGEST_MESSAGE` bytes of one line."""
     line = " ".join(message.split())
     raw = line.encode()
@@ -78,7 +78,7 @@ def clipped(message: str) -> str:
     return raw[: LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"
 
 
-def listed(names: Iterable[str], most: int = 8) -> str:
+def join_names(names: Iterable[str], most: int = 8) -> str:
     """List names for people: ``a, b and 3 more``."""
     all_names = sorted(names)
     shown, rest = all_names[:most], len(all_names) - most

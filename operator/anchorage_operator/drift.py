@@ -34,19 +34,19 @@ def digest(value: Any) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stamped(built: Json) -> dict[str, Any]:
+def with_applied_hash(built: Json) -> dict[str, Any]:
     """Return a built object with the annotation that tells which object was applied last."""
     metadata = built["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED_HASH: digest(built)}
     return {**built, "metadata": {**metadata, "annotations": annotations}}
 
 
-def differs(wanted: Json, found: Json | None) -> bool:
+def needs_apply(wanted: Json, found: Json | None) -> bool:
     """Say whether a stamped object must be applied: it is not there, was built otherwise, or somebody changed a field of it."""
-    return found is None or not _holds(wanted, found)
+    return found is None or not _contains(wanted, found)
 
 
-def amount(text: str | int) -> Decimal | None:
+def parse_quantity(text: str | int) -> Decimal | None:
     """Return a Kubernetes quantity as a number, None where it is none."""
     word = str(text)
     suffix = word.lstrip("0123456789.")
@@ -56,23 +56,28 @@ def amount(text: str | int) -> Decimal | None:
         return None
 
 
-def _holds(wanted: Any, found: Any, quantities: bool = False) -> bool:
+def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
     """Say whether everything that is wanted is found; the API server adds defaults and leaves empty parts out."""
     if wanted == found:
         return True
     if isinstance(wanted, Mapping):
         have = found if isinstance(found, Mapping) else {}
-        return all(_holds(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
+        return all(_contains(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return _holds_list(wanted, found if isinstance(found, list) else [], quantities)
-    return quantities and found is not None and amount(wanted) is not None and amount(wanted) == amount(found)
+        return _contains_list(wanted, found if isinstance(found, list) else [], quantities)
+    return (
+        quantities
+        and found is not None
+        and parse_quantity(wanted) is not None
+        and parse_quantity(wanted) == parse_quantity(found)
+    )
 
 
-def _holds_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
+def _contains_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
     for key in _KEYS:
         if wanted and all(isinstance(item, Mapping) and key in item for item in wanted):
             by_key = {item.get(key): item for item in found if isinstance(item, Mapping)}
-            return all(_holds(item, by_key.get(item[key]), quantities) for item in wanted)
+            return all(_contains(item, by_key.get(item[key]), quantities) for item in wanted)
     return len(wanted) == len(found) and all(
-        _holds(one, other, quantities) for one, other in zip(wanted, found, strict=True)
+        _contains(one, other, quantities) for one, other in zip(wanted, found, strict=True)
     )

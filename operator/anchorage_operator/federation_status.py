@@ -5,7 +5,7 @@ from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
 from anchorage.api.status import Condition
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
-from anchorage_operator.conditions import Finding, listed
+from anchorage_operator.conditions import Finding, join_names
 from anchorage_operator.membership import approval, is_managed
 from anchorage_operator.names import server_name
 from anchorage_operator.observed import Unreachable
@@ -41,7 +41,7 @@ def has_begun(situation: Situation) -> bool:
     return committed or (before is not None and before.reason == reasons.TRAINING)
 
 
-def said(situation: Situation, kind: str) -> Condition | None:
+def reported_condition(situation: Situation, kind: str) -> Condition | None:
     """Return a condition as the server itself says it."""
     report = situation.report
     return next((each for each in report.conditions if each.type == kind), None) if report is not None else None
@@ -52,7 +52,7 @@ def _accepted(situation: Situation) -> Finding:
     if refusal is not None:
         return Finding("False", refusal.reason, refusal.message)
     refused = situation.verdict.refused
-    message = f"silos that are not accepted: {listed(refused)}" if refused else ""
+    message = f"silos that are not accepted: {join_names(refused)}" if refused else ""
     return Finding("True", reasons.ACCEPTED, message)
 
 
@@ -89,7 +89,7 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
         return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     needed = spec.protocol.min_silos
     if report.connected_silos >= needed:
-        own = said(situation, "QuorumMet")
+        own = reported_condition(situation, "QuorumMet")
         if own is None or own.status != "False":
             return Finding("True", reasons.QUORUM_MET)
         return Finding("False", own.reason, own.message)
@@ -110,7 +110,7 @@ def _missing(situation: Situation) -> str:
             continue
         pod = situation.agent_pod(name) if is_managed(silo) else None
         words.append(f"{name} ({pod.reason})" if pod is not None and pod.trouble else name)
-    return f"missing: {listed(words)}" if words else "there are no further silos"
+    return f"missing: {join_names(words)}" if words else "there are no further silos"
 
 
 def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Finding:
@@ -127,7 +127,7 @@ def _failed(situation: Situation, open_reason: str) -> Finding:
     before = situation.finding("Failed")
     if situation.stopped and before is not None:
         return before
-    own = said(situation, "Failed")
+    own = reported_condition(situation, "Failed")
     if own is not None and own.status == "True" and own.reason in {entry.reason for entry in CATALOGUE.values()}:
         passing = own.reason in (QUORUM_LOST.reason, STOPPED.reason)
         return Finding("False" if passing else "True", own.reason, own.message)

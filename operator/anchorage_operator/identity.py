@@ -23,7 +23,7 @@ from anchorage_operator.cache import Key
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
-from anchorage_operator.secret_facts import SecretFacts, decoded, encoded, invitation_of
+from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of
 
 OPERATOR_VALID = timedelta(hours=24)
 """How long the certificate is valid with which the operator asks a server; it is replaced at half of that."""
@@ -63,7 +63,7 @@ class Identity:
         """
         made = Authority.make(key.federation, now=self._now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
-        secret["data"] = encoded({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
+        secret["data"] = encode_data({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
         try:
             self._api.create(secret)
         except ApiError as error:
@@ -97,7 +97,7 @@ class Identity:
         authority, private = self._authority(key), make_key()
         request = SigningRequest.make(private, server_uri(key.federation))
         secret = _secret(key.namespace, server_tls_name(key.federation), effect.labels, effect.owner)
-        secret["data"] = encoded(
+        secret["data"] = encode_data(
             {
                 "tls.key": key_to_pem(private),
                 "tls.crt": authority.issue_server(request, effect.names),
@@ -122,7 +122,7 @@ class Identity:
             "expires": timestamp(effect.expires),
         }
         name = enrolment_name(effect.silo)
-        secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encoded(values)}
+        secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encode_data(values)}
         try:
             self._api.create(secret)
         except ApiError as error:
@@ -163,7 +163,7 @@ class Identity:
         certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
         end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
-        body = {"metadata": metadata, "data": encoded({"key": effect.key, "notAfter": timestamp(end)})}
+        body = {"metadata": metadata, "data": encode_data({"key": effect.key, "notAfter": timestamp(end)})}
         self._api.patch("Secret", key.namespace, name, body)
         return certificate
 
@@ -203,7 +203,9 @@ class Identity:
         if secret is None:
             self.forget(key)
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
-        return Authority.from_pem(key.federation, decoded(secret, "ca.key"), decoded(secret, "ca.pem"), now=self._now)
+        return Authority.from_pem(
+            key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self._now
+        )
 
 
 def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from anchorage_operator.metrics import Metrics
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.process import POLLERS, WORKERS, Operator
 from anchorage_operator.settings import read_settings
-from anchorage_operator.wiring import quieten
+from anchorage_operator.wiring import silence_kopf
 
 READ_SECONDS = 20.0
 """How long the API server may take over an answer; it gives up by itself after a minute."""
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kubeconfig", type=Path, help="instead of the pod's service account, for development")
     options = parser.parse_args(arguments)
     log_to_stderr()
-    quieten()
+    silence_kopf()
     try:
         settings = read_settings(options.config)
         access = read_kubeconfig(str(options.kubeconfig)) if options.kubeconfig else read_service_account()

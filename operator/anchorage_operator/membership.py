@@ -94,7 +94,7 @@ def membership_effects(situation: Situation) -> Iterator[Effect]:
         yield PutMembers(wanted, situation.generation)
 
 
-def outlived(situation: Situation) -> Iterator[Reference]:
+def leftovers_of_lost_authority(situation: Situation) -> Iterator[Reference]:
     """Yield what a managed silo keeps of an authority that is no more: its agent, whose volume goes with it, and its invitation."""
     authority = situation.observed.authority
     for name, silo in situation.silos.items():

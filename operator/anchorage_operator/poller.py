@@ -99,7 +99,7 @@ class Poller:
         with self._lock:
             answer = self._answers.get(key)
             polled = key in self._clients
-        if not _runs(pods):
+        if not _has_running_server(pods):
             return None
         if not polled:
             self._queue.add(key)
@@ -155,14 +155,14 @@ class Poller:
         ApiError
             There is no certificate to ask it with.
         """
-        if not _runs(self._cache.pods(key)):
+        if not _has_running_server(self._cache.pods(key)):
             self.forget(key)
             return None
         before = self._answers.get(key)
         answer = self._ask(key, before)
         with self._lock:
             self._answers[key] = answer
-        if before is None or _news(before) != _news(answer):
+        if before is None or _without_time(before) != _without_time(answer):
             self._wake(key)
         if (
             isinstance(answer.report, FederationStatus)
@@ -200,7 +200,7 @@ class Poller:
         return Answer(Unreachable(reason, message, known.since if known else self._now()))
 
 
-def _runs(pods: list[Json]) -> bool:
+def _has_running_server(pods: list[Json]) -> bool:
     for pod in pods:
         labels = pod["metadata"].get("labels", {})
         if labels.get(COMPONENT_LABEL) == "server" and pod.get("status", {}).get("phase") == "Running":
@@ -208,7 +208,7 @@ def _runs(pods: list[Json]) -> bool:
     return False
 
 
-def _news(answer: Answer) -> Answer:
+def _without_time(answer: Answer) -> Answer:
     """Return an answer without what changes by itself."""
     if isinstance(answer.report, Unreachable):
         return replace(answer, report=replace(answer.report, message=""))

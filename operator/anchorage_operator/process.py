@@ -24,7 +24,7 @@ WORKERS = 4
 POLLERS = 8
 STOP_SECONDS = 3.0
 """How long what is being done may take to end once the operator is told to stop; nothing breaks where it does not."""
-PATIENCE = 3
+MISSED_RESYNCS = 3
 """Intervals without a resync, or with the watch behind, before the process asks to be restarted."""
 
 DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
@@ -88,7 +88,7 @@ class Operator:
     def run(self) -> None:
         """Serve until `stop`; then end within seconds."""
         self._probes.start()
-        threads = [Thread(target=self._keep_in_step, name="resync", daemon=True)]
+        threads = [Thread(target=self._resync_repeatedly, name="resync", daemon=True)]
         threads += [Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(WORKERS)]
         threads += [Thread(target=self._poll, name=f"poll-{n}", daemon=True) for n in range(POLLERS)]
         threads[0].start()
@@ -114,7 +114,7 @@ class Operator:
 
     def unhealthy(self) -> str:
         """Return what is wrong so that a restart may help; empty where nothing is."""
-        longest = PATIENCE * self._settings.resync_seconds
+        longest = MISSED_RESYNCS * self._settings.resync_seconds
         if self._resync.age > longest:
             return f"the last resync that succeeded is {self._resync.age:.0f} s ago"
         if self._filled.is_set() and not self._watch.alive():
@@ -131,7 +131,7 @@ class Operator:
             return "nothing was read from the API server yet"
         return self.unhealthy()
 
-    def _keep_in_step(self) -> None:
+    def _resync_repeatedly(self) -> None:
         """Read everything, then compare it with the API server's lists every so often."""
         retry, failures = RetryPolicy(1.0, self._settings.resync_seconds, jitter=0.2), 0
         while not self._stopped.is_set():

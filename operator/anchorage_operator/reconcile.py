@@ -140,7 +140,7 @@ class Reconciler:
         answer = self._poller.latest(key, pods)
         if federation is None:
             return Observed(key.namespace, key.federation, None, silos, self._cache.children(key), pods)
-        oldest, uid = _oldest(answer), federation["metadata"]["uid"]
+        oldest, uid = _longest_secret_age(answer), federation["metadata"]["uid"]
         invitations = {
             name: self._facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
             for name, silo in silos.items()
@@ -172,7 +172,7 @@ class Reconciler:
             except ApiError as error:
                 causes.append(error)
                 if error.status in REFUSED and observed.federation:
-                    events.append(_refused(observed.federation, body, error))
+                    events.append(_refusal_event(observed.federation, body, error))
         for reference in planned.delete:
             try:
                 self._api.delete(reference.kind, key.namespace, reference.name)
@@ -203,10 +203,10 @@ class Reconciler:
         metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
         body = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, "status": status}
         try:
-            self._cache.adopt(self._api.apply_status(body))
+            self._cache.add_answer(self._api.apply_status(body))
         except ApiError as error:
             if error.status == 404:
-                self._cache.drop(Ref(kind, key.namespace, name))
+                self._cache.remove(Ref(kind, key.namespace, name))
                 return False
             causes.append(error)
             return False
@@ -221,7 +221,7 @@ class Reconciler:
                 raise ApiError(
                     403, "NameTaken", f"{kind} {name} is there already and not the operator's; rename one of them"
                 )
-        self._cache.adopt(self._api.apply(body))
+        self._cache.add_answer(self._api.apply(body))
 
     def _carry_out_effects(
         self,
@@ -237,7 +237,7 @@ class Reconciler:
             try:
                 match effect:
                     case Sign():
-                        answers.append(self._signed(key, effect, invitations.get(effect.silo)))
+                        answers.append(self._sign(key, effect, invitations.get(effect.silo)))
                     case Refuse():
                         answers.append({"id": effect.request, "code": effect.code, "message": effect.message})
                     case PutMembers():
@@ -269,7 +269,7 @@ class Reconciler:
             case MakeInvitation():
                 self._identity.make_invitation(key, effect)
 
-    def _signed(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
+    def _sign(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:
             certificate = self._identity.sign(key, effect, expected)
         except ApiError:
@@ -282,12 +282,12 @@ class Reconciler:
         return {"id": effect.request, "certificate": certificate.decode()}
 
 
-def _oldest(answer: Answer | None) -> float:
+def _longest_secret_age(answer: Answer | None) -> float:
     if answer is None or answer.members is None:
         return SECRETS_WHEN_NOT_SECONDS
     return SECRETS_WHEN_ASKED_SECONDS if answer.requests else SECRETS_WHEN_WELL_SECONDS
 
 
-def _refused(federation: Json, body: Json, error: ApiError) -> Event:
+def _refusal_event(federation: Json, body: Json, error: ApiError) -> Event:
     message = f"{body['kind']} {body['metadata']['name']} was refused: {error.message}"
     return Event(involved(federation), "Warning", "ApplyRefused", message)

@@ -55,7 +55,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
         Its conditions.
     """
     before, observed = situation.status, situation.observed
-    reported = _reported(situation.report, before) if situation.report is not None else _remembered(situation)
+    reported = _reported(situation.report, before) if situation.report is not None else _last_reported(situation)
     status: dict[str, Any] = {
         "observedGeneration": situation.generation,
         "conditions": conditions(
@@ -78,28 +78,31 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
     return status
 
 
-def due(before: Json, after: Json, situation: Situation) -> bool:
+def is_write_due(before: Json, after: Json, situation: Situation) -> bool:
     """Say whether the Federation's status is worth a write: at once where more than progress changed, else once in a while."""
-    if _bare(_slow(before)) != _bare(_slow(after)):
+    if _without_defaults(_without_progress(before)) != _without_defaults(_without_progress(after)):
         return True
-    if not held_back(before, after):
+    if not has_news(before, after):
         return False
     written = before.get("lastUpdatedTime")
     return written is None or situation.now - seconds_of(written) >= progress_seconds(situation)
 
 
-def held_back(before: Json, after: Json) -> bool:
+def has_news(before: Json, after: Json) -> bool:
     """Say whether a Federation's status would say anything new."""
-    return bool(_bare(_without(before, ("lastUpdatedTime",))) != _bare(_without(after, ("lastUpdatedTime",))))
+    return bool(
+        _without_defaults(_without(before, ("lastUpdatedTime",)))
+        != _without_defaults(_without(after, ("lastUpdatedTime",)))
+    )
 
 
-def silo_due(before: Json, after: Json, situation: Situation) -> bool:
+def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
     """Say the same of a Silo's status; `after` lacks the approval that a person gave."""
     kept = {condition["type"] for condition in after.get("conditions", ())}
     own = {**before, "conditions": [each for each in before.get("conditions", ()) if each["type"] in kept | _OWN]}
-    if _bare(_without(own, _FAST_OF_SILO)) != _bare(_without(after, _FAST_OF_SILO)):
+    if _without_defaults(_without(own, _FAST_OF_SILO)) != _without_defaults(_without(after, _FAST_OF_SILO)):
         return True
-    if _bare(_without(own, ("lastSeenTime",))) == _bare(_without(after, ("lastSeenTime",))):
+    if _without_defaults(_without(own, ("lastSeenTime",))) == _without_defaults(_without(after, ("lastSeenTime",))):
         return _age(before, after) >= SEEN_SECONDS
     connected = any(each["type"] == "Connected" and each["status"] == "True" for each in after["conditions"])
     return not connected or _age(before, after) >= max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
@@ -117,12 +120,12 @@ _OWN = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
 def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
     values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
     kept = {key: values[key] for key in _REPORTED if key in values}
-    kept["silos"] = _calm(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
+    kept["silos"] = _keep_last_seen(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
     kept["metric"] = _metric(report.metrics)
     return kept
 
 
-def _remembered(situation: Situation) -> dict[str, Any]:
+def _last_reported(situation: Situation) -> dict[str, Any]:
     """Return what was reported last; where no server runs, nobody is connected to it."""
     kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
     if not situation.server_wanted or not situation.server_pod.ready:
@@ -131,7 +134,7 @@ def _remembered(situation: Situation) -> dict[str, Any]:
     return kept
 
 
-def _calm(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
+def _keep_last_seen(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
     """Leave `lastSeenTime` as it was written for a silo of which nothing else is new."""
     known = {silo["name"]: silo for silo in before}
     calm = []
@@ -169,7 +172,7 @@ def _summary(situation: Situation, connected: int) -> str:
     return f"{connected}/{expected}"
 
 
-def _slow(status: Json) -> dict[str, Any]:
+def _without_progress(status: Json) -> dict[str, Any]:
     kept = _without(status, _FAST)
     kept["silos"] = [_without(silo, _FAST_OF_SILO) for silo in status.get("silos", ())]
     return kept
@@ -179,9 +182,9 @@ def _without(values: Json, keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def _bare(value: Any) -> Any:
+def _without_defaults(value: Any) -> Any:
     """Leave out what says nothing: the API server fills in defaults of fields that were not written."""
     if isinstance(value, Mapping):
-        bare = {key: _bare(item) for key, item in value.items()}
+        bare = {key: _without_defaults(item) for key, item in value.items()}
         return {key: item for key, item in bare.items() if item not in ("", 0, None, {}, [])}
-    return [_bare(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_without_defaults(item) for item in value] if isinstance(value, list | tuple) else value

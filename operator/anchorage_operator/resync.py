@@ -69,7 +69,7 @@ class Resync:
         for kind, labels in WATCHED.items():
             for namespace in self._scopes():
                 for body in self._api.list(kind, namespace, labels):
-                    self._touch(self._cache.watched(body))
+                    self._touch(self._cache.add_watched(body))
         self._last = self._clock()
 
     def run(self) -> int:
@@ -99,7 +99,7 @@ class Resync:
 
     def _correct(self, ref: Ref) -> bool:
         body = self._api.get(*ref)
-        touched = self._cache.drop(ref) if body is None else self._cache.adopt(body)
+        touched = self._cache.remove(ref) if body is None else self._cache.add_answer(body)
         self._touch(touched)
         return bool(touched)
 

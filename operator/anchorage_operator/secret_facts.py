@@ -100,13 +100,13 @@ class SecretFacts:
         return facts
 
 
-def encoded(values: Mapping[str, bytes | str]) -> dict[str, str]:
+def encode_data(values: Mapping[str, bytes | str]) -> dict[str, str]:
     """Return the ``data`` of a Secret."""
     plain = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
     return {name: b64encode(value).decode() for name, value in plain.items()}
 
 
-def decoded(secret: Json, name: str) -> bytes:
+def decode_value(secret: Json, name: str) -> bytes:
     """Return one value of a Secret; empty where it is missing or no base64."""
     try:
         return b64decode((secret.get("data") or {}).get(name, ""), validate=True)
@@ -120,7 +120,7 @@ def invitation_of(secret: Json) -> Invitation:
         hash=_word(secret, "hash"),
         expires=_moment(secret, "expires"),
         key=_word(secret, "key"),
-        has_token=bool(decoded(secret, "token")),
+        has_token=bool(decode_value(secret, "token")),
         not_after=_moment(secret, "notAfter"),
     )
 
@@ -131,7 +131,7 @@ def _of_another(secret: Json, uid: str) -> bool:
 
 
 def _word(secret: Json, name: str) -> str:
-    return decoded(secret, name).decode(errors="replace").strip()
+    return decode_value(secret, name).decode(errors="replace").strip()
 
 
 def _moment(secret: Json, name: str) -> float:
@@ -142,7 +142,7 @@ def _moment(secret: Json, name: str) -> float:
 
 
 def _authority_facts(secret: Json) -> AuthorityFacts:
-    pem = decoded(secret, "ca.pem")
+    pem = decode_value(secret, "ca.pem")
     try:
         not_after = certificate_of(pem, "ca.pem").not_valid_after_utc.timestamp()
     except AnchorageError:
@@ -153,7 +153,7 @@ def _authority_facts(secret: Json) -> AuthorityFacts:
 
 def _certificate_facts(secret: Json) -> CertificateFacts:
     try:
-        certificate = certificate_of(decoded(secret, "tls.crt"), "tls.crt")
+        certificate = certificate_of(decode_value(secret, "tls.crt"), "tls.crt")
     except AnchorageError:
         return CertificateFacts(0.0, 0.0, (), "")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -161,5 +161,5 @@ def _certificate_facts(secret: Json) -> CertificateFacts:
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
         (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))),
-        decoded(secret, "ca.pem").decode(errors="replace"),
+        decode_value(secret, "ca.pem").decode(errors="replace"),
     )

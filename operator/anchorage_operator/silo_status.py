@@ -6,7 +6,7 @@ from typing import Any
 from anchorage.api.status import SiloStatus, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, conditions, find, listed
+from anchorage_operator.conditions import Finding, conditions, find, join_names
 from anchorage_operator.membership import Approval, approval, is_managed
 from anchorage_operator.names import agent_name
 from anchorage_operator.observed import Invitation
@@ -106,7 +106,7 @@ def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
         return _signed(situation, invitation)
     asking = {request.key for request in situation.observed.requests if request.silo == name}
     if not approved.holds and asking:
-        message = f"the silo asks to enrol with key {listed(asking)} and waits for `fedctl silo approve`"
+        message = f"the silo asks to enrol with key {join_names(asking)} and waits for `fedctl silo approve`"
         return Finding("False", reasons.PENDING_APPROVAL, message)
     end = timestamp(invitation.expires)
     if situation.now >= invitation.expires:

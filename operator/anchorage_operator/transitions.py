@@ -7,7 +7,7 @@ from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, clipped, find, listed
+from anchorage_operator.conditions import Finding, clip_message, find, join_names
 from anchorage_operator.names import involved
 from anchorage_operator.planned import Event
 
@@ -144,7 +144,7 @@ def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json], *, at_
     )
     for names, kind, reason, words in changes:
         if len(names) > SINGLE_SILOS:
-            yield _event(about, kind, reason, f"{len(names)} silos are {words}: {listed(names)}")
+            yield _event(about, kind, reason, f"{len(names)} silos are {words}: {join_names(names)}")
             continue
         for name in sorted(names):
             why = f" ({messages[name]})" if kind == "Warning" and messages.get(name) else ""
@@ -152,7 +152,7 @@ def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json], *, at_
 
 
 def _event(about: Json, kind: Literal["Normal", "Warning"], reason: str, message: str) -> Event:
-    return Event(about, kind, reason, clipped(message) or reason)
+    return Event(about, kind, reason, clip_message(message) or reason)
 
 
 CATALOGUE_REASONS = frozenset(entry.reason for entry in CATALOGUE.values())

@@ -16,7 +16,7 @@ from anchorage.methods.checks import check
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.build_server import FEDERATION_FILE
-from anchorage_operator.drift import amount
+from anchorage_operator.drift import parse_quantity
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO, agent_name, server_name
 from anchorage_operator.observed import Observed
 
@@ -71,7 +71,7 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
         reading = read_objects({}, list(silos.values()))
         sound = {name: silo for name, silo in zip(silos, reading.silos, strict=True) if silo is not None}
         return Verdict(None, None, sound, {})
-    settled = [name for name, silo in silos.items() if _settled(silo)]
+    settled = [name for name, silo in silos.items() if _was_accepted_before(silo)]
     order = [*settled, *(name for name in silos if name not in settled)]
     refused: dict[str, Refusal] = {}
     while True:
@@ -91,14 +91,16 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
             sound[name] = silo
             refusal = refusal or refused[name]
             del refused[name]
-    refused |= {name: change for name, silo in sound.items() for change in _fixed_for_silo(silo, observed.children)}
+    refused |= {
+        name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed.children)
+    }
     sound = {name: sound[name] for name in silos if name in sound and name not in refused}
     if refusal is None and federation is not None:
-        refusal = next(_fixed(federation, observed), None)
+        refusal = next(_immutable_change(federation, observed), None)
     return Verdict(None if refusal else federation, refusal, sound, refused)
 
 
-def _settled(silo: Json) -> bool:
+def _was_accepted_before(silo: Json) -> bool:
     """Say whether the silo was accepted as it is: a mistake that it has now came with the Federation's spec."""
     generation = silo["metadata"].get("generation")
     conditions = (silo.get("status") or {}).get("conditions", ())
@@ -147,7 +149,7 @@ def _line(mistakes: Sequence[Mistake]) -> str:
     return f"{mistakes[0]}{more}"
 
 
-def _fixed(federation: Federation, observed: Observed) -> Iterator[Refusal]:
+def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Refusal]:
     """Say what was changed that cannot be."""
     spec, before = federation.spec, running_spec(observed)
     if before is not None and _has_begun(observed):
@@ -165,21 +167,21 @@ def _fixed(federation: Federation, observed: Observed) -> Iterator[Refusal]:
                 yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
     storage = spec.server.storage
     child = observed.children.get(("StatefulSet", server_name(observed.name)))
-    yield from _fixed_volume("spec.server.storage", storage.size, storage.class_name, child)
+    yield from _immutable_volume_change("spec.server.storage", storage.size, storage.class_name, child)
 
 
-def _fixed_for_silo(silo: Silo, children: Mapping[tuple[str, str], Json]) -> Iterator[Refusal]:
+def _immutable_silo_change(silo: Silo, children: Mapping[tuple[str, str], Json]) -> Iterator[Refusal]:
     if silo.spec.managed is not None:
         storage = silo.spec.managed.storage
         child = children.get(("StatefulSet", agent_name(silo.metadata.name)))
-        yield from _fixed_volume("spec.managed.storage", storage.size, storage.class_name, child)
+        yield from _immutable_volume_change("spec.managed.storage", storage.size, storage.class_name, child)
 
 
-def _fixed_volume(path: str, size: str, class_name: str | None, child: Json | None) -> Iterator[Refusal]:
+def _immutable_volume_change(path: str, size: str, class_name: str | None, child: Json | None) -> Iterator[Refusal]:
     claims = child["spec"].get("volumeClaimTemplates", ()) if child is not None else ()
     for claim in claims:
         found = str(claim["spec"]["resources"]["requests"]["storage"])
-        if amount(found) != amount(size):
+        if parse_quantity(found) != parse_quantity(size):
             message = f"{path}.size is {size}, but the volume was made with {found}; set it back"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
         found_class = claim["spec"].get("storageClassName")

@@ -130,7 +130,7 @@ class Watch:
     async def _take_in(self, **given: Any) -> None:
         raw = given["event"]
         body: Json = raw["object"]
-        touched = self._cache.drop(ref_of(body)) if raw["type"] == "DELETED" else self._cache.watched(body)
+        touched = self._cache.remove(ref_of(body)) if raw["type"] == "DELETED" else self._cache.add_watched(body)
         for key in touched:
             self._wake(key)
 
@@ -175,7 +175,7 @@ def _selector(kind: str) -> tuple[str, str, str]:
     return resource.group, resource.version, resource.plural
 
 
-def quieten() -> None:
+def silence_kopf() -> None:
     """Keep kopf from logging a line per event, and from warning that its own signal handlers are not in use."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

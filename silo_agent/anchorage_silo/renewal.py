@@ -7,11 +7,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.pki import Credentials, SigningRequest, load_key
 from anchorage.transport.pki.authority import BACKDATED
 from anchorage.transport.pki.credentials import read_certificate
 from anchorage.transport.retry import Backoff, RetryPolicy
-from anchorage.transport.vitals import Vitals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.files import unusable
 from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, UNDECIDED
@@ -42,7 +42,7 @@ class Renewal:
         Asks once with a signing request (PEM) and returns the certificate (PEM), or raises AnchorageError.
     audit : AuditLog
         Where it is written down that a request leaves.
-    vitals : Vitals
+    vitals : LivenessRegistry
         Is told whether the thread lives and moves.
     now : callable
         Seconds since the epoch.
@@ -54,7 +54,7 @@ class Renewal:
         uri: str,
         ask: Callable[[bytes], bytes],
         audit: AuditLog,
-        vitals: Vitals,
+        vitals: LivenessRegistry,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._credentials = credentials

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.contact import Contact
+from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.pki.credentials import read_certificate
-from anchorage.transport.vitals import Vitals
 
 
 class Standing:
@@ -20,7 +20,7 @@ class Standing:
     """
 
     def __init__(self, certificate: Path) -> None:
-        self.vitals = Vitals()
+        self.vitals = LivenessRegistry()
         self.contact = Contact(self.vitals)
         self._certificate = certificate
         self._lock = threading.Lock()

@@ -169,14 +169,14 @@ def test_a_report_made_while_away_is_delivered(serve, dial) -> None:
     silo.welcome()
     first.stop(0)
     silo.fail("1-Train-x", "ANC-1301", "loss is nan")
-    assert silo._unheard
+    assert silo._unreceived
     link, _ = serve(listen=f"127.0.0.1:{port}")
     world = World(link, lambda _: silo)
     assert world.event() == Joined("a", PROFILE)
     deadline = time.monotonic() + 20
-    while silo._unheard and time.monotonic() < deadline:
+    while silo._unreceived and time.monotonic() < deadline:
         link.next_event(time.time() + 0.02)
-    assert not silo._unheard
+    assert not silo._unreceived
 
 
 def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:

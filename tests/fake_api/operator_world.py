@@ -16,7 +16,7 @@ from anchorage_operator.names import server_labels
 from anchorage_operator.poller import Poller
 from anchorage_operator.reconcile import Reconciler
 from anchorage_operator.resync import Resync
-from anchorage_operator.secret_facts import SecretFacts, encoded
+from anchorage_operator.secret_facts import SecretFacts, encode_data
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 
@@ -150,7 +150,7 @@ class World:
 
     def invite(self, name, token, expires="2027-02-01T00:00:00Z"):
         values = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": expires}
-        self.store.create("secrets", "study", {"metadata": {"name": f"{name}-enrolment"}, "data": encoded(values)})
+        self.store.create("secrets", "study", {"metadata": {"name": f"{name}-enrolment"}, "data": encode_data(values)})
 
     def run_server(self):
         """Let the server's pod run."""

@@ -7,7 +7,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.desk import STORAGE, Desk, Upload, close_all, unknown_task
 from anchorage.transport.messages import (
     Announced,
     Announcement,
@@ -18,6 +17,7 @@ from anchorage.transport.messages import (
     Progressed,
     TaskFailed,
 )
+from anchorage.transport.silo_tasks import STORAGE, SiloTasks, Upload, close_all, unknown_task
 from anchorage.transport.tensors.chunks import ChunkSource
 
 if TYPE_CHECKING:
@@ -66,15 +66,15 @@ class Session:
         AnchorageError
             The session is over, or it announced too many tasks that the silo does not have.
         """
-        with self._live() as desk:
-            known = announcement.task in desk.tasks or announcement.task in self.announced
-            if not known and len(self.announced.difference(desk.tasks)) >= STRANGE_TASKS:
+        with self._while_open() as known:
+            expected = announcement.task in known.tasks or announcement.task in self.announced
+            if not expected and len(self.announced.difference(known.tasks)) >= STRANGE_TASKS:
                 raise unknown_task(announcement.task)
             self.announced.add(announcement.task)
             self._exchange._post(Announced(self.silo, announcement))
-            upload = desk.uploads.get(announcement.task)
+            upload = known.uploads.get(announcement.task)
             if upload is not None and upload.sink.manifest == announcement.update:
-                self._exchange._permit_or_arrive(self.silo, desk, announcement.task)
+                self._exchange._permit_or_arrive(self.silo, known, announcement.task)
 
     def report(self, evaluation: Evaluation) -> None:
         """Hear the result of an evaluate task; that closes the task.
@@ -84,8 +84,8 @@ class Session:
         AnchorageError
             The session is over, or the silo has no such task.
         """
-        with self._live() as desk:
-            if desk.tasks.pop(evaluation.task, None) is None:
+        with self._while_open() as known:
+            if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
             self._exchange._post(Evaluated(self.silo, evaluation))
 
@@ -97,10 +97,10 @@ class Session:
         AnchorageError
             The session is over, or the silo has no such task.
         """
-        with self._live() as desk:
-            if task not in desk.tasks:
+        with self._while_open() as known:
+            if task not in known.tasks:
                 raise unknown_task(task)
-            upload = self._exchange._forget(desk, task)
+            upload = self._exchange._forget(known, task)
             self.announced.discard(task)
             self._exchange._post(TaskFailed(self.silo, task, code, message))
         close_all([upload])
@@ -113,8 +113,8 @@ class Session:
         AnchorageError
             The session is over.
         """
-        with self._live() as desk:
-            if task in desk.tasks:
+        with self._while_open() as known:
+            if task in known.tasks:
                 self._exchange._post(Progressed(self.silo, task, done, total))
             return self._exchange._committed_steps
 
@@ -126,8 +126,8 @@ class Session:
         AnchorageError
             The session is over, or none of the silo's open tasks is on such a model, or it is not offered any more.
         """
-        with self._live() as desk:
-            wanted = any(task.model.digest == model for task in desk.tasks.values())
+        with self._while_open() as known:
+            wanted = any(task.model.digest == model for task in known.tasks.values())
             source = self._exchange._models.get(model) if wanted else None
         if source is None:
             found = f"silo {self.silo} has no open task on the model {model[:12]}"
@@ -142,8 +142,8 @@ class Session:
         AnchorageError
             The session is over, or the silo was not permitted to upload for this task.
         """
-        with self._live() as desk:
-            upload = desk.uploads.get(task)
+        with self._while_open() as known:
+            upload = known.uploads.get(task)
         if upload is None:
             raise unknown_task(task)
         return upload
@@ -165,7 +165,7 @@ class Session:
             raise
         self.count(received=len(chunk))
 
-    def pushed(self, task: str) -> None:
+    def finish_push(self, task: str) -> None:
         """Note that a push is over; posts `Arrived` where the update is whole.
 
         Raises
@@ -173,9 +173,9 @@ class Session:
         AnchorageError
             The session is over.
         """
-        with self._live() as desk:
-            if task in desk.uploads and not desk.uploads[task].sink.missing():
-                self._exchange._permit_or_arrive(self.silo, desk, task)
+        with self._while_open() as known:
+            if task in known.uploads and not known.uploads[task].sink.missing():
+                self._exchange._permit_or_arrive(self.silo, known, task)
 
     def count(self, *, received: int = 0, sent: int = 0) -> None:
         """Count model bytes.
@@ -185,14 +185,14 @@ class Session:
         AnchorageError
             The session is over: the transfer must stop.
         """
-        with self._live():
+        with self._while_open():
             self._exchange._received += received
             self._exchange._sent += sent
 
     @contextmanager
     def transfer(self, cancel: Callable[[], object]) -> Iterator[None]:
         """Have `cancel` called when the session ends within the block."""
-        with self._live():
+        with self._while_open():
             self._transfers.add(cancel)
         try:
             yield
@@ -213,9 +213,9 @@ class Session:
             if self._over:
                 return
             self._over, self.refusal = True, refusal
-            desk = self._exchange._desk(self.silo)
-            if desk.session is self:
-                desk.session = None
+            known = self._exchange._tasks_of(self.silo)
+            if known.session is self:
+                known.session = None
                 self._exchange._post(Left(self.silo, reason))
             transfers = list(self._transfers)
             self.orders.put(None)
@@ -223,9 +223,9 @@ class Session:
             cancel()
 
     @contextmanager
-    def _live(self) -> Iterator[Desk]:
+    def _while_open(self) -> Iterator[SiloTasks]:
         with self._exchange._changed:
             if self._over:
                 over = f"silo {self.silo} calls in a session that is over"
                 raise self.refusal or AnchorageError(transfer.STALE_SESSION, over)
-            yield self._exchange._desk(self.silo)
+            yield self._exchange._tasks_of(self.silo)

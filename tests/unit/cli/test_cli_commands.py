@@ -30,7 +30,7 @@ from anchorage.transport.tensors.safetensors_file import read_safetensors, write
 from fedctl.failures import ending
 from fedctl.local_run import already_finished, claim, local_silos
 from fedctl.main import app
-from fedctl.observation import left_status
+from fedctl.observation import last_status
 from fedctl.workdir import Workdir
 
 DOCUMENTS = """
@@ -322,7 +322,7 @@ def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(le
     federation = validate_study(file).federation
     assert not already_finished(left, federation)
     done = {"conditions": (condition("Succeeded", "True"),), "round": 4, "model": StoredModel(path="m", digest="d")}
-    leave(left, left_status(left).model_copy(update=done))
+    leave(left, last_status(left).model_copy(update=done))
     assert already_finished(left, federation)
     more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
     assert not already_finished(left, more)

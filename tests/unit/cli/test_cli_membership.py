@@ -14,7 +14,7 @@ from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
-from fedctl.invitation import span
+from fedctl.invitation import parse_span
 from fedctl.main import app
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -195,10 +195,10 @@ def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("12h", 43_200), ("7d", 604_800)])
 def test_spans(text: str, seconds: int) -> None:
-    assert span(text) == seconds
+    assert parse_span(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "7w", "-1d", "9999d"])
 def test_spans_that_are_none(text: str) -> None:
     with pytest.raises(typer.BadParameter):
-        span(text)
+        parse_span(text)

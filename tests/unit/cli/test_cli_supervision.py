@@ -85,7 +85,7 @@ class Script:
     def started(self, name: str, pid: int) -> None:
         self.pids[name] = pid
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         if self.acts and self.acts[0][0](processes):
             self.acts.pop(0)[1]()
         return self.committed

@@ -21,7 +21,7 @@ from plan_world import (
 )
 
 from anchorage.api.status import SiloStatus
-from anchorage_operator.conditions import LONGEST_MESSAGE, clipped
+from anchorage_operator.conditions import LONGEST_MESSAGE, clip_message
 from anchorage_operator.observed import Invitation, Observed, Unreachable
 from anchorage_operator.planned import Event
 
@@ -158,10 +158,10 @@ def test_suspension_is_told() -> None:
 
 
 def test_messages_are_one_line_and_not_too_long() -> None:
-    text = clipped("ä\n" * 2000)
+    text = clip_message("ä\n" * 2000)
     assert "\n" not in text
     assert len(text.encode()) <= LONGEST_MESSAGE
-    assert clipped(" short\n line ") == "short line"
+    assert clip_message(" short\n line ") == "short line"
     observed = world(managed("a"), pods=[SERVER])
     _, events = story(replace(observed, pods=[pod("derm-server-0", "server", **unscheduled("x" * 5000))]))
     assert events

@@ -10,7 +10,6 @@ from typing import Any
 import grpc
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.desk import unknown_task
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
@@ -20,6 +19,7 @@ from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
 from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.messages import (
     Announcement,
     Assigned,
@@ -34,8 +34,8 @@ from anchorage.transport.messages import (
 )
 from anchorage.transport.pki import Credentials
 from anchorage.transport.retry import Backoff, RetryPolicy
+from anchorage.transport.silo_tasks import unknown_task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.transport.vitals import Vitals
 
 FIRST_PAUSE_SECONDS = 0.1
 PROGRESS_SECONDS = 0.1
@@ -84,7 +84,7 @@ class GrpcServerLink:
         self._server = server
         self._credentials = credentials
         self._proxy = proxy
-        self._contact = contact or Contact(Vitals())
+        self._contact = contact or Contact(LivenessRegistry())
         self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
         self._idle_timeout = idle_timeout_seconds
         self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
@@ -93,17 +93,17 @@ class GrpcServerLink:
         self._connection: Connection | None = None
         self._run: str | None = None
         self._orders: deque[Order] = deque()
-        self._given: dict[str, tuple[Task, Connection]] = {}
+        self._assigned: dict[str, tuple[Task, Connection]] = {}
         self._permitted: dict[str, Connection] = {}
         self._announced: dict[str, bytes] = {}
-        self._unheard: dict[tuple[str, str], bytes] = {}
+        self._unreceived: dict[tuple[str, str], bytes] = {}
         self._refusal: AnchorageError | None = None
         self._over = False
         self._progress: Any = None
         self._progress_at = -PROGRESS_SECONDS
         self._committed_steps = 0
         self._watchdog = Watchdog(idle_timeout_seconds)
-        self._thread = threading.Thread(target=self._hold_sessions, name="session", daemon=True)
+        self._thread = threading.Thread(target=self._keep_session, name="session", daemon=True)
         self._thread.start()
 
     def welcome(self) -> str:
@@ -145,12 +145,12 @@ class GrpcServerLink:
             The model's task was replaced or dismissed, the bytes are damaged, or the connection cannot come back.
         """
 
-        def granted(connection: Connection) -> bool:
-            given = [at for task, at in self._given.values() if task.model.digest == manifest.digest]
-            if not given:
+        def is_granted(connection: Connection) -> bool:
+            assigned_on = [at for task, at in self._assigned.values() if task.model.digest == manifest.digest]
+            if not assigned_on:
                 gone = f"no open task is on the model {manifest.digest[:12]}"
                 raise AnchorageError(transfer.MODEL_NOT_OFFERED, gone)
-            return connection in given
+            return connection in assigned_on
 
         def fetch(connection: Connection, progressed: Callable[[], None]) -> None:
             def received(nbytes: int) -> None:
@@ -162,7 +162,7 @@ class GrpcServerLink:
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
         while sink.missing():
-            self._persist(granted, fetch)
+            self._transfer_with_retries(is_granted, fetch)
 
     def announce(self, announcement: Announcement) -> None:
         """Say that a train task is done; said again by itself after a reconnect until dismissed.
@@ -178,7 +178,7 @@ class GrpcServerLink:
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
         with self._changed:
             self._announced[announcement.task] = message
-        self._say("Announce", message)
+        self._send("Announce", message)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send the chunks that the server misses, after its `Permit`; continues after a cut.
@@ -189,7 +189,7 @@ class GrpcServerLink:
             The task was replaced or dismissed, the update is not the announced one, or the connection cannot come back.
         """
 
-        def granted(connection: Connection) -> bool:
+        def is_granted(connection: Connection) -> bool:
             if task not in self._permitted:
                 raise unknown_task(task)
             return self._permitted[task] is connection
@@ -201,15 +201,15 @@ class GrpcServerLink:
 
             send_chunks(connection, task, update, self._watchdog, self._idle_timeout, sent)
 
-        self._persist(granted, push)
+        self._transfer_with_retries(is_granted, push)
 
     def report(self, evaluation: Evaluation) -> None:
         """Send the result of an evaluate task."""
-        self._say_surely("Report", evaluation.task, convert.encode_evaluation(evaluation))
+        self._send_until_received("Report", evaluation.task, convert.encode_evaluation(evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Say that a task cannot be done."""
-        self._say_surely("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
+        self._send_until_received("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Say how far a task is; may be dropped. Return the newest number of committed steps that an answer told, 0 where none did."""
@@ -219,11 +219,11 @@ class GrpcServerLink:
                 return self._committed_steps
             self._progress_at = time.monotonic()
             message = pb.Progress(task=task, done=done, total=total).SerializeToString()
-            self._progress = self._connection.mention("Progress", message, self._idle_timeout)
-            self._progress.add_done_callback(self._hear_steps)
+            self._progress = self._connection.start_call("Progress", message, self._idle_timeout)
+            self._progress.add_done_callback(self._note_committed_steps)
             return self._committed_steps
 
-    def _hear_steps(self, answer: Any) -> None:
+    def _note_committed_steps(self, answer: Any) -> None:
         if not answer.cancelled() and answer.exception() is None:
             self._committed_steps = convert.parse(pb.Ack, answer.result()).committed_steps
 
@@ -239,7 +239,7 @@ class GrpcServerLink:
         self._thread.join()
         self._watchdog.close()
 
-    def _hold_sessions(self) -> None:
+    def _keep_session(self) -> None:
         backoff = Backoff(self._retry)
         try:
             while not self._over:
@@ -284,9 +284,9 @@ class GrpcServerLink:
             self._contact.opened()
             log.info("connected to %s", self._server)
             backoff.reset()
-            self._say_again()
+            self._resend()
             for message in orders:
-                self._take(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
+                self._handle_order(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
         finally:
             with self._changed:
                 self._connection = None
@@ -294,14 +294,14 @@ class GrpcServerLink:
                 self._contact.closed(f"the session with {self._server} ended")
             connection.close()
 
-    def _take(self, order: Order, connection: Connection) -> None:
+    def _handle_order(self, order: Order, connection: Connection) -> None:
         with self._changed:
             match order:
                 case Assigned(task):
                     if task.kind is TaskKind.TRAIN:
-                        others = [old.id for old, _ in self._given.values() if old.kind is TaskKind.TRAIN]
+                        others = [old.id for old, _ in self._assigned.values() if old.kind is TaskKind.TRAIN]
                         self._forget({*others, *self._announced} - {task.id})
-                    self._given[task.id] = task, connection
+                    self._assigned[task.id] = task, connection
                 case Permit(task_id):
                     self._permitted[task_id] = connection
                 case Dismissed(task_id):
@@ -313,38 +313,38 @@ class GrpcServerLink:
 
     def _forget(self, tasks: set[str]) -> None:
         for task in tasks:
-            self._given.pop(task, None)
+            self._assigned.pop(task, None)
             self._permitted.pop(task, None)
             self._announced.pop(task, None)
 
-    def _say_surely(self, call: str, task: str, message: bytes) -> None:
+    def _send_until_received(self, call: str, task: str, message: bytes) -> None:
         """Say something about a task that ends it, now or in the next session."""
         with self._changed:
             self._forget({task})
-            self._unheard[call, task] = message
-        if self._say(call, message):
-            self._heard(call, task)
+            self._unreceived[call, task] = message
+        if self._send(call, message):
+            self._note_received(call, task)
 
-    def _say_again(self) -> None:
+    def _resend(self) -> None:
         with self._changed:
-            announced, unheard = list(self._announced.values()), list(self._unheard.items())
+            announced, unheard = list(self._announced.values()), list(self._unreceived.items())
         for message in announced:
-            self._say("Announce", message)
+            self._send("Announce", message)
         for (call, task), message in unheard:
-            if self._say(call, message):
-                self._heard(call, task)
+            if self._send(call, message):
+                self._note_received(call, task)
 
-    def _heard(self, call: str, task: str) -> None:
+    def _note_received(self, call: str, task: str) -> None:
         with self._changed:
-            self._unheard.pop((call, task), None)
+            self._unreceived.pop((call, task), None)
 
-    def _say(self, call: str, message: bytes) -> bool:
+    def _send(self, call: str, message: bytes) -> bool:
         """Say something now; False where it must be said again in another session."""
         connection = self._connection
         if connection is None:
             return False
         try:
-            connection.say(call, message, self._idle_timeout)
+            connection.call(call, message, self._idle_timeout)
         except grpc.RpcError as error:
             refusal = refusal_of(error, self._server)
             if refusal is None:
@@ -356,15 +356,15 @@ class GrpcServerLink:
             return refusal is not None and refusal.failure is transfer.UNKNOWN_TASK
         return True
 
-    def _persist(
+    def _transfer_with_retries(
         self,
-        granted: Callable[[Connection], bool],
+        is_granted: Callable[[Connection], bool],
         transfer_on: Callable[[Connection, Callable[[], None]], None],
     ) -> None:
         """Make a transfer, again after every cut, in a session in which the server granted it."""
         backoff = Backoff(self._retry)
         while True:
-            connection = self._await(granted)
+            connection = self._await_grant(is_granted)
             try:
                 return transfer_on(connection, backoff.reset)
             except grpc.RpcError as error:
@@ -375,14 +375,14 @@ class GrpcServerLink:
             with self._changed:
                 self._changed.wait_for(lambda: self._over, backoff.next())
 
-    def _await(self, granted: Callable[[Connection], bool]) -> Connection:
+    def _await_grant(self, is_granted: Callable[[Connection], bool]) -> Connection:
         """Wait for a session in which a transfer is granted; after a reconnect the server gives open tasks again."""
         with self._changed:
             until = None
             while not self._over:
                 if self._connection is None:
                     until = None
-                elif granted(self._connection):
+                elif is_granted(self._connection):
                     return self._connection
                 else:
                     until = until or time.monotonic() + self._idle_timeout

@@ -53,12 +53,12 @@ class Connection:
         with _open_channel():
             return self._channel.unary_stream(path("Orders"))(hello)
 
-    def say(self, call: str, message: bytes, seconds: float) -> bytes:
+    def call(self, call: str, message: bytes, seconds: float) -> bytes:
         """Make a unary call that takes at most `seconds`."""
         with _open_channel():
             return bytes(self._channel.unary_unary(path(call))(message, seconds, self._metadata()))
 
-    def mention(self, call: str, message: bytes, seconds: float) -> Any:
+    def start_call(self, call: str, message: bytes, seconds: float) -> Any:
         """Start a unary call and return its future."""
         with _open_channel():
             return self._channel.unary_unary(path(call)).future(message, seconds, self._metadata())

@@ -4,7 +4,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from anchorage.transport.vitals import Vitals
+from anchorage.transport.liveness import LivenessRegistry
 
 PART = "the session with the server"
 
@@ -14,14 +14,14 @@ class Contact:
 
     Parameters
     ----------
-    vitals : Vitals
+    liveness : LivenessRegistry
         Is told whether the session's thread lives and moves.
     now : callable
         Seconds since the epoch.
     """
 
-    def __init__(self, vitals: Vitals, now: Callable[[], float] = time.time) -> None:
-        self._vitals = vitals
+    def __init__(self, liveness: LivenessRegistry, now: Callable[[], float] = time.time) -> None:
+        self._liveness = liveness
         self._now = now
         self._lock = threading.Lock()
         self._connected = False
@@ -56,13 +56,13 @@ class Contact:
 
     def trying(self, seconds: float) -> None:
         """Say that a session, or the failure to open one, comes within `seconds`."""
-        self._vitals.expect(PART, seconds)
+        self._liveness.expect(PART, seconds)
 
     def opened(self) -> None:
         """Say that a session is open."""
         with self._lock:
             self._connected, self._lost = True, ""
-        self._vitals.rest(PART)
+        self._liveness.rest(PART)
 
     def closed(self, why: str) -> None:
         """Say that there is no session, and why."""
@@ -73,7 +73,7 @@ class Contact:
 
     def ended(self, *, planned: bool) -> None:
         """Say that there will be no further session; where that was not planned, the process is of no use any more."""
-        self._vitals.rest(PART) if planned else self._vitals.expect(PART, 0.0)
+        self._liveness.rest(PART) if planned else self._liveness.expect(PART, 0.0)
 
     def received(self, nbytes: int) -> None:
         """Count bytes of a model."""

@@ -8,7 +8,7 @@ from typing import NoReturn
 import grpc
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, identity, transfer
-from anchorage.transport.desk import STORAGE
+from anchorage.transport.silo_tasks import STORAGE
 
 _STATUS = {
     transfer.MALFORMED_MESSAGE: grpc.StatusCode.INVALID_ARGUMENT,

@@ -38,7 +38,7 @@ def renew(server: str, credentials: Credentials, csr_pem: bytes, proxy: str | No
     """
     connection = Connection(server, credentials, proxy)
     try:
-        answer = connection.say("Renew", pb.Renewal(request=csr_pem).SerializeToString(), ANSWER_SECONDS)
+        answer = connection.call("Renew", pb.Renewal(request=csr_pem).SerializeToString(), ANSWER_SECONDS)
     except grpc.RpcError as error:
         unanswered = AnchorageError(transfer.SERVER_UNREACHABLE, f"{server} does not answer: {error.details()}")
         raise refusal_of(error, server) or unanswered from None

@@ -206,7 +206,7 @@ class GrpcSiloLink(Exchange):
                     _check_index(upload.sink.manifest, index)
                     session.store(task, upload, index, chunk)
                     moved()
-            session.pushed(task)
+            session.finish_push(task)
         return _ACK
 
     def _session(self, context: grpc.ServicerContext) -> Session:

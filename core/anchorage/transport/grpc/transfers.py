@@ -50,7 +50,7 @@ def send_chunks(
     """
     digest = update.manifest.digest
     offer = pb.Offer(task=task, update=digest).SerializeToString()
-    lacking = convert.parse(pb.Lacking, connection.say("Lacking", offer, idle_timeout_seconds)).chunks
+    lacking = convert.parse(pb.Lacking, connection.call("Lacking", offer, idle_timeout_seconds)).chunks
     if not lacking:
         return
     feed = Feed()

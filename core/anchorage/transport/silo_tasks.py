@@ -65,7 +65,7 @@ class Upload:
 
 
 @dataclass
-class Desk:
+class SiloTasks:
     """What the exchange remembers of one silo, also while it is away."""
 
     session: "Session | None" = None

@@ -1,4 +1,4 @@
-from anchorage.transport.vitals import Vitals
+from anchorage.transport.liveness import LivenessRegistry
 
 
 class Time:
@@ -11,7 +11,7 @@ class Time:
 
 def test_what_is_not_heard_of_in_time_is_stuck() -> None:
     time = Time()
-    vitals = Vitals(time)
+    vitals = LivenessRegistry(time)
     assert vitals.stuck() == ""
     vitals.expect("the session", 10)
     vitals.expect("the renewal", 30)
@@ -27,7 +27,7 @@ def test_what_is_not_heard_of_in_time_is_stuck() -> None:
 
 def test_what_rests_is_not_expected() -> None:
     time = Time()
-    vitals = Vitals(time)
+    vitals = LivenessRegistry(time)
     vitals.expect("the session", 10)
     vitals.rest("the session")
     vitals.rest("somebody else")

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 
 
-class Vitals:
+class LivenessRegistry:
     """Every part that must not stand still says by when it will be heard of again.
 
     Parameters
