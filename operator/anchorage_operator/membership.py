@@ -1,4 +1,4 @@
-"""Who may be a member: approval, invitations, signing requests, and the list that the server is given."""
+"""Membership: approval, invitations, signing requests, and the list of members for the server."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ def is_managed(silo: Json) -> bool:
 
 
 def approval(situation: Situation, silo: Json) -> Approval:
-    """Say whether a silo may be a member, and who decided."""
+    """Return whether a silo may be a member, and who decided."""
     if is_managed(silo):
         return Approval(Finding("True", reasons.MANAGED), False)
     decided = find(silo.get("status") or {}, "Approved")
@@ -65,11 +65,11 @@ def approval(situation: Situation, silo: Json) -> Approval:
         spec.admission.approval == "Automatic" or silo["metadata"]["name"] in spec.admission.silos
     ):
         return Approval(Finding("True", reasons.APPROVED_IN_ADVANCE), False)
-    return Approval(Finding("Unknown", reasons.PENDING_APPROVAL, "nobody has decided yet"), False)
+    return Approval(Finding("Unknown", reasons.PENDING_APPROVAL, "waiting for `fedctl silo approve` or `deny`"), False)
 
 
 def members(situation: Situation) -> tuple[Member, ...]:
-    """Return the silos that the server lets in: approved ones whose certificate was signed, by name."""
+    """Return the silos that the server admits: approved ones with a signed certificate, sorted by name."""
     found = []
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)
@@ -79,7 +79,7 @@ def members(situation: Situation) -> tuple[Member, ...]:
 
 
 def membership_effects(situation: Situation) -> Iterator[Effect]:
-    """Yield invitations for managed silos, answers to requests, and the server's list where it is another one."""
+    """Yield invitations for managed silos, answers to requests, and the list of members if the server has another one."""
     observed = situation.observed
     if observed.authority is None or observed.federation is None:
         return
@@ -95,7 +95,7 @@ def membership_effects(situation: Situation) -> Iterator[Effect]:
 
 
 def leftovers_of_lost_authority(situation: Situation) -> Iterator[Reference]:
-    """Yield what a managed silo keeps of an authority that is no more: its agent, whose volume goes with it, and its invitation."""
+    """Yield the objects of a managed silo that belong to a lost certificate authority: its agent (with its volume) and its invitation."""
     authority = situation.observed.authority
     for name, silo in situation.silos.items():
         child = situation.observed.children.get(("StatefulSet", agent_name(name)))
@@ -108,7 +108,7 @@ def leftovers_of_lost_authority(situation: Situation) -> Iterator[Reference]:
 
 
 def _wants_invitation(situation: Situation, name: str) -> bool:
-    """Say whether the pod of a managed silo needs a token; one that lost its volume, and its key with it, needs another."""
+    """Return whether a managed silo needs a new token, for example because its volume with the key was lost."""
     invitation = situation.observed.invitations.get(name)
     if invitation is None or not invitation.has_token:
         return True
@@ -118,7 +118,7 @@ def _wants_invitation(situation: Situation, name: str) -> bool:
 
 
 def _answer(situation: Situation, request: CertificateRequest) -> Iterator[Effect]:
-    """Yield the answer to a request; none as long as nobody has decided."""
+    """Yield the answer to a request; nothing while the silo is neither approved nor denied."""
     silo, invitation = situation.silos.get(request.silo), situation.observed.invitations.get(request.silo)
     refused = _refusal(situation, request, silo, invitation)
     if refused is not None:
@@ -143,7 +143,11 @@ def _refusal(
         if invitation is None or not invitation.key:
             return NOT_APPROVED, f"silo {request.silo} has no certificate of this federation"
         same = request.key == invitation.key  # were the answer lost, the server would refuse the silo's former key
-        return None if same else (REQUEST_REFUSED, "a certificate is renewed over its own key; enrol anew for another")
+        return (
+            None
+            if same
+            else (REQUEST_REFUSED, "a certificate can only be renewed for the same key; enrol again to use another key")
+        )
     if invitation is None:
         managed = is_managed(silo)
         return None if managed else (TOKEN_UNKNOWN, f"silo {request.silo} has no invitation; ask for a new one")
@@ -157,10 +161,10 @@ def _token_refusal(
         others = situation.observed.invitations.items()
         owner = next((name for name, other in others if other.hash == request.token_hash), None)
         if owner is not None:
-            return TOKEN_OF_ANOTHER_SILO, f"the token was issued for another silo than {request.silo}"
-        return TOKEN_UNKNOWN, f"the token is not the one that silo {request.silo} was given last"
+            return TOKEN_OF_ANOTHER_SILO, f"the token was not issued for silo {request.silo}"
+        return TOKEN_UNKNOWN, f"the token is not the latest one of silo {request.silo}"
     if invitation.key and invitation.key != request.key:
         return TOKEN_USED, f"the token of silo {request.silo} was used with another key"
     if not invitation.key and situation.now >= invitation.expires:
-        return TOKEN_EXPIRED, f"the token of silo {request.silo} could be used until {timestamp(invitation.expires)}"
+        return TOKEN_EXPIRED, f"the token of silo {request.silo} expired at {timestamp(invitation.expires)}"
     return None

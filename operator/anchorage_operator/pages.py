@@ -8,46 +8,55 @@ from pathlib import Path
 from anchorage_operator.reasons import REASONS
 
 CONDITIONS = (
-    ("Federation", "Accepted", "The spec has no mistake and is in force."),
-    ("Federation", "CertificatesValid", "The authority's and the server's certificates hold."),
-    ("Federation", "ServerAvailable", "The server runs and answers the operator."),
-    ("Federation", "QuorumMet", "At least `spec.protocol.minSilos` silos are connected, or training is over."),
+    ("Federation", "Accepted", "The spec is valid and in use."),
+    ("Federation", "CertificatesValid", "The certificates of the certificate authority and the server are valid."),
+    ("Federation", "ServerAvailable", "The server is running and responds to the operator."),
+    ("Federation", "QuorumMet", "At least `spec.protocol.minSilos` silos are connected, or training has finished."),
     (
         "Federation",
         "Ready",
-        "All of the above, or what is wrong first: the columns READY and REASON of `kubectl get fed`.",
+        "All of the above are true; otherwise the reason is that of the first one that is not. `kubectl get fed` shows it.",
     ),
     (
         "Federation",
         "Succeeded",
-        "Every round is committed; `Unknown` while that is open. `kubectl wait --for=condition=Succeeded fed/NAME`.",
+        "All rounds are committed; `Unknown` until then. `kubectl wait --for=condition=Succeeded fed/NAME`.",
     ),
-    ("Federation", "Failed", "The run cannot go on until somebody mends what the reason names."),
-    ("Silo", "Accepted", "The spec has no mistake and its Federation exists."),
+    ("Federation", "Failed", "Training cannot continue until the cause named by the reason is fixed."),
+    ("Silo", "Accepted", "The spec is valid and its Federation exists."),
     (
         "Silo",
         "Approved",
-        "The silo may be a member; `Unknown` until somebody decides. A person's decision has another reason than the "
-        "operator's own, and the operator leaves it alone.",
+        "The silo may be a member; `Unknown` until it is approved or denied. A decision made by a person has another reason "
+        "than the operator's own, and the operator does not change it.",
     ),
     ("Silo", "AgentAvailable", "Managed silos: the agent's pod is ready."),
-    ("Silo", "Enrolled", "The silo has a certificate that holds."),
-    ("Silo", "Connected", "The server hears the agent."),
-    ("Silo", "Ready", "All of the above, or what is wrong first."),
+    ("Silo", "Enrolled", "The silo has a valid certificate."),
+    ("Silo", "Connected", "The agent is connected to the server."),
+    ("Silo", "Ready", "All of the above are true; otherwise the reason is that of the first one that is not."),
 )
 """Kind, condition, and when it is True."""
 
 EVENTS = (
-    ("Accepted, InvalidSpec, ImmutableFieldChanged", "The spec came into force, or did not."),
-    ("ServerAvailable, TrainingStarted, CheckpointRestored", "The server answers; plays its first round; is back."),
-    ("SiloConnected, SiloLost, QuorumMet, QuorumLost", "Silos come and go; more than five at once share an Event."),
-    ("Progress", "A further tenth of the rounds is committed."),
+    ("Accepted, InvalidSpec, ImmutableFieldChanged", "The spec was accepted, or was not."),
+    (
+        "ServerAvailable, TrainingStarted, CheckpointRestored",
+        "The server responds; starts the first round; has resumed from a checkpoint.",
+    ),
+    (
+        "SiloConnected, SiloLost, QuorumMet, QuorumLost",
+        "Silos connected or disconnected; more than five at once share an Event.",
+    ),
+    ("Progress", "Another tenth of the rounds is committed."),
     ("Suspended, Resumed", "`spec.suspend` changed."),
-    ("CertificateRotated, CertificateExpiring", "The server's certificate was renewed; one ends soon."),
-    ("Succeeded, Failed", "The run is over, or cannot go on."),
-    ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "At the Silo: its way in."),
-    ("ApplyRefused", "The API server refused an object; the message is its own."),
-    ("any reason of the table above", "A pod is in trouble; told at the Federation, or at the Silo whose agent it is."),
+    ("CertificateRotated, CertificateExpiring", "The server's certificate was renewed; a certificate expires soon."),
+    ("Succeeded, Failed", "Training has finished, or cannot continue."),
+    ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "On the Silo: the steps of its admission."),
+    ("ApplyRefused", "The API server rejected an object; the message is the API server's."),
+    (
+        "any reason of the table above",
+        "A pod has a problem; reported on the Federation, or on the Silo whose agent it is.",
+    ),
 )
 
 _HEAD = """\
@@ -64,12 +73,12 @@ makes that failure's reason the condition's, so each reason of the [catalogue](e
 
 def page() -> str:
     """Return the page."""
-    lines = [_HEAD, "## Conditions", "", "| object | condition | is True when |", "| --- | --- | --- |"]
+    lines = [_HEAD, "## Conditions", "", "| object | condition | True when |", "| --- | --- | --- |"]
     lines += [f"| {kind} | `{name}` | {meaning} |" for kind, name, meaning in CONDITIONS]
-    lines += ["", "## Reasons", "", "| reason | stands at | means | what to do |", "| --- | --- | --- | --- |"]
+    lines += ["", "## Reasons", "", "| reason | conditions | meaning | what to do |", "| --- | --- | --- | --- |"]
     for reason in sorted(REASONS.values(), key=lambda each: each.name):
         lines.append(f"| `{reason.name}` | {reason.on} | {reason.meaning} | {reason.remedy or 'Nothing.'} |")
-    lines += ["", "## Events", "", "Few, and only on transitions.", "", "| reason | told when |", "| --- | --- |"]
+    lines += ["", "## Events", "", "Posted on transitions only.", "", "| reason | posted when |", "| --- | --- |"]
     lines += [f"| {names} | {meaning} |" for names, meaning in EVENTS]
     return "\n".join(lines) + "\n"
 
@@ -85,7 +94,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     if options.file.exists() and options.file.read_text(encoding="utf-8") == page():
         return 0
-    sys.stderr.write(f"{options.file} is not what the reasons say; run `make generate`\n")
+    sys.stderr.write(f"{options.file} is out of date; run `make generate`\n")
     return 1
 
 

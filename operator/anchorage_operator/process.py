@@ -1,4 +1,4 @@
-"""The operator as a whole: threads that watch, compare, reconcile and poll, and what says whether they are well."""
+"""The operator process: threads that watch, resync, reconcile and poll, and their health checks."""
 
 import logging
 import time
@@ -23,12 +23,12 @@ from anchorage_operator.work_queue import WorkQueue
 WORKERS = 4
 POLLERS = 8
 STOP_SECONDS = 3.0
-"""How long what is being done may take to end once the operator is told to stop; nothing breaks where it does not."""
+"""How long running work may take after the operator was told to stop; interrupting it is safe."""
 MISSED_RESYNCS = 3
-"""Intervals without a resync, or with the watch behind, before the process asks to be restarted."""
+"""Resync intervals without a successful resync, or with the watch behind, after which the process reports itself unhealthy."""
 
 DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-"""What a mistake in this program raises: logged whole, and no reason to keep the other federations waiting."""
+"""Exceptions caused by programming errors: logged with a traceback, while other federations are still reconciled."""
 
 _log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Operator:
         metrics.observe_watch(self._watch.alive, self.cache.lag)
 
     def run(self) -> None:
-        """Serve until `stop`; then end within seconds."""
+        """Run until `stop` is called, then end within seconds."""
         self._probes.start()
         threads = [Thread(target=self._resync_repeatedly, name="resync", daemon=True)]
         threads += [Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(WORKERS)]
@@ -113,26 +113,26 @@ class Operator:
         self._stopped.set()
 
     def unhealthy(self) -> str:
-        """Return what is wrong so that a restart may help; empty where nothing is."""
+        """Return a problem that a restart may fix; empty if there is none."""
         longest = MISSED_RESYNCS * self._settings.resync_seconds
         if self._resync.age > longest:
-            return f"the last resync that succeeded is {self._resync.age:.0f} s ago"
+            return f"the last successful resync was {self._resync.age:.0f} s ago"
         if self._filled.is_set() and not self._watch.alive():
-            return "the watch is dead"
+            return "the watch has stopped"
         if self.cache.lag() > longest:
-            return f"the watch has owed an object for {self.cache.lag():.0f} s"
+            return f"the watch is {self.cache.lag():.0f} s behind"
         if (late := self._queue.overdue()) > longest:
-            return f"a federation has waited for {late:.0f} s to be looked at"
+            return f"a federation has been waiting for {late:.0f} s to be reconciled"
         return ""
 
     def unready(self) -> str:
-        """Return what keeps the operator from working; empty where nothing does."""
+        """Return why the operator is not ready; empty if it is."""
         if not self._filled.is_set():
-            return "nothing was read from the API server yet"
+            return "nothing has been read from the API server yet"
         return self.unhealthy()
 
     def _resync_repeatedly(self) -> None:
-        """Read everything, then compare it with the API server's lists every so often."""
+        """Fill the cache, then compare it with the API server's lists at regular intervals."""
         retry, failures = RetryPolicy(1.0, self._settings.resync_seconds, jitter=0.2), 0
         while not self._stopped.is_set():
             try:
@@ -159,11 +159,13 @@ class Operator:
             except (ApiError, IncompleteError) as error:
                 self._metrics.reconciled("error", time.monotonic() - begun)
                 pause = self._queue.failed(key, error.retry_after)
-                _log.warning("not done", extra={"federation": key, "error": str(error), "again": round(pause, 1)})
+                _log.warning(
+                    "reconcile failed", extra={"federation": key, "error": str(error), "again": round(pause, 1)}
+                )
             except DEFECTS:
                 self._metrics.reconciled("defect", time.monotonic() - begun)
                 self._queue.failed(key)
-                _log.exception("a defect of the operator", extra={"federation": key})
+                _log.exception("internal error of the operator", extra={"federation": key})
             else:
                 self._metrics.reconciled("success", time.monotonic() - begun)
                 self._queue.done(key, again)
@@ -174,10 +176,10 @@ class Operator:
                 self._polls.done(key, self._poller.poll(key))
             except ApiError as error:
                 self._polls.failed(key, error.retry_after)
-                _log.warning("cannot ask the server", extra={"federation": key, "error": str(error)})
+                _log.warning("cannot poll the server", extra={"federation": key, "error": str(error)})
             except DEFECTS:
                 self._polls.failed(key)
-                _log.exception("a defect of the operator", extra={"federation": key})
+                _log.exception("internal error of the operator", extra={"federation": key})
 
 
 def _verdict(wrong: str) -> Answer:

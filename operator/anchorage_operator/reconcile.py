@@ -1,4 +1,4 @@
-"""One federation: observe, plan, carry out. Whatever wakes it, it looks at everything, so no event can be missed."""
+"""Reconciles one federation: observe, plan, carry out. Every reconcile looks at the whole state, so no event can be missed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -30,20 +30,20 @@ from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 
 SECRETS_WHEN_WELL_SECONDS = 900.0
-"""How old a reading of the Secrets may be while the server answers; it would not, were its certificate gone."""
+"""How long Secrets are cached while the server responds, which it could not without its certificate."""
 SECRETS_WHEN_NOT_SECONDS = 120.0
 SECRETS_WHEN_ASKED_SECONDS = 2.0
 """The same while signing requests wait."""
 SOON_SECONDS = 0.1
-"""Pause after a first effect; it doubles with every further look that finds effects to carry out."""
+"""Pause after a reconcile that carried out effects; doubles each time in a row."""
 REFUSED = (400, 403, 422)
-"""Statuses with which the API server refuses an object for what is in it, or for the operator's rights."""
+"""HTTP statuses for objects that are invalid or that the operator may not write."""
 
 _log = logging.getLogger(__name__)
 
 
 class IncompleteError(Exception):
-    """A part of a plan could not be carried out; the rest was.
+    """Part of a plan could not be carried out; the rest was.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class IncompleteError(Exception):
 
 
 class Reconciler:
-    """Brings federations to the state that their documents describe.
+    """Brings federations into the state that their objects describe.
 
     Parameters
     ----------
@@ -107,7 +107,7 @@ class Reconciler:
         self._repeated: dict[Key, int] = {}
 
     def reconcile(self, key: Key) -> float | None:
-        """Look at one federation and do what is to be done; return in how many seconds to look again, None when it is gone.
+        """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class Reconciler:
         return RetryPolicy(SOON_SECONDS, planned.requeue_after).pause(times)
 
     def observe(self, key: Key) -> Observed:
-        """Gather all that is known of a federation.
+        """Gather the observed state of a federation.
 
         Raises
         ------
@@ -162,7 +162,7 @@ class Reconciler:
         )
 
     def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
-        """Do what is planned; return whether to look again at once."""
+        """Carry out a plan; return whether to reconcile again at once."""
         causes: list[Exception] = []
         again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
@@ -194,9 +194,9 @@ class Reconciler:
     def _write_status(
         self, key: Key, kind: str, name: str, status: Json | None, causes: list[Exception], version: str = ""
     ) -> bool:
-        """Write a status, unless it is as it should be; return whether nothing went wrong.
+        """Write a status if there is one to write; return whether that succeeded.
 
-        With a resourceVersion it is written only over that version: a person's approval that the cache has not seen yet stays.
+        With a resourceVersion it is written over that version only, so that a person's approval that the cache lacks is kept.
         """
         if status is None:
             return True
@@ -213,13 +213,15 @@ class Reconciler:
         return True
 
     def _apply(self, observed: Observed, body: Json) -> None:
-        """Apply a child; what somebody else made under its name is left alone."""
+        """Apply a child object, unless somebody else created an object with its name."""
         kind, name = body["kind"], body["metadata"]["name"]
         if (kind, name) not in observed.children:
             found = self._api.get(kind, observed.namespace, name)
             if found and found["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
                 raise ApiError(
-                    403, "NameTaken", f"{kind} {name} is there already and not the operator's; rename one of them"
+                    403,
+                    "NameTaken",
+                    f"{kind} {name} already exists and was not created by the operator; rename one of them",
                 )
         self._cache.add_answer(self._api.apply(body))
 
@@ -230,7 +232,7 @@ class Reconciler:
         effects: Sequence[Effect],
         causes: list[Exception],
     ) -> bool:
-        """Carry out effects; return whether one of them calls for another look at once."""
+        """Carry out effects; return whether to reconcile again at once."""
         again = False
         answers: list[dict[str, str]] = []
         for effect in effects:

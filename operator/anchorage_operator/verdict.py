@@ -1,4 +1,4 @@
-"""Whether the objects that users wrote can be put in force: the rules of `anchorage.api` and `anchorage.methods`, and what cannot change."""
+"""Validates users' objects: the rules of `anchorage.api` and `anchorage.methods`, and fields that cannot change once training has started."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an object is not put in force."""
+    """Why an object is not accepted."""
 
     reason: str
     message: str
@@ -34,7 +34,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may be put in force.
+    """Which specs are accepted.
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
 
 
 def _was_accepted_before(silo: Json) -> bool:
-    """Say whether the silo was accepted as it is: a mistake that it has now came with the Federation's spec."""
+    """Return whether the silo was accepted unchanged before: an error that it has now was caused by the Federation's spec."""
     generation = silo["metadata"].get("generation")
     conditions = (silo.get("status") or {}).get("conditions", ())
     accepted = next((each for each in conditions if each["type"] == "Accepted"), None)
@@ -109,7 +109,7 @@ def _was_accepted_before(silo: Json) -> bool:
 
 
 def running_spec(observed: Observed) -> FederationSpec | None:
-    """Return the spec that the server runs by its ConfigMap; None where there is none, or an older version wrote it in other words."""
+    """Return the spec in the server's ConfigMap; None if there is none, or if an older version wrote it in another form."""
     config = observed.children.get(("ConfigMap", server_name(observed.name)))
     return _spec_in(str(config.get("data", {}).get(FEDERATION_FILE, ""))) if config is not None else None
 
@@ -134,7 +134,7 @@ def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None
 
 def _long_names(federation: Json, silos: Sequence[Json]) -> Iterator[Mistake]:
     path = ("metadata", "name")
-    message = "found {} characters, allowed are {} at most, as the pods' names are made of it"
+    message = "found {} characters, at most {} are allowed because the pods are named after it"
     length = len(federation["metadata"]["name"])
     if length > LONGEST_FEDERATION:
         yield Mistake(OUT_OF_RANGE, path, message.format(length, LONGEST_FEDERATION))
@@ -150,7 +150,7 @@ def _line(mistakes: Sequence[Mistake]) -> str:
 
 
 def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Refusal]:
-    """Say what was changed that cannot be."""
+    """Return the immutable field that was changed."""
     spec, before = federation.spec, running_spec(observed)
     if before is not None and _has_begun(observed):
         pairs: dict[str, tuple[Any, Any]] = {
@@ -163,7 +163,7 @@ def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Re
         for path, (old, new) in pairs.items():
             if old != new:
                 field, was, now = _difference(old, new)
-                message = f"{path}{field} is {now}, but training began with {was}; set it back"
+                message = f"{path}{field} is {now}, but training started with {was}; restore it"
                 yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
     storage = spec.server.storage
     child = observed.children.get(("StatefulSet", server_name(observed.name)))
@@ -182,11 +182,11 @@ def _immutable_volume_change(path: str, size: str, class_name: str | None, child
     for claim in claims:
         found = str(claim["spec"]["resources"]["requests"]["storage"])
         if parse_quantity(found) != parse_quantity(size):
-            message = f"{path}.size is {size}, but the volume was made with {found}; set it back"
+            message = f"{path}.size is {size}, but the volume was created with {found}; restore it"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
         found_class = claim["spec"].get("storageClassName")
         if class_name != found_class:
-            message = f"{path}.className is {class_name}, but the volume was made with {found_class}; set it back"
+            message = f"{path}.className is {class_name}, but the volume was created with {found_class}; restore it"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
 
 
@@ -200,7 +200,7 @@ def _stages(spec: FederationSpec) -> str:
 
 
 def _difference(old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Return the first field that differs inside two values, and what it was and is."""
+    """Return the first field in which two values differ, with its old and new value."""
     if not hasattr(old, "model_dump"):
         return "", old, new
     return _first(old.model_dump(by_alias=True), new.model_dump(by_alias=True), ())

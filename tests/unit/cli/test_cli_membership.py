@@ -152,7 +152,7 @@ def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeApi) -
         "type": "Enrolled",
         "status": "False",
         "reason": "PendingApproval",
-        "message": f"the silo asks to enrol with key {key} and waits for `fedctl silo approve`",
+        "message": f"the silo requests enrolment with key {key} and waits for `fedctl silo approve`",
         "lastTransitionTime": "2026-11-21T14:00:00Z",
     }
     fake.put("silos", {**silo(), "status": {"conditions": [asks]}})
