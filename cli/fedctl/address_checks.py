@@ -35,21 +35,14 @@ _OTHER_AUTHORITY = (
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the federation's server must show.
-
-    Parameters
-    ----------
-    authority : str
-        The federation's ca.pem; empty where it is not known.
-    federation : str
-        Its name; empty where it is not known.
-    addresses : tuple of str
-        Where to reach it, host:port.
-    """
+    """What the federation's server must show."""
 
     authority: str = ""
+    """The federation's ca.pem; empty where it is not known."""
     federation: str = ""
+    """Its name; empty where it is not known."""
     addresses: tuple[str, ...] = ()
+    """Where to reach it, host:port."""
 
 
 def read_expectation(path: Path) -> Expectation:

@@ -37,15 +37,10 @@ LOOK_SECONDS = 0.1
 
 @dataclass
 class JsonWatcher:
-    """Prints what happens as JSON, one object a line.
-
-    Parameters
-    ----------
-    run : Workdir
-        The benchmark's run.
-    """
+    """Prints what happens as JSON, one object a line."""
 
     run: Workdir
+    """The benchmark's run."""
     _offset: int = 0
     _round: int = -1
 

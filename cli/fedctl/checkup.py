@@ -17,24 +17,16 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A finding.
-
-    Parameters
-    ----------
-    name : str
-        What was looked at.
-    level : Level
-        How bad it is.
-    found : str
-        What was found, one line.
-    remedy : str
-        What to do, one line; empty where all is well.
-    """
+    """A finding."""
 
     name: str
+    """What was looked at."""
     level: Level
+    """How bad it is."""
     found: str
+    """What was found, one line."""
     remedy: str = ""
+    """What to do, one line; empty where all is well."""
 
 
 def guarded(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:

@@ -19,19 +19,13 @@ FIELD_MANAGER = "fedctl"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the command line says about where.
-
-    Parameters
-    ----------
-    workdir : Path or None
-        A working folder.
-    namespace, context : str or None
-        A place in a cluster.
-    """
+    """What the command line says about where."""
 
     workdir: Path | None = None
+    """A working folder."""
     namespace: str | None = None
     context: str | None = None
+    """A place in a cluster."""
 
     @property
     def names_cluster(self) -> bool:

@@ -20,24 +20,16 @@ from fedctl.view import FIRST_METRICS
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of a comparison.
-
-    Parameters
-    ----------
-    method : str
-        The name in the legend.
-    results : Results
-        What was reached.
-    setting : str
-        What the rows of one picture have in common; empty where there is only one.
-    published : PublishedResult or None
-        What the method's paper reports.
-    """
+    """One line of a comparison."""
 
     method: str
+    """The name in the legend."""
     results: Results
+    """What was reached."""
     setting: str = ""
+    """What the rows of one picture have in common; empty where there is only one."""
     published: PublishedResult | None = None
+    """What the method's paper reports."""
 
 
 def compare(

@@ -18,18 +18,12 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class LocalSilo:
-    """A silo whose agent runs on this machine.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    settings : mapping
-        Its part of the agent's configuration, JSON values: ``labels``, ``data``, ``policy``, ``trainer``.
-    """
+    """A silo whose agent runs on this machine."""
 
     name: str
+    """Its name."""
     settings: Mapping[str, Any]
+    """Its part of the agent's configuration, JSON values: ``labels``, ``data``, ``policy``, ``trainer``."""
 
 
 def open_authority(workdir: Workdir, federation: str) -> Authority:

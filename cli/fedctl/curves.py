@@ -11,21 +11,14 @@ from fedctl.results import Results, Spread, finite
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """A metric after a round.
-
-    Parameters
-    ----------
-    round : int
-        The round.
-    nbytes : float
-        Model bytes, up and down, that travelled until then; mean over the seeds.
-    value : Spread
-        The metric.
-    """
+    """A metric after a round."""
 
     round: int
+    """The round."""
     nbytes: float
+    """Model bytes, up and down, that travelled until then; mean over the seeds."""
     value: Spread
+    """The metric."""
 
     def as_document(self) -> dict[str, Any]:
         """Return JSON values."""

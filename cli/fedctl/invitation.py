@@ -29,28 +29,19 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class InvitationRequest:
-    """An invitation as the command line asks for it.
-
-    Parameters
-    ----------
-    silo : str
-        Name of the silo.
-    labels : Labels or None
-        None keeps the Silo object's, or takes ``None`` for a new one.
-    valid : str
-        How long the token may be used, such as ``12h`` or ``7d``.
-    address, enrolment_address : str or None
-        host:port; None takes what the federation says.
-    replace : bool
-        Whether an enrolled silo may be invited again.
-    """
+    """An invitation as the command line asks for it."""
 
     silo: str
+    """Name of the silo."""
     labels: Labels | None
+    """None keeps the Silo object's, or takes ``None`` for a new one."""
     valid: str
+    """How long the token may be used, such as ``12h`` or ``7d``."""
     address: str | None
     enrolment_address: str | None
+    """host:port; None takes what the federation says."""
     replace: bool
+    """Whether an enrolled silo may be invited again."""
 
 
 def invite(name: str, place: Place, request: InvitationRequest) -> None:

@@ -23,25 +23,17 @@ METRIC = "accuracy"
 
 @dataclass(frozen=True, slots=True)
 class SiloValue:
-    """What a federation reaches without one of its silos.
-
-    Parameters
-    ----------
-    silo, labels : str
-        Its name, and which of its images are labelled.
-    without : Spread or None
-        Accuracy of the last model without it, over the seeds; None where the others cannot train alone.
-    increase : Spread or None
-        By how much the error (1 - accuracy) grows without it: positive for a silo that helps.
-    reason : str
-        Why the others cannot train alone.
-    """
+    """What a federation reaches without one of its silos."""
 
     silo: str
     labels: str
+    """Its name, and which of its images are labelled."""
     without: Spread | None = None
+    """Accuracy of the last model without it, over the seeds; None where the others cannot train alone."""
     increase: Spread | None = None
+    """By how much the error (1 - accuracy) grows without it: positive for a silo that helps."""
     reason: str = ""
+    """Why the others cannot train alone."""
 
 
 def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:

@@ -37,21 +37,14 @@ MAY_CHANGE = ("rounds", "activeDeadlineSeconds", "protocol", "tracking", "server
 
 @dataclass
 class RunWatcher:
-    """Shows a run to people.
-
-    Parameters
-    ----------
-    federation : Federation
-        What is run.
-    view : View
-        Where it is shown.
-    comparison : Comparison
-        Begun as soon as the last round is committed, while the server still stores the results.
-    """
+    """Shows a run to people."""
 
     federation: Federation
+    """What is run."""
     view: View
+    """Where it is shown."""
     comparison: Comparison
+    """Begun as soon as the last round is committed, while the server still stores the results."""
     status: FederationStatus = field(default_factory=FederationStatus)
     begun: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=Pace)

@@ -18,15 +18,10 @@ FOLLOW_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """A run in a working folder; see `fedctl.source.Source`.
-
-    Parameters
-    ----------
-    run : Workdir
-        The folder.
-    """
+    """A run in a working folder; see `fedctl.source.Source`."""
 
     run: Workdir
+    """The folder."""
 
     def observe(self) -> Observation:
         """Return the documents of the run with its status."""

@@ -47,21 +47,14 @@ _NAMED_CLASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the server or a silo holds.
-
-    Parameters
-    ----------
-    section : DataSection
-        Where its images come from.
-    choice : Choice
-        Its images.
-    labels : bool
-        Whether it uses labels.
-    """
+    """What the server or a silo holds."""
 
     section: DataSection
+    """Where its images come from."""
     choice: Choice
+    """Its images."""
     labels: bool
+    """Whether it uses labels."""
 
     @property
     def counts(self) -> tuple[int, ...]:

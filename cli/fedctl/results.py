@@ -22,29 +22,20 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """A committed round.
-
-    Parameters
-    ----------
-    round : int
-        Its number; round 0 is the initial model.
-    digest : str
-        Content address of the community model.
-    time : float
-        Seconds since the epoch at the commit.
-    metrics, seconds : mapping of str to float
-        Of the community model and of server training; time spent per step. NaN where one is not finite.
-    bytes_up, bytes_down : int
-        Model bytes that travelled in this round.
-    """
+    """A committed round."""
 
     round: int
+    """Its number; round 0 is the initial model."""
     digest: str
+    """Content address of the community model."""
     time: float
+    """Seconds since the epoch at the commit."""
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
+    """Of the community model and of server training; time spent per step. NaN where one is not finite."""
     bytes_up: int
     bytes_down: int
+    """Model bytes that travelled in this round."""
 
     @classmethod
     def of(cls, record: RoundRecord) -> "RoundResult":
@@ -93,24 +84,16 @@ class RoundResult:
 
 @dataclass(frozen=True, slots=True)
 class SeedResult:
-    """One whole run.
-
-    Parameters
-    ----------
-    seed : int
-        Its seed.
-    rounds : tuple of RoundResult
-        Ascending, at least one.
-    seconds : float
-        How long it took, on the machine's clock.
-    device : str
-        Where it was computed, such as ``cpu``; empty where that is not known.
-    """
+    """One whole run."""
 
     seed: int
+    """Its seed."""
     rounds: tuple[RoundResult, ...]
+    """Ascending, at least one."""
     seconds: float
+    """How long it took, on the machine's clock."""
     device: str = ""
+    """Where it was computed, such as ``cpu``; empty where that is not known."""
 
     @property
     def digest(self) -> str:
@@ -170,21 +153,14 @@ class SeedResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a working folder holds.
-
-    Parameters
-    ----------
-    folder : Path
-        The folder, as it was named.
-    federation : Federation
-        What was run.
-    seeds : tuple of SeedResult
-        Ascending by seed, at least one.
-    """
+    """What a working folder holds."""
 
     folder: Path
+    """The folder, as it was named."""
     federation: Federation
+    """What was run."""
     seeds: tuple[SeedResult, ...]
+    """Ascending by seed, at least one."""
 
     @property
     def first(self) -> int:
@@ -210,15 +186,10 @@ class Results:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Values of one quantity, one of each seed.
-
-    Parameters
-    ----------
-    values : tuple of float
-        At least one.
-    """
+    """Values of one quantity, one of each seed."""
 
     values: tuple[float, ...]
+    """At least one."""
 
     @property
     def mean(self) -> float:
@@ -240,15 +211,10 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class SimulationFolder:
-    """Paths of a simulation.
-
-    Parameters
-    ----------
-    root : Path
-        The folder.
-    """
+    """Paths of a simulation."""
 
     root: Path
+    """The folder."""
 
     @property
     def documents(self) -> Path:

@@ -34,42 +34,28 @@ MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPol
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """What is simulated, and how.
-
-    Parameters
-    ----------
-    file : Path
-        The federation's documents.
-    overrides : sequence of str
-        ``path=value`` for the federation's document, ``silo.path=value`` for every silo's.
-    seeds : int
-        How many seeds, from ``spec.seed`` on.
-    silos : int or None
-        How many silos are made of those in the file; None takes these as they are.
-    device : str
-        ``auto``, ``cpu`` or ``cuda``, for the server and every silo.
-    data_root : Path or None
-        Folder that claims name folders of; None takes the file's own.
-    speeds : sequence of str
-        ``PATTERN=STEP+TRANSFER`` of silos in virtual time.
-    tracking : bool or None
-        Whether runs go to MLflow; None: where the federation names a tracking URI.
-    ray : str or None
-        Address of a Ray cluster that trains the silos, or ``local``.
-    at_once : int or None
-        How many silos train at the same time; None: one per processor, on a GPU one.
-    """
+    """What is simulated, and how."""
 
     file: Path
+    """The federation's documents."""
     overrides: Sequence[str] = ()
+    """``path=value`` for the federation's document, ``silo.path=value`` for every silo's."""
     seeds: int = 1
+    """How many seeds, from ``spec.seed`` on."""
     silos: int | None = None
+    """How many silos are made of those in the file; None takes these as they are."""
     device: str = "auto"
+    """``auto``, ``cpu`` or ``cuda``, for the server and every silo."""
     data_root: Path | None = None
+    """Folder that claims name folders of; None takes the file's own."""
     speeds: Sequence[str] = ()
+    """``PATTERN=STEP+TRANSFER`` of silos in virtual time."""
     tracking: bool | None = None
+    """Whether runs go to MLflow; None: where the federation names a tracking URI."""
     ray: str | None = None
+    """Address of a Ray cluster that trains the silos, or ``local``."""
     at_once: int | None = None
+    """How many silos train at the same time; None: one per processor, on a GPU one."""
 
     @property
     def root(self) -> Path:
@@ -101,39 +87,26 @@ def _with_seed(study: Study, seed: int) -> Study:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays seeds and keeps what they reach.
-
-    Parameters
-    ----------
-    folder : SimulationFolder
-        Where the results are kept.
-    data_root : Path
-        Folder that claims name folders of.
-    device : str
-        Such as ``cpu`` or ``cuda``.
-    view : View
-        Where the progress is shown.
-    shown_silos : int
-        How many silos of a round are shown at most.
-    speeds : sequence of str
-        As in `SimulationRequest`.
-    tracking : SeedTracking or None
-        Sends runs to MLflow.
-    ray : str or None
-        As in `SimulationRequest`.
-    at_once : int
-        How many silos train at the same time.
-    """
+    """Plays seeds and keeps what they reach."""
 
     folder: SimulationFolder
+    """Where the results are kept."""
     data_root: Path
+    """Folder that claims name folders of."""
     device: str
+    """Such as ``cpu`` or ``cuda``."""
     view: View
+    """Where the progress is shown."""
     shown_silos: int
+    """How many silos of a round are shown at most."""
     speeds: Sequence[str] = ()
+    """As in `SimulationRequest`."""
     tracking: SeedTracking | None = None
+    """Sends runs to MLflow."""
     ray: str | None = None
+    """As in `SimulationRequest`."""
     at_once: int = 1
+    """How many silos train at the same time."""
 
     def play(self, study: Study, title: str) -> None:
         """Play one seed to its end, from its beginning or from where an earlier start left it, and keep the result.

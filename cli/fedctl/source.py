@@ -20,71 +20,46 @@ BOOKKEEPING = frozenset({"schemaVersion", "checksum", "contributions"})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A federation at one time.
-
-    Parameters
-    ----------
-    document : mapping
-        The Federation with its status, as JSON values.
-    status : FederationStatus
-        What the server, or the operator, says or said last.
-    live : bool
-        Whether the server answered now.
-    """
+    """A federation at one time."""
 
     document: Mapping[str, Any]
+    """The Federation with its status, as JSON values."""
     status: FederationStatus
+    """What the server, or the operator, says or said last."""
     live: bool
+    """Whether the server answered now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
-
-    Parameters
-    ----------
-    time : str
-        RFC 3339 in UTC; the last time, where it happened again and again.
-    type : str
-        ``Normal`` or ``Warning``.
-    reason : str
-        One word.
-    about : str
-        What it happened to, such as ``Federation/derm``.
-    message : str
-        One line.
-    count : int
-        How often it happened.
-    """
+    """Something that happened."""
 
     time: str
+    """RFC 3339 in UTC; the last time, where it happened again and again."""
     type: str
+    """``Normal`` or ``Warning``."""
     reason: str
+    """One word."""
     about: str
+    """What it happened to, such as ``Federation/derm``."""
     message: str
+    """One line."""
     count: int = 1
+    """How often it happened."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model of a federation as a file of this machine.
-
-    Parameters
-    ----------
-    path : Path
-        Safetensors.
-    digest : str
-        What its content address must be.
-    round : int
-        The round that it came from.
-    description : mapping
-        What the server wrote about it; empty where it wrote nothing yet.
-    """
+    """A model of a federation as a file of this machine."""
 
     path: Path
+    """Safetensors."""
     digest: str
+    """What its content address must be."""
     round: int
+    """The round that it came from."""
     description: Mapping[str, Any]
+    """What the server wrote about it; empty where it wrote nothing yet."""
 
 
 class Source(Protocol):

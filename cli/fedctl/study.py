@@ -51,25 +51,17 @@ class StudyFile(Document):
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One method in one setting.
-
-    Parameters
-    ----------
-    setting, method : str
-        Their names.
-    wanted : SimulationRequest
-        What is simulated.
-    folder : SimulationFolder
-        Where its results are.
-    published : mapping of str to str
-        Columns of the published result; empty where none is wanted.
-    """
+    """One method in one setting."""
 
     setting: str
     method: str
+    """Their names."""
     wanted: SimulationRequest
+    """What is simulated."""
     folder: SimulationFolder
+    """Where its results are."""
     published: dict[str, str]
+    """Columns of the published result; empty where none is wanted."""
 
     @property
     def title(self) -> str:

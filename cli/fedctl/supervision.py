@@ -47,46 +47,30 @@ class Watcher(Protocol):
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be started.
-
-    Parameters
-    ----------
-    workdir : Workdir
-        The folder of the run.
-    silos : sequence of str
-        Names of the silos whose agents run here.
-    min_silos : int
-        Quorum: with fewer agents the run is given up.
-    server_config : callable
-        ``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path.
-    silo_config : callable
-        ``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path.
-    look_seconds : float
-        Time between two looks.
-    """
+    """What is to be started."""
 
     workdir: Workdir
+    """The folder of the run."""
     silos: Sequence[str]
+    """Names of the silos whose agents run here."""
     min_silos: int
+    """Quorum: with fewer agents the run is given up."""
     server_config: Callable[[Mapping[str, str] | None], Path]
+    """``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path."""
     silo_config: Callable[[str, Mapping[str, str]], Path]
+    """``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path."""
     look_seconds: float = 0.5
+    """Time between two looks."""
 
 
 @dataclass
 class Supervisor:
-    """Plays a plan to its end.
-
-    Parameters
-    ----------
-    plan : Plan
-        What is to be started.
-    watcher : Watcher
-        Who is told.
-    """
+    """Plays a plan to its end."""
 
     plan: Plan
+    """What is to be started."""
     watcher: Watcher
+    """Who is told."""
     _events: "SimpleQueue[ProcessEvent]" = field(default_factory=SimpleQueue)
     _children: dict[str, Child] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)

@@ -21,28 +21,19 @@ STORING = "storing the model, and sending the results to MLflow"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A moment of a run.
-
-    Parameters
-    ----------
-    federation, method : str
-        What is run.
-    status : FederationStatus
-        What the server says.
-    processes : mapping of str to str
-        State of every process as the runner sees it: ``starting``, ``running``, ``restarting``, ``ended``.
-    elapsed_seconds : float
-        Since this start.
-    remaining_seconds : float or None
-        Estimated from the rounds of this start; None while none is committed.
-    """
+    """A moment of a run."""
 
     federation: str
     method: str
+    """What is run."""
     status: FederationStatus
+    """What the server says."""
     processes: Mapping[str, str] = field(default_factory=dict)
+    """State of every process as the runner sees it: ``starting``, ``running``, ``restarting``, ``ended``."""
     elapsed_seconds: float = 0.0
+    """Since this start."""
     remaining_seconds: float | None = None
+    """Estimated from the rounds of this start; None while none is committed."""
 
 
 class View(Protocol):

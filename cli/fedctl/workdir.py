@@ -16,15 +16,10 @@ DEFAULT_PARENT = Path(".anchorage")
 
 @dataclass(frozen=True, slots=True)
 class Workdir:
-    """Paths of a run.
-
-    Parameters
-    ----------
-    root : Path
-        The folder, absolute.
-    """
+    """Paths of a run."""
 
     root: Path
+    """The folder, absolute."""
 
     @property
     def federation(self) -> Path:

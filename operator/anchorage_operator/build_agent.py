@@ -45,27 +45,18 @@ REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What an agent's objects are built from.
-
-    Parameters
-    ----------
-    silo : Json
-        The Silo object.
-    spec : SiloSpec
-        Its spec, typed.
-    managed : Managed
-        Its part about the agent.
-    running : bool
-        Whether the pod is wanted.
-    authority_hash : str
-        Hash of the authority's certificate.
-    """
+    """What an agent's objects are built from."""
 
     silo: Json
+    """The Silo object."""
     spec: SiloSpec
+    """Its spec, typed."""
     managed: Managed
+    """Its part about the agent."""
     running: bool
+    """Whether the pod is wanted."""
     authority_hash: str
+    """Hash of the authority's certificate."""
 
     @property
     def name(self) -> str:

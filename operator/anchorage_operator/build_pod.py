@@ -33,52 +33,35 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """What tells one pod from another.
-
-    Parameters
-    ----------
-    container : str
-        Name of the container, ``server`` or ``agent``.
-    module : str
-        Python module that the container runs.
-    config : str
-        File below `CONFIG_FOLDER`.
-    config_map : str
-        Name of the ConfigMap with it.
-    config_hash : str
-        Hash of the ConfigMap's data; another one restarts the pod.
-    image : str
-        Image where no override names one.
-    service_account : str
-        Its account, which has no rights and no token.
-    labels, annotations : mapping of str to str
-        Of the pod.
-    ports : mapping of str to int
-        Ports by name, beside that of the probes.
-    mounts : sequence of Mount
-        Beside the ConfigMap, the state and /tmp.
-    claims : iterable of str
-        Volume claims with images, read-only below `DATA_FOLDER`.
-    resources : mapping
-        As `resources_of` returns them.
-    grace_seconds : int
-        How long the process has to end.
-    """
+    """What tells one pod from another."""
 
     container: str
+    """Name of the container, ``server`` or ``agent``."""
     module: str
+    """Python module that the container runs."""
     config: str
+    """File below `CONFIG_FOLDER`."""
     config_map: str
+    """Name of the ConfigMap with it."""
     config_hash: str
+    """Hash of the ConfigMap's data; another one restarts the pod."""
     image: str
+    """Image where no override names one."""
     service_account: str
+    """Its account, which has no rights and no token."""
     labels: Mapping[str, str]
     resources: Mapping[str, Any]
+    """As `resources_of` returns them."""
     ports: Mapping[str, int] = field(default_factory=dict)
+    """Ports by name, beside that of the probes."""
     mounts: Sequence[Mount] = ()
+    """Beside the ConfigMap, the state and /tmp."""
     claims: Iterable[str] = ()
+    """Volume claims with images, read-only below `DATA_FOLDER`."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the pod."""
     grace_seconds: int = 30
+    """How long the process has to end."""
 
 
 def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSettings) -> dict[str, Any]:

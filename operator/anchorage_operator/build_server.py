@@ -50,27 +50,18 @@ FEDERATION_FILE = "federation.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What the server's objects are built from.
-
-    Parameters
-    ----------
-    federation : Json
-        The Federation object.
-    spec : FederationSpec
-        Its spec, typed.
-    running : bool
-        Whether the pod is wanted.
-    results_only : bool
-        Whether training is over: the pod then needs neither GPU nor much memory.
-    authority : str
-        The authority's certificate, PEM.
-    """
+    """What the server's objects are built from."""
 
     federation: Json
+    """The Federation object."""
     spec: FederationSpec
+    """Its spec, typed."""
     running: bool
+    """Whether the pod is wanted."""
     results_only: bool
+    """Whether training is over: the pod then needs neither GPU nor much memory."""
     authority: str
+    """The authority's certificate, PEM."""
 
     @property
     def name(self) -> str:

@@ -34,18 +34,12 @@ OWN_REASONS = (reasons.MANAGED, reasons.APPROVED_IN_ADVANCE, reasons.PENDING_APP
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Whether a silo may be a member.
-
-    Parameters
-    ----------
-    finding : Finding
-        What the condition Approved says.
-    by_person : bool
-        Whether a person decided: the operator then leaves the condition alone.
-    """
+    """Whether a silo may be a member."""
 
     finding: Finding
+    """What the condition Approved says."""
     by_person: bool
+    """Whether a person decided: the operator then leaves the condition alone."""
 
 
 def is_managed(silo: Json) -> bool:

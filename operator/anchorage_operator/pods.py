@@ -44,24 +44,16 @@ _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 
 @dataclass(frozen=True, slots=True)
 class PodHealth:
-    """How a pod is.
-
-    Parameters
-    ----------
-    ready : bool
-        Whether it is ready.
-    reason : str
-        Why it is not, a reason of `reasons` or of the catalogue.
-    message : str
-        One line for people.
-    fatal : bool
-        Whether its process ended with a failure that comes again at every start until somebody mends it.
-    """
+    """How a pod is."""
 
     ready: bool
+    """Whether it is ready."""
     reason: str
+    """Why it is not, a reason of `reasons` or of the catalogue."""
     message: str = ""
+    """One line for people."""
     fatal: bool = False
+    """Whether its process ended with a failure that comes again at every start until somebody mends it."""
 
     @property
     def trouble(self) -> bool:

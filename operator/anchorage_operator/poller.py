@@ -26,21 +26,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said last.
-
-    Parameters
-    ----------
-    report : FederationStatus or Unreachable
-        Its status, or why there is none.
-    members : tuple of Member, or None
-        The members that it has; None where it did not answer.
-    requests : tuple of CertificateRequest
-        Signing requests that wait there.
-    """
+    """What a server said last."""
 
     report: FederationStatus | Unreachable
+    """Its status, or why there is none."""
     members: tuple[Member, ...] | None = None
+    """The members that it has; None where it did not answer."""
     requests: tuple[CertificateRequest, ...] = field(default=())
+    """Signing requests that wait there."""
 
 
 class Poller:

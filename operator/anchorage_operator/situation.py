@@ -21,21 +21,14 @@ RESULTS_AFTER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Situation:
-    """One federation at one time.
-
-    Parameters
-    ----------
-    observed : Observed
-        What was observed.
-    settings : OperatorSettings
-        The operator's settings.
-    now : float
-        Seconds since the epoch.
-    """
+    """One federation at one time."""
 
     observed: Observed
+    """What was observed."""
     settings: OperatorSettings
+    """The operator's settings."""
     now: float
+    """Seconds since the epoch."""
 
     @cached_property
     def federation(self) -> Json:

@@ -34,24 +34,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Which specs are accepted.
-
-    Parameters
-    ----------
-    federation : Federation or None
-        Typed; None where it is refused.
-    refusal : Refusal or None
-        Why.
-    silos : mapping of str to Silo
-        The silos that are sound, by name.
-    refused : mapping of str to Refusal
-        The others.
-    """
+    """Which specs are accepted."""
 
     federation: Federation | None
+    """Typed; None where it is refused."""
     refusal: Refusal | None
+    """Why."""
     silos: Mapping[str, Silo]
+    """The silos that are sound, by name."""
     refused: Mapping[str, Refusal]
+    """The others."""
 
 
 def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:

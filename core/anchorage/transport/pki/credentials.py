@@ -15,21 +15,14 @@ from anchorage.transport.pki.keys import load_key
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The TLS files of the server or of a silo.
-
-    Parameters
-    ----------
-    key : Path
-        The private key, PEM; never leaves its machine.
-    certificate : Path
-        The certificate over the key, PEM.
-    authority : Path
-        The certificate of the federation's authority, PEM.
-    """
+    """The TLS files of the server or of a silo."""
 
     key: Path
+    """The private key, PEM; never leaves its machine."""
     certificate: Path
+    """The certificate over the key, PEM."""
     authority: Path
+    """The certificate of the federation's authority, PEM."""
 
     def save_certificate(self, pem: bytes) -> None:
         """Write the certificate whole or not at all.

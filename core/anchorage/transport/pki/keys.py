@@ -80,18 +80,12 @@ def load_key(path: Path) -> PrivateKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """A checked request for a certificate: the sender holds its key, an EC P-256 one, and it asks for one URI name.
-
-    Parameters
-    ----------
-    uri : str
-        The name that is asked for.
-    public_key : PublicKey
-        The key that the certificate would be over.
-    """
+    """A checked request for a certificate: the sender holds its key, an EC P-256 one, and it asks for one URI name."""
 
     uri: str
+    """The name that is asked for."""
     public_key: PublicKey
+    """The key that the certificate would be over."""
 
     @staticmethod
     def make(key: PrivateKey, uri: str) -> bytes:

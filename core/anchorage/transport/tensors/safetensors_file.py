@@ -26,21 +26,14 @@ _LONGEST_HEADER = 100 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What a safetensors file holds.
-
-    Parameters
-    ----------
-    model : ModelBytes
-        The tensors of the wanted layout, or all of them.
-    arrays : mapping of str to ndarray
-        The other tensors.
-    metadata : mapping of str to str
-        What the file says of itself.
-    """
+    """What a safetensors file holds."""
 
     model: ModelBytes
+    """The tensors of the wanted layout, or all of them."""
     arrays: Mapping[str, NDArray[Any]]
+    """The other tensors."""
     metadata: Mapping[str, str]
+    """What the file says of itself."""
 
 
 def write_safetensors(
