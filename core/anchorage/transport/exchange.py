@@ -27,7 +27,7 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 
 
 class Exchange:
-    """Where the orders and events of all silos meet (`SiloLink`); a transport adds the sessions.
+    """Orders to and events from all silos (`SiloLink`); a transport adds the sessions.
 
     Parameters
     ----------
@@ -48,7 +48,7 @@ class Exchange:
         self._committed_steps = 0
 
     def offer(self, model: ChunkSource) -> None:
-        """Let silos that were given a task on this model fetch its chunks, until it is withdrawn."""
+        """Let silos with a task on this model fetch its chunks, until it is withdrawn."""
         with self._changed:
             self._models[model.manifest.digest] = model
 
@@ -85,7 +85,7 @@ class Exchange:
         close_all([old])
 
     def dismiss(self, silo: str, task: str, why: str) -> None:
-        """Tell a silo that this task is over: its update was counted, or does not count any more."""
+        """Tell a silo that a task has ended: its update was counted, or no longer counts."""
         with self._changed:
             known = self._tasks_of(silo)
             upload = self._forget(known, task)
@@ -95,7 +95,7 @@ class Exchange:
         close_all([upload])
 
     def finish(self, why: str) -> None:
-        """Tell every silo, connected now or later, that the run is over."""
+        """Tell every silo, connected now or later, that the run has ended."""
         with self._changed:
             self._finished = Finished(why)
             uploads = [upload for known in self._silos.values() for upload in known.uploads.values()]
@@ -107,21 +107,21 @@ class Exchange:
         close_all(uploads)
 
     def expel(self, silo: str, why: str) -> None:
-        """End a silo's session and all its transfers at once, such as when it was revoked."""
+        """End a silo's session and all its transfers at once, for example when it was revoked."""
         with self._changed:
             session = self._tasks_of(silo).session
         if session is not None:
             session.end(AnchorageError(transfer.SILO_NOT_ADMITTED, f"silo {silo}: {why}"))
 
     def change_members(self, silos: Sequence[str], why: str) -> None:
-        """Let only these silos take part from now on: every other one's session and transfers end at once.
+        """Replace the list of members: the sessions and transfers of all other silos end at once.
 
         Parameters
         ----------
         silos : sequence of str
             The members, in the order of their sums.
         why : str
-            What the others are told.
+            Reason that the others are given.
         """
         with self._changed:
             gone = self._silos.keys() - set(silos)
@@ -135,15 +135,15 @@ class Exchange:
         self._post(MembersChanged(tuple(silos), frozenset(gone)))
 
     def break_down(self, error: Exception) -> None:
-        """Have `next_event` return a `Broken`: the server itself cannot go on."""
+        """Make `next_event` return a `Broken`: the server itself cannot continue."""
         self._post(Broken(error))
 
     def request_stop(self, reason: str) -> None:
-        """Have `next_event` return a `StopRequested`; may be called from a signal handler."""
+        """Make `next_event` return a `StopRequested`; may be called from a signal handler."""
         self._post(StopRequested(reason))
 
     def publish_steps(self, committed: int) -> None:
-        """Let silos hear, in the answers to their progress, how many steps are committed."""
+        """Report the number of committed steps to silos, in the answers to their progress."""
         with self._changed:
             self._committed_steps = committed
 
@@ -153,7 +153,7 @@ class Exchange:
             return self._received, self._sent
 
     def next_event(self, until: float | None) -> Event | None:
-        """Wait for the next event; None when `until` (the clock's seconds) has come first."""
+        """Wait for the next event; None when the clock reaches `until` (seconds) first."""
         with self._changed:
             while (event := self._events.pop()) is None:
                 remaining = None if until is None else until - self._clock.now()
@@ -163,7 +163,7 @@ class Exchange:
             return event
 
     def join(self, silo: str, profile: Profile) -> Session:
-        """Open a silo's session, in the place of the one that it may have; its open tasks are its first orders."""
+        """Open a silo's session and end its previous one; its open tasks are the first orders."""
         session = Session(self, silo)
         with self._changed:
             known = self._tasks_of(silo)

@@ -1,4 +1,4 @@
-"""Whether the threads of a process live and move, for its liveness probe."""
+"""Detects threads of a process that are stuck, for its liveness probe."""
 
 import threading
 import time
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 
 class LivenessRegistry:
-    """Every part that must not stand still says by when it will be heard of again.
+    """Deadlines by which the parts of a process must report again.
 
     Parameters
     ----------
@@ -20,17 +20,17 @@ class LivenessRegistry:
         self._due: dict[str, float] = {}
 
     def expect(self, part: str, seconds: float) -> None:
-        """Say that a part will be heard of again within `seconds`."""
+        """Set the deadline of a part: it will report again within `seconds`."""
         with self._lock:
             self._due[part] = self._clock() + seconds
 
     def rest(self, part: str) -> None:
-        """Say that a part waits for something that needs no limit, or has ended as it should."""
+        """Remove the deadline of a part that waits without a limit or has ended."""
         with self._lock:
             self._due.pop(part, None)
 
     def stuck(self) -> str:
-        """Return what does not move, one line; empty where everything does."""
+        """Return the parts that missed their deadline, one line; empty if there are none."""
         now = self._clock()
         with self._lock:
             late = [f"{part} is overdue by {now - due:.0f} s" for part, due in self._due.items() if now > due]

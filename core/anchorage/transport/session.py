@@ -1,4 +1,4 @@
-"""One silo's connection, as the server's end of a link sees it, whatever the transport."""
+"""The server's end of one silo's connection, independent of the transport."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from anchorage.transport.exchange import Exchange
 
 STRANGE_TASKS = 8
-"""Announcements for tasks that the server did not give which it still hears in one session: the engine judges them."""
+"""Announcements for unknown tasks that are accepted in one session; the engine decides about them."""
 
 
 class Session:
-    """One silo's connection, from its hello to its end: what the silo may see and say.
+    """One silo's connection, from its hello to its end: what the silo may read and send.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Session:
         self._transfers: set[Callable[[], object]] = set()
 
     def next_order(self, timeout: float | None) -> Order | None:
-        """Wait for the next order; None after `timeout` seconds and when the session is over."""
+        """Wait for the next order; None after `timeout` seconds and when the session has ended."""
         try:
             order = self.orders.get(timeout=timeout)
         except Empty:
@@ -59,12 +59,12 @@ class Session:
         return order
 
     def announce(self, announcement: Announcement) -> None:
-        """Hear an announcement; a permit follows at once where it was given before.
+        """Receive an announcement; the permit is repeated if it was given before.
 
         Raises
         ------
         AnchorageError
-            The session is over, or it announced too many tasks that the silo does not have.
+            The session has ended, or it announced too many unknown tasks.
         """
         with self._while_open() as known:
             expected = announcement.task in known.tasks or announcement.task in self.announced
@@ -77,12 +77,12 @@ class Session:
                 self._exchange._permit_or_arrive(self.silo, known, announcement.task)
 
     def report(self, evaluation: Evaluation) -> None:
-        """Hear the result of an evaluate task; that closes the task.
+        """Receive the result of an evaluate task, which closes the task.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo has no such task.
+            The session has ended, or the silo has no such task.
         """
         with self._while_open() as known:
             if known.tasks.pop(evaluation.task, None) is None:
@@ -90,12 +90,12 @@ class Session:
             self._exchange._post(Evaluated(self.silo, evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Hear that a task cannot be done; that closes the task.
+        """Receive the failure of a task, which closes the task.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo has no such task.
+            The session has ended, or the silo has no such task.
         """
         with self._while_open() as known:
             if task not in known.tasks:
@@ -106,12 +106,12 @@ class Session:
         close_all([upload])
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Hear how far a task is, and return the committed steps; of a task that the silo does not have, nothing is said on.
+        """Receive the progress of a task and return the committed steps. Ignores tasks that the silo does not hold.
 
         Raises
         ------
         AnchorageError
-            The session is over.
+            The session has ended.
         """
         with self._while_open() as known:
             if task in known.tasks:
@@ -119,12 +119,12 @@ class Session:
             return self._exchange._committed_steps
 
     def source(self, model: str) -> ChunkSource:
-        """Return a model that the silo has a task on, by its content address.
+        """Return the model of one of the silo's tasks, by its content address.
 
         Raises
         ------
         AnchorageError
-            The session is over, or none of the silo's open tasks is on such a model, or it is not offered any more.
+            The session has ended, or none of the silo's open tasks is on such a model, or it is not offered any more.
         """
         with self._while_open() as known:
             wanted = any(task.model.digest == model for task in known.tasks.values())
@@ -135,12 +135,12 @@ class Session:
         return source
 
     def upload(self, task: str) -> Upload:
-        """Return the place for an announced update.
+        """Return the upload of an announced update.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo was not permitted to upload for this task.
+            The session has ended, or the silo was not permitted to upload for this task.
         """
         with self._while_open() as known:
             upload = known.uploads.get(task)
@@ -149,13 +149,13 @@ class Session:
         return upload
 
     def store(self, task: str, upload: Upload, index: int, chunk: bytes) -> None:
-        """Keep one chunk of an update and count its bytes.
+        """Store one chunk of an update and count its bytes.
 
         Raises
         ------
         AnchorageError
-            The session is over, the upload was closed meanwhile, the bytes are not the announced ones, or the disk failed; the last is
-            no fault of the silo's: the engine hears of it.
+            The session has ended, the upload was closed meanwhile, the bytes are not the announced ones, or the disk failed; the last is
+            reported to the engine, as it is not the silo's fault.
         """
         try:
             upload.write(task, index, chunk)
@@ -166,12 +166,12 @@ class Session:
         self.count(received=len(chunk))
 
     def finish_push(self, task: str) -> None:
-        """Note that a push is over; posts `Arrived` where the update is whole.
+        """Note that a push has ended; posts `Arrived` if the update is complete.
 
         Raises
         ------
         AnchorageError
-            The session is over.
+            The session has ended.
         """
         with self._while_open() as known:
             if task in known.uploads and not known.uploads[task].sink.missing():
@@ -183,7 +183,7 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session is over: the transfer must stop.
+            The session has ended: the transfer must stop.
         """
         with self._while_open():
             self._exchange._received += received
@@ -191,7 +191,7 @@ class Session:
 
     @contextmanager
     def transfer(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Have `cancel` called when the session ends within the block."""
+        """Call `cancel` if the session ends within the block."""
         with self._while_open():
             self._transfers.add(cancel)
         try:
@@ -201,11 +201,11 @@ class Session:
                 self._transfers.discard(cancel)
 
     def leave(self, reason: str) -> None:
-        """End the session from the silo's side; posts `Left` unless another session took its place."""
+        """End the session from the silo's side; posts `Left` unless another session replaced it."""
         self._end(None, reason)
 
     def end(self, refusal: AnchorageError) -> None:
-        """End the session from the server's side; the silo is told why."""
+        """End the session from the server's side and tell the silo why."""
         self._end(refusal, refusal.message)
 
     def _end(self, refusal: AnchorageError | None, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""What the server's end of a link remembers of one silo."""
+"""The server's record of one silo: its session, open tasks and uploads."""
 
 import threading
 from collections.abc import Sequence
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
     from anchorage.transport.session import Session
 
 STORAGE = 6
-"""Exit code of the failures that are the server's disk's."""
+"""Exit code of failures of the server's disk."""
 
 
 class Upload:
-    """An update on its way in. After `close` nothing is written into its sink any more."""
+    """An update that is being received. After `close` nothing more is written into its sink."""
 
     def __init__(self, sink: ChunkSink) -> None:
         self.sink = sink
@@ -28,7 +28,7 @@ class Upload:
         self._lock = threading.Lock()
 
     def check(self, task: str, digest: str) -> None:
-        """See that what a silo is about to send is what it announced.
+        """Check that a silo is about to send the update that it announced.
 
         Raises
         ------
@@ -41,7 +41,7 @@ class Upload:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, found)
 
     def write(self, task: str, index: int, data: bytes) -> None:
-        """Keep one chunk.
+        """Store one chunk.
 
         Raises
         ------
@@ -59,14 +59,14 @@ class Upload:
             self.sink.write(index, data)
 
     def close(self) -> None:
-        """Stop writing; returns when a write at hand is over."""
+        """Stop writing; returns when a write in progress has ended."""
         with self._lock:
             self._open = False
 
 
 @dataclass
 class SiloTasks:
-    """What the exchange remembers of one silo, also while it is away."""
+    """What the exchange knows about one silo, also while it is disconnected."""
 
     session: "Session | None" = None
     tasks: dict[str, Task] = field(default_factory=dict)

@@ -39,7 +39,7 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 
 FIRST_PAUSE_SECONDS = 0.1
 PROGRESS_SECONDS = 0.1
-"""Progress is said at most so often."""
+"""Shortest interval between two progress messages."""
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +47,9 @@ log = logging.getLogger(__name__)
 class GrpcServerLink:
     """Holds one outbound connection to the server (`ServerLink`).
 
-    A thread of its own opens the session, hears orders, and opens it anew after a cut: with back-off, and with the TLS files as
-    they are then. What was announced is announced again in every session until it is dismissed; a report or a failure until
-    the server has it. `fetch` and `push` go on where they were cut.
+    A thread of its own opens the session, receives orders, and reconnects after an interruption: with back-off, and with the
+    TLS files as they are then. An announcement is repeated in every session until it is dismissed; a report or a failure until
+    the server has received it. `fetch` and `push` continue where they were interrupted.
 
     Parameters
     ----------
@@ -58,15 +58,15 @@ class GrpcServerLink:
     credentials : Credentials
         The silo's TLS files.
     profile : Profile
-        What the silo says of itself.
+        What the silo reports about itself.
     idle_timeout_seconds : float
-        A transfer in which nothing moves for so long is given up and tried again.
+        A transfer without progress for so long is cancelled and tried again.
     longest_pause_seconds : float
         Limit of the back-off.
     proxy : str or None
         The HTTP proxy, ``http://host:port``.
     contact : Contact or None
-        Is told how the way to the server is.
+        Records the state of the connection.
     """
 
     def __init__(
@@ -137,7 +137,7 @@ class GrpcServerLink:
             return None
 
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
-        """Receive the chunks that `sink` misses; continues after a cut.
+        """Receive the chunks that `sink` lacks; continues after an interruption.
 
         Raises
         ------
@@ -165,7 +165,7 @@ class GrpcServerLink:
             self._transfer_with_retries(is_granted, fetch)
 
     def announce(self, announcement: Announcement) -> None:
-        """Say that a train task is done; said again by itself after a reconnect until dismissed.
+        """Announce the update of a train task; repeated automatically after a reconnect until dismissed.
 
         Raises
         ------
@@ -181,7 +181,7 @@ class GrpcServerLink:
         self._send("Announce", message)
 
     def push(self, task: str, update: ChunkSource) -> None:
-        """Send the chunks that the server misses, after its `Permit`; continues after a cut.
+        """Send the chunks that the server lacks, after its `Permit`; continues after an interruption.
 
         Raises
         ------
@@ -208,11 +208,11 @@ class GrpcServerLink:
         self._send_until_received("Report", evaluation.task, convert.encode_evaluation(evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Say that a task cannot be done."""
+        """Report that a task failed."""
         self._send_until_received("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Say how far a task is; may be dropped. Return the newest number of committed steps that an answer told, 0 where none did."""
+        """Report the progress of a task, which may be dropped. Return the latest number of committed steps, 0 if none was received."""
         with self._changed:
             busy = self._progress is not None and not self._progress.done()
             if self._connection is None or busy or time.monotonic() - self._progress_at < PROGRESS_SECONDS:
@@ -256,7 +256,7 @@ class GrpcServerLink:
             self._contact.ended(planned=self._over)
 
     def _note_loss(self, error: grpc.RpcError) -> None:
-        """Note why there is no session; the log says the same only once."""
+        """Record why there is no session; logs a repeated reason only once."""
         refusal = refusal_of(error, self._server)
         why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
         said = why == self._contact.lost
@@ -267,7 +267,7 @@ class GrpcServerLink:
             log.log(logging.DEBUG if said else logging.WARNING, why)
 
     def _hold_session(self, backoff: Backoff) -> None:
-        """Open a session and hear its orders until it ends."""
+        """Open a session and receive its orders until it ends."""
         connection = Connection(self._server, self._credentials, self._proxy)
         try:
             with self._changed:
@@ -318,7 +318,7 @@ class GrpcServerLink:
             self._announced.pop(task, None)
 
     def _send_until_received(self, call: str, task: str, message: bytes) -> None:
-        """Say something about a task that ends it, now or in the next session."""
+        """Send a message that ends a task, now or in the next session."""
         with self._changed:
             self._forget({task})
             self._unreceived[call, task] = message
@@ -339,7 +339,7 @@ class GrpcServerLink:
             self._unreceived.pop((call, task), None)
 
     def _send(self, call: str, message: bytes) -> bool:
-        """Say something now; False where it must be said again in another session."""
+        """Send a message now; False if it must be sent again in another session."""
         connection = self._connection
         if connection is None:
             return False
@@ -361,7 +361,7 @@ class GrpcServerLink:
         is_granted: Callable[[Connection], bool],
         transfer_on: Callable[[Connection, Callable[[], None]], None],
     ) -> None:
-        """Make a transfer, again after every cut, in a session in which the server granted it."""
+        """Make a transfer in a session in which the server granted it; continue it after every interruption."""
         backoff = Backoff(self._retry)
         while True:
             connection = self._await_grant(is_granted)
@@ -376,7 +376,7 @@ class GrpcServerLink:
                 self._changed.wait_for(lambda: self._over, backoff.next())
 
     def _await_grant(self, is_granted: Callable[[Connection], bool]) -> Connection:
-        """Wait for a session in which a transfer is granted; after a reconnect the server gives open tasks again."""
+        """Wait for a session in which a transfer is granted; after a reconnect the server assigns open tasks again."""
         with self._changed:
             until = None
             while not self._over:

@@ -14,7 +14,7 @@ from anchorage.transport.pki import Credentials
 
 
 class ClosedError(grpc.RpcError):
-    """The channel was closed at this end before a call."""
+    """The channel was closed locally before a call."""
 
     def code(self) -> grpc.StatusCode:
         """Return the status, as of a call."""
@@ -49,7 +49,7 @@ class Connection:
         self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), options)
 
     def open(self, hello: bytes) -> Any:
-        """Ask for orders: a call that yields them as bytes."""
+        """Start the call that yields orders, as bytes."""
         with _open_channel():
             return self._channel.unary_stream(path("Orders"))(hello)
 
@@ -64,12 +64,12 @@ class Connection:
             return self._channel.unary_unary(path(call)).future(message, seconds, self._metadata())
 
     def fetch(self, wanted: bytes) -> Any:
-        """Ask for chunks: a call that yields them."""
+        """Start the call that yields chunks."""
         with _open_channel():
             return self._channel.unary_stream(path("Fetch"))(wanted, None, self._metadata())
 
     def push(self, task: str, messages: Iterator[bytes]) -> Any:
-        """Start to send chunks, and return the call's future."""
+        """Start to send chunks and return the call's future."""
         with _open_channel():
             metadata = (*self._metadata(), (TASK, task))
             return self._channel.stream_unary(path("Push")).future(messages, None, metadata)
@@ -91,7 +91,7 @@ def _open_channel() -> Iterator[None]:
 
 
 class Feed(Iterator[bytes]):
-    """Messages from the thread that makes them to gRPC's thread that sends them, one at a time."""
+    """Hands messages from the thread that makes them to gRPC's sending thread, one at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -99,7 +99,7 @@ class Feed(Iterator[bytes]):
         self._closed = False
 
     def send(self, message: bytes) -> bool:
-        """Hand a message over when the one before it is taken; False where the call is over."""
+        """Hand over a message when the previous one was taken; False if the call has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is None or self._closed)
             if not self._closed:
@@ -108,7 +108,7 @@ class Feed(Iterator[bytes]):
             return not self._closed
 
     def close(self) -> None:
-        """Say that no message follows."""
+        """Mark the end of the messages."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""What a silo asks before it joins: the run's description, by which it reads its images."""
+"""Requests the run's description, which a silo needs to read its images before it joins."""
 
 import grpc
 

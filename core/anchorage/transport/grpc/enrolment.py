@@ -1,4 +1,4 @@
-"""How a silo gets its certificate: its signing request and its one-time token, over TLS in which only the server shows a certificate."""
+"""Enrolment: a silo sends a signing request and its one-time token over TLS in which only the server presents a certificate."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor

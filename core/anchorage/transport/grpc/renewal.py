@@ -1,4 +1,4 @@
-"""How a silo that has a certificate gets the next one."""
+"""Renewal of a silo's certificate."""
 
 import grpc
 
@@ -13,7 +13,7 @@ ANSWER_SECONDS = 30.0
 
 
 def renew(server: str, credentials: Credentials, csr_pem: bytes, proxy: str | None = None) -> bytes:
-    """Ask for a further certificate over a connection that shows the present one.
+    """Request a new certificate over a connection that presents the current one.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ _ACK = pb.Ack().SerializeToString()
 class GrpcSiloLink(Exchange):
     """Serves silos over gRPC with mutual TLS (`SiloLink`).
 
-    A silo is who its certificate says. It may fetch the models of its open tasks and upload what it was permitted to; every call
+    A silo is identified by its certificate. It may fetch the models of its open tasks and upload permitted updates; every call
     belongs to the session that the silo opened last.
 
     Parameters
@@ -42,7 +42,7 @@ class GrpcSiloLink(Exchange):
     credentials : Credentials
         The server's TLS files; read again at a handshake when they have changed.
     welcome : str
-        The run's description (JSON), the first that a silo hears.
+        The run's description (JSON), which a silo receives first.
     admit : callable
         ``admit(silo, key)``: whether the silo of this name, with a certificate over the key of this fingerprint, is a member.
     renew : callable
@@ -50,7 +50,7 @@ class GrpcSiloLink(Exchange):
     clock : Clock
         The clock of `next_event`.
     idle_timeout_seconds : float
-        A transfer in which nothing moves for so long is given up.
+        A transfer without progress for so long is cancelled.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class GrpcSiloLink(Exchange):
         return port
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """Close every connection; orders that are on their way may still arrive within the grace."""
+        """Close every connection; orders that were sent may still arrive within the grace period."""
         self._server.stop(grace_seconds).wait()
         self._watchdog.close()
         self._pool.shutdown()
@@ -103,11 +103,11 @@ class GrpcSiloLink(Exchange):
         Raises
         ------
         AnchorageError
-            The task with its side channel is larger than a silo accepts.
+            The task with its auxiliary data is larger than a silo accepts.
         """
         nbytes = sum(array.nbytes for array in task.side.values())
         if nbytes > MAX_DOWN_BYTES // 2:
-            found = f"the side channel of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
+            found = f"the auxiliary data of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
         super().assign(silo, task)
 
@@ -213,7 +213,7 @@ class GrpcSiloLink(Exchange):
         return self.session(self._silo(context), _metadata(context, SESSION))
 
     def _silo(self, context: grpc.ServicerContext) -> str:
-        """Return whose certificate the peer showed, if it is a member's."""
+        """Return the member whose certificate the peer presented."""
         (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
         uris, key = _identity(bytes(certificate))
         silo = silo_of(uris, self._federation)

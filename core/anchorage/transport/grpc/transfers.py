@@ -1,4 +1,4 @@
-"""How a silo moves chunks over one connection; what was cut goes on over another one."""
+"""Transfers of chunks over one connection; interrupted ones continue over another."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 def receive_chunks(
     connection: Connection, sink: ChunkSink, watchdog: Watchdog, progressed: Callable[[int], None]
 ) -> None:
-    """Receive what `sink` misses of its model; `progressed` is told the bytes of every chunk that was written.
+    """Receive the chunks that `sink` lacks; `progressed` is called with the size of every chunk that was written.
 
     Raises
     ------
@@ -41,7 +41,7 @@ def send_chunks(
     idle_timeout_seconds: float,
     progressed: Callable[[int], None],
 ) -> None:
-    """Send what the server lacks of an update; `progressed` is told the bytes of every chunk that was handed to gRPC.
+    """Send the chunks of an update that the server lacks; `progressed` is called with the size of every chunk handed to gRPC.
 
     Raises
     ------

@@ -76,12 +76,12 @@ class Authority:
 
     @property
     def certificate_path(self) -> Path:
-        """The authority's certificate, PEM; may be given to anybody. Raises as `folder`."""
+        """The authority's certificate, PEM; public. Raises as `folder`."""
         return self.folder / "ca.pem"
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate; may be given to anybody."""
+        """The authority's certificate, PEM; public."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
@@ -153,7 +153,7 @@ class Authority:
     def from_pem(
         cls, federation: str, key_pem: bytes, certificate_pem: bytes, *, now: Callable[[], float] = time.time
     ) -> "Authority":
-        """Take an authority that was kept as bytes, such as in a Kubernetes Secret.
+        """Load an authority from bytes, for example from a Kubernetes Secret.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Authority:
 
 
 def _require_one_authority(key: PrivateKey, certificate: x509.Certificate, federation: str, what: str) -> None:
-    """See that a key and a certificate are one federation's authority.
+    """Check that a key and a certificate belong to one federation's authority.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What one end of a connection shows and trusts."""
+"""TLS credentials of one end of a connection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ class Credentials:
         return read_certificate(self.certificate).not_valid_after_utc.timestamp()
 
     def check(self, uri: str, now: Callable[[], float]) -> None:
-        """See that the files belong together, name `uri`, and are valid now.
+        """Check that the files belong together, name `uri`, and are valid now.
 
         Raises
         ------

@@ -1,4 +1,4 @@
-"""Private keys, made where they are used, and the requests that ask for a certificate over them."""
+"""Private keys and certificate signing requests."""
 
 import hashlib
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Models as safetensors files: a header in front of the flat buffer, which is written chunk by chunk as it lies in memory."""
+"""Models as safetensors files: a header followed by the flat buffer, written chunk by chunk."""
 
 import json
 import os
@@ -26,7 +26,7 @@ _LONGEST_HEADER = 100 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What a safetensors file holds."""
+    """The content of a safetensors file."""
 
     model: ModelBytes
     """The tensors of the wanted layout, or all of them."""
@@ -44,7 +44,7 @@ def write_safetensors(
     metadata: Mapping[str, str] | None = None,
     sync: bool = False,
 ) -> None:
-    """Write a model, and other arrays behind it, in the place of `path`, which is never seen half written.
+    """Write a model and further arrays to `path` atomically.
 
     The file grows under the name `partial_path`; one that lies there is written over, which takes half the time of a new one.
 
@@ -90,7 +90,7 @@ def write_safetensors(
 
 
 def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
-    """Read only what stands in front: the layout of all tensors, in the order in which they lie, and the metadata.
+    """Read only the header: the layout of all tensors, in file order, and the metadata.
 
     Raises
     ------
@@ -136,7 +136,7 @@ def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what is wrong with a file into the catalogue's failures."""
+    """Convert errors in a file into failures of the catalogue."""
     try:
         yield
     except OSError as error:
