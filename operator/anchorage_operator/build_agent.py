@@ -45,7 +45,7 @@ REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What an agent's objects are built from."""
+    """Inputs for an agent's objects."""
 
     silo: Json
     """The Silo object."""
@@ -79,7 +79,7 @@ class AgentParts:
 
 
 def agent_objects(parts: AgentParts, settings: OperatorSettings, *, with_pod: bool) -> Iterator[dict[str, Any]]:
-    """Yield the agent's objects in the order in which they are needed.
+    """Yield the agent's objects in the order in which they must be created.
 
     Parameters
     ----------
@@ -123,7 +123,7 @@ def agent_config_map(parts: AgentParts, settings: OperatorSettings) -> dict[str,
 
 
 def agent_claims(managed: Managed) -> set[str]:
-    """Name the volume claims that the agent reads: of its images and of its policy."""
+    """Return the names of the volume claims that the agent mounts: images and policy."""
     claims = {managed.data.claim_name} if managed.data.claim_name is not None else set()
     if managed.policy is not None and "/" in managed.policy:
         claims.add(managed.policy.split("/", 1)[0])

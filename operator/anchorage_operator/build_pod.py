@@ -1,4 +1,4 @@
-"""Parts of every pod that the operator makes: security, probes, volumes, and the overrides of users over the operator's defaults."""
+"""Parts of all pods that the operator creates: security context, probes, volumes, and users' overrides."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """What tells one pod from another."""
+    """Parameters of a pod template."""
 
     container: str
     """Name of the container, ``server`` or ``agent``."""
@@ -65,7 +65,7 @@ class PodParts:
 
 
 def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSettings) -> dict[str, Any]:
-    """Build the template of a pod that the restricted Pod Security Standard lets in.
+    """Build a pod template that meets the restricted Pod Security Standard.
 
     Parameters
     ----------
@@ -109,7 +109,7 @@ def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSet
 
 
 def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
-    """Lay a spec's overrides over the operator's defaults: mappings key by key, lists item by item, anything else whole."""
+    """Merge a spec's overrides into the operator's defaults: mappings by key, lists by item, other values replaced."""
     values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
     values["node_selector"] = defaults.node_selector | own.node_selector
     values["tolerations"] = (*defaults.tolerations, *(t for t in own.tolerations if t not in defaults.tolerations))
@@ -121,7 +121,7 @@ def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
 
 
 def resources_of(asked: Resources, requests: Mapping[str, Amount]) -> dict[str, Any]:
-    """Return the resources of a container: what is asked for, and requests where nothing is said about a resource.
+    """Return the resources of a container, with default requests for resources that are not specified.
 
     Parameters
     ----------
@@ -155,7 +155,7 @@ def stateful_set(
     claim: Mapping[str, Any],
     keep_claim: bool,
 ) -> dict[str, Any]:
-    """Build the StatefulSet of one pod with a volume of its own.
+    """Build a StatefulSet with one pod and its own volume.
 
     Pods are managed in parallel, as otherwise a pod that never becomes ready is not replaced when its template is mended.
     """
@@ -221,7 +221,7 @@ def _container(
 
 
 def _environment(overrides: PodOverrides) -> list[dict[str, str]]:
-    """Return the variables; libraries that want a home folder find one that is writable."""
+    """Return the environment variables, including a writable home folder for libraries that need one."""
     variables = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
     return [{"name": name, "value": value} for name, value in variables.items()]
 
@@ -236,7 +236,7 @@ def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:
 
 
 def _volumes(parts: PodParts, extra: Sequence[ClaimMount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the pod's volumes and the container's mounts; a claim is one volume per way of using it."""
+    """Return the pod's volumes and the container's mounts; a claim mounted read-only and writable becomes two volumes."""
     fixed = [
         config_mount("config", CONFIG_FOLDER, parts.config_map),
         Mount("tmp", "/tmp", {"emptyDir": {}}),
@@ -264,5 +264,5 @@ _READ_ONLY = {"readOnly": True}
 
 
 def _amounts(values: Mapping[str, Amount]) -> dict[str, str]:
-    """Write amounts as text, as the API server gives them back."""
+    """Convert quantities to strings, as the API server returns them."""
     return {name: str(value) for name, value in values.items()}

@@ -1,4 +1,4 @@
-"""What the watch and the resync have seen, by federation, packed: as objects they would take twelve times the memory."""
+"""The watched objects by federation, compressed: as Python objects they would take twelve times the memory."""
 
 import json
 import zlib
@@ -15,7 +15,7 @@ CLAIM = "PersistentVolumeClaim"
 
 
 class Key(NamedTuple):
-    """A federation: what one reconcile is about."""
+    """A federation, the unit of reconciling."""
 
     namespace: str
     federation: str
@@ -54,14 +54,14 @@ class Cache:
         self._lock = Lock()
 
     def add_watched(self, body: Json) -> set[Key]:
-        """Take in an object that the watch brought; return the federations that it concerns, none where it is known."""
+        """Store an object from the watch; return the affected federations, none if the object is already known."""
         ref = ref_of(body)
         with self._lock:
             self._awaited.pop(ref, None)
             return self._put(ref, body)
 
     def add_answer(self, body: Json) -> set[Key]:
-        """Take in an object that came as an answer; the watch is expected to bring it too. Returns as `add_watched`."""
+        """Store an object from an API answer, which the watch is expected to deliver too. Returns as `add_watched`."""
         ref = ref_of(body)
         with self._lock:
             touched = self._put(ref, body)
@@ -70,13 +70,13 @@ class Cache:
             return touched
 
     def remove(self, ref: Ref) -> set[Key]:
-        """Forget an object that is gone; return the federations that it concerned."""
+        """Remove a deleted object; return the affected federations."""
         with self._lock:
             self._awaited.pop(ref, None)
             return self._drop(ref)
 
     def lag(self) -> float:
-        """Seconds for which the longest-awaited object has been known here without the watch having brought it."""
+        """Age in seconds of the oldest stored object that the watch has not delivered yet."""
         with self._lock:
             return self._clock() - min(self._awaited.values()) if self._awaited else 0.0
 
@@ -86,7 +86,7 @@ class Cache:
             return key in self._of
 
     def versions(self, kind: str, namespaces: Iterable[str]) -> dict[Ref, str]:
-        """Return the resourceVersion of every object of a kind, of these namespaces or (none given) of all."""
+        """Return the resourceVersion of every object of a kind, in these namespaces, or in all if none are given."""
         wanted = set(namespaces)
         with self._lock:
             return {
@@ -110,7 +110,7 @@ class Cache:
         return {ref.name: body for ref, body in self._all(key, {"Silo"})}
 
     def children(self, key: Key) -> dict[tuple[str, str], Json]:
-        """Return the objects that the operator made for the federation, by kind and name."""
+        """Return the objects that the operator created for the federation, by kind and name."""
         return {(ref.kind, ref.name): body for ref, body in self._all(key, CHILD_KINDS)}
 
     def pods(self, key: Key) -> list[Json]:
@@ -159,7 +159,7 @@ class Cache:
 
 
 def ref_of(body: Json) -> Ref:
-    """Return which object this is."""
+    """Return the reference of an object."""
     return Ref(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
 
 
@@ -186,5 +186,5 @@ def _unpacked(packed: bytes) -> dict[str, Any]:
 
 
 def _no_newer(version: str, than: str) -> bool:
-    """Say whether a version of an object is the held one or an older one, which a late event may bring."""
+    """Return whether an object is the stored version or an older one, which a late event may deliver."""
     return version == than or (version.isdigit() and than.isdigit() and int(version) < int(than))

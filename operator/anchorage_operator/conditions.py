@@ -1,4 +1,4 @@
-"""Conditions in the form that Kubernetes gives them."""
+"""Conditions in the format of the Kubernetes API."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ LONGEST_MESSAGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a condition says."""
+    """The value of a condition."""
 
     status: Truth
     reason: str
@@ -30,7 +30,7 @@ class Finding:
 def conditions(
     findings: Mapping[str, Finding], before: Sequence[Json], *, generation: int, now: float
 ) -> list[dict[str, Any]]:
-    """Write findings as a list of conditions; ``lastTransitionTime`` moves only where ``status`` changes.
+    """Convert findings to a list of conditions; ``lastTransitionTime`` changes only with ``status``.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def find(status: Json, kind: str) -> Finding | None:
 
 
 def clip_message(message: str) -> str:
-    """Cut a message to `LONGEST_MESSAGE` bytes of one line."""
+    """Shorten a message to one line of at most `LONGEST_MESSAGE` bytes."""
     line = " ".join(message.split())
     raw = line.encode()
     if len(raw) <= LONGEST_MESSAGE:
@@ -79,7 +79,7 @@ def clip_message(message: str) -> str:
 
 
 def join_names(names: Iterable[str], most: int = 8) -> str:
-    """List names for people: ``a, b and 3 more``."""
+    """Join names for a message: ``a, b and 3 more``."""
     all_names = sorted(names)
     shown, rest = all_names[:most], len(all_names) - most
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Whether an object in the cluster is as it was built, so that nothing is written where nothing changed."""
+"""Detects whether an object in the cluster differs from the built one, so that only changes are written."""
 
 import hashlib
 import json
@@ -29,25 +29,25 @@ _KEYS = ("mountPath", "uid", "name")
 
 
 def digest(value: Any) -> str:
-    """Return a short hash of plain values."""
+    """Return a short hash of JSON values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def with_applied_hash(built: Json) -> dict[str, Any]:
-    """Return a built object with the annotation that tells which object was applied last."""
+    """Return a built object with the annotation that holds its hash."""
     metadata = built["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED_HASH: digest(built)}
     return {**built, "metadata": {**metadata, "annotations": annotations}}
 
 
 def needs_apply(wanted: Json, found: Json | None) -> bool:
-    """Say whether a stamped object must be applied: it is not there, was built otherwise, or somebody changed a field of it."""
+    """Return whether an object must be applied: it is missing, its hash differs, or somebody changed one of its fields."""
     return found is None or not _contains(wanted, found)
 
 
 def parse_quantity(text: str | int) -> Decimal | None:
-    """Return a Kubernetes quantity as a number, None where it is none."""
+    """Parse a Kubernetes quantity; None if it is not one."""
     word = str(text)
     suffix = word.lstrip("0123456789.")
     try:
@@ -57,7 +57,7 @@ def parse_quantity(text: str | int) -> Decimal | None:
 
 
 def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
-    """Say whether everything that is wanted is found; the API server adds defaults and leaves empty parts out."""
+    """Return whether all wanted values are present; the API server adds defaults and omits empty values."""
     if wanted == found:
         return True
     if isinstance(wanted, Mapping):

@@ -1,4 +1,4 @@
-"""Events about federations and silos: few, on transitions; a repeated one is counted, not posted again."""
+"""Posts Events about federations and silos; a repeated Event is counted instead of posted again."""
 
 import secrets
 from collections import OrderedDict
@@ -48,7 +48,7 @@ class EventPoster:
         self._lock = Lock()
 
     def post(self, event: Event) -> None:
-        """Post an event, or count it where the same was posted lately.
+        """Post an Event, or count it if the same one was posted recently.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class EventPoster:
                 self._posted.popitem(last=False)
 
     def _count(self, event: Event, known: _Posted, now: float) -> bool:
-        """Write a repeated event's count; False where the event is gone."""
+        """Write the count of a repeated Event; False if the Event no longer exists."""
         body = {"count": known.count, "lastTimestamp": timestamp(now)}
         try:
             self._api.patch("Event", event.about["namespace"], known.name, body)

@@ -1,4 +1,4 @@
-"""Effects that need keys: the authority, certificates, invitations. Keys pass through memory and lie in Secrets only."""
+"""Effects that need keys: certificate authority, certificates, invitations. Keys are stored in Secrets only."""
 
 import hashlib
 import secrets
@@ -30,11 +30,11 @@ OPERATOR_VALID = timedelta(hours=24)
 
 
 class InvitationChangedError(Exception):
-    """A silo's invitation is not the one that was observed: look again before signing."""
+    """A silo's invitation changed since it was observed; reconcile again before signing."""
 
 
 class Identity:
-    """Makes and uses the key material of every federation.
+    """Creates and uses the key material of all federations.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Identity:
         self._lock = Lock()
 
     def make_authority(self, key: Key, effect: MakeAuthority) -> None:
-        """Carry out `MakeAuthority`; an authority that somebody made meanwhile stays.
+        """Carry out `MakeAuthority`; keeps an authority that was created meanwhile.
 
         Raises
         ------
@@ -133,7 +133,7 @@ class Identity:
         self._facts.forget(key.namespace, name)
 
     def sign(self, key: Key, effect: Sign, expected: Invitation | None) -> bytes:
-        """Carry out `Sign` up to the certificate (PEM), which the caller hands to the server.
+        """Carry out `Sign` and return the certificate (PEM), which the caller sends to the server.
 
         Of two keys that race for one token, the API server lets one be written; the other finds the invitation changed.
 
@@ -168,7 +168,7 @@ class Identity:
         return certificate
 
     def operator_tls(self, key: Key) -> ssl.SSLContext:
-        """Return what the operator shows to a federation's server and trusts of it.
+        """Return the TLS settings for connections to a federation's server.
 
         Raises
         ------
@@ -191,7 +191,7 @@ class Identity:
         return context
 
     def forget(self, key: Key) -> None:
-        """Read the federation's Secrets again, and ask its server with a new certificate."""
+        """Discard cached Secrets and the operator's certificate of a federation."""
         with self._lock:
             self._contexts.pop(key, None)
         self._facts.forget(key.namespace, authority_name(key.federation))
@@ -215,7 +215,7 @@ def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict
 
 
 def _context(authority: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return a client's TLS settings; Python reads keys from files only, so one lies in a private folder for a moment."""
+    """Return a client's TLS settings. Python reads keys from files only, so the key is written to a private folder for a moment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=authority.decode())

@@ -1,4 +1,4 @@
-"""Everything that one reconcile of a federation looks at. The running part fills it in; `plan` reads nothing else."""
+"""The observed state of a federation: the only input of `plan`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +16,7 @@ CHILD_KINDS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class AuthorityFacts:
-    """What is known of the Secret ``<federation>-authority``."""
+    """Content of the Secret ``<federation>-authority``, without the key."""
 
     certificate: str
     """``ca.pem``, which is public."""
@@ -28,7 +28,7 @@ class AuthorityFacts:
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What is known of the Secret ``<federation>-server-tls``."""
+    """Content of the Secret ``<federation>-server-tls``, without the key."""
 
     not_before: float
     not_after: float
@@ -36,12 +36,12 @@ class CertificateFacts:
     names: tuple[str, ...]
     """DNS names and IP addresses in the certificate."""
     authority: str
-    """The Secret's ``ca.pem``; where it is not the authority's, the certificate is made again."""
+    """The Secret's ``ca.pem``; if it is not the authority's, a new certificate is issued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What is known of the Secret ``<silo>-enrolment``."""
+    """Content of the Secret ``<silo>-enrolment``, without the token."""
 
     hash: str
     """SHA-256 of the one-time token, hexadecimal."""
@@ -57,19 +57,19 @@ class Invitation:
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The server's control endpoint did not answer."""
+    """The server's control endpoint did not respond."""
 
     reason: str
     """One CamelCase word, such as ``ConnectionRefused`` or ``Timeout``."""
     message: str
     """One line for people."""
     since: float
-    """First failure after the last answer, seconds since the epoch."""
+    """Time of the first failure after the last response, seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One federation and what belongs to it, read at one time."""
+    """A federation and its objects, observed at one time."""
 
     namespace: str
     name: str

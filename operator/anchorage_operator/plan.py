@@ -1,4 +1,4 @@
-"""One federation: from what is observed to what is to be done. Pure: no clock, no network, no keys."""
+"""Plans the changes for one federation from its observed state. Pure: no clock, no network, no keys."""
 
 from collections.abc import Iterator, Mapping, Set
 
@@ -25,7 +25,7 @@ LEAST_WAIT_SECONDS = 1.0
 
 
 def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
-    """Decide what to do for one federation.
+    """Return the plan for one federation.
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
 
 
 def _desired_objects(situation: Situation) -> Iterator[Json]:
-    """Yield every object that should be there; nothing where the spec is refused, so that what runs goes on as it is."""
+    """Yield all desired objects; none if the spec is not accepted, so that running objects stay unchanged."""
     observed, settings = situation.observed, situation.settings
     accepted = situation.verdict.federation
     authority = observed.authority
@@ -86,7 +86,7 @@ def _desired_objects(situation: Situation) -> Iterator[Json]:
 
 
 def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
-    """Yield the objects of a managed silo; where the Federation is gone, an agent that was there rests."""
+    """Yield the objects of a managed silo; if the Federation was deleted, an existing agent is scaled to zero."""
     observed, managed = situation.observed, silo.spec.managed
     child = observed.children.get(("StatefulSet", agent_name(name)))
     if managed is None or (observed.federation is None and child is None):
@@ -106,7 +106,7 @@ def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
 
 
 def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[Reference]:
-    """Yield children whose reason is gone while their owner is there; the rest goes with its owner."""
+    """Yield children that are no longer desired while their owner exists; others are deleted with their owner."""
     children = situation.observed.children
     name = situation.observed.name
     sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
@@ -121,7 +121,7 @@ def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iter
 
 
 def _silo_statuses(situation: Situation, findings: Mapping[str, Finding]) -> tuple[dict[str, Json], tuple[Event, ...]]:
-    """Return the statuses of silos that are worth a write, and the Events that go with them."""
+    """Return the silo statuses to write, and their Events."""
     statuses: dict[str, Json] = {}
     events: list[Event] = []
     for name, silo in situation.silos.items():
@@ -134,7 +134,7 @@ def _silo_statuses(situation: Situation, findings: Mapping[str, Finding]) -> tup
 
 
 def _next_look(situation: Situation, has_news: bool) -> float:
-    """Return in how many seconds something may have changed that nothing wakes the federation for; `has_news` is progress not yet written."""
+    """Return the seconds until a change that triggers no reconcile by itself; `has_news` means that progress was not written yet."""
     observed, settings, now = situation.observed, situation.settings, situation.now
     moments = [*certificate_times(situation)]
     for invitation in observed.invitations.values():

@@ -1,4 +1,4 @@
-"""What `plan` decides: objects to apply and delete, status to write, Events to post, and effects that need keys or the server."""
+"""The result of `plan`: objects to apply and delete, statuses, Events, and effects that need keys or the server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event to post once the status that goes with it is written."""
+    """A Kubernetes Event to post after its status was written."""
 
     about: Json
     """The object that it is about: ``apiVersion, kind, name, namespace, uid``, as ``involvedObject`` takes it."""
@@ -33,7 +33,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class MakeAuthority:
-    """Make the authority and its Secret ``<federation>-authority`` (``ca.key``, ``ca.pem``); never over one that exists."""
+    """Create the certificate authority and its Secret ``<federation>-authority`` (``ca.key``, ``ca.pem``); never replaces an existing one."""
 
     owner: Json | None
     """Owner reference of the Secret; None keeps it when the Federation is deleted."""
@@ -43,14 +43,14 @@ class MakeAuthority:
 
 @dataclass(frozen=True, slots=True)
 class OwnAuthority:
-    """Patch the owner references of the authority's Secret: this one, or none."""
+    """Set the owner of the authority's Secret, or remove it."""
 
     owner: Json | None
 
 
 @dataclass(frozen=True, slots=True)
 class MakeServerCertificate:
-    """Make a key and a certificate for the server and write the Secret ``<federation>-server-tls`` (``tls.key, tls.crt, ca.pem``)."""
+    """Create a key and a certificate for the server and write the Secret ``<federation>-server-tls`` (``tls.key, tls.crt, ca.pem``)."""
 
     names: tuple[str, ...]
     """DNS names and IP addresses."""
@@ -61,7 +61,7 @@ class MakeServerCertificate:
 
 @dataclass(frozen=True, slots=True)
 class MakeInvitation:
-    """Make a one-time token for a managed silo and write the Secret ``<silo>-enrolment`` (``token, hash, expires``; no ``key``)."""
+    """Create a one-time token for a managed silo and write the Secret ``<silo>-enrolment`` (``token, hash, expires``; no ``key``)."""
 
     silo: str
     """The silo."""
@@ -92,7 +92,7 @@ class Sign:
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer a request with a catalogue failure that the agent must not repeat."""
+    """Reject a request with a failure of the catalogue, after which the agent must not ask again."""
 
     request: str
     silo: str
@@ -102,7 +102,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class PutMembers:
-    """Give the server its list of members."""
+    """Send the list of members to the server."""
 
     members: tuple[Member, ...]
     generation: int
@@ -113,7 +113,7 @@ Effect = MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation |
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, in this order: effects, apply, delete, status, events; then look again after `requeue_after` seconds.
+    """Actions in this order: effects, apply, delete, status, events; then reconcile again after `requeue_after` seconds.
 
     After any effect but `PutMembers` and `Refuse` succeeded the federation is looked at again at once.
     """
@@ -137,6 +137,6 @@ class Plan:
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to write or to do."""
+        """Whether the plan contains no action."""
         parts = (self.effects, self.apply, self.delete, self.silo_statuses, self.events)
         return self.federation_status is None and not any(parts)

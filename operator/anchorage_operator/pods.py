@@ -44,7 +44,7 @@ _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 
 @dataclass(frozen=True, slots=True)
 class PodHealth:
-    """How a pod is."""
+    """The state of a pod."""
 
     ready: bool
     """Whether it is ready."""

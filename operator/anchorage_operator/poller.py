@@ -1,4 +1,4 @@
-"""Asks every running server how it is, every few seconds, and wakes its federation when the answer is a new one."""
+"""Polls the status of every running server and triggers a reconcile when it changed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -19,21 +19,21 @@ from anchorage_operator.work_queue import WorkQueue
 
 QUICK_SECONDS = 1.0
 QUICK_FOR_SECONDS = 120.0
-"""How often, and for how long after its pod started to run, a server is asked so that enrolment and the first round are not kept waiting."""
+"""Poll interval, and how long it applies after the pod started, so that enrolment and the first round are not delayed."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said last."""
+    """The last response of a server."""
 
     report: FederationStatus | Unreachable
-    """Its status, or why there is none."""
+    """The server's status, or why it is unknown."""
     members: tuple[Member, ...] | None = None
-    """The members that it has; None where it did not answer."""
+    """Its list of members; None if it did not respond."""
     requests: tuple[CertificateRequest, ...] = field(default=())
-    """Signing requests that wait there."""
+    """Signing requests that wait at the server."""
 
 
 class Poller:
@@ -80,7 +80,7 @@ class Poller:
         self._lock = Lock()
 
     def latest(self, key: Key, pods: list[Json]) -> Answer | None:
-        """Return what the federation's server said last, and see that it is polled; None where no pod of it runs.
+        """Return the last response of the federation's server and ensure that it is polled; None if none of its pods is running.
 
         Parameters
         ----------
@@ -119,7 +119,7 @@ class Poller:
         return client
 
     def put_members(self, key: Key, members: tuple[Member, ...], generation: int) -> None:
-        """Give a server its list of members.
+        """Send the list of members to a server.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Poller:
                 self._answers[key] = replace(self._answers[key], requests=left)
 
     def poll(self, key: Key) -> float | None:
-        """Ask one server; return in how many seconds to ask again, None where no pod of it runs.
+        """Poll one server; return the seconds until the next poll, None if none of its pods is running.
 
         Raises
         ------
@@ -167,7 +167,7 @@ class Poller:
         return min(QUICK_SECONDS, self._settings.poll_seconds) if young else float(self._settings.poll_seconds)
 
     def forget(self, key: Key) -> None:
-        """Hang up on a server that is gone."""
+        """Close the connection to a server that no longer exists."""
         with self._lock:
             client = self._clients.pop(key, None)
             self._answers.pop(key, None)
@@ -202,7 +202,7 @@ def _has_running_server(pods: list[Json]) -> bool:
 
 
 def _without_time(answer: Answer) -> Answer:
-    """Return an answer without what changes by itself."""
+    """Return an answer without values that change constantly."""
     if isinstance(answer.report, Unreachable):
         return replace(answer, report=replace(answer.report, message=""))
     return replace(answer, report=answer.report.model_copy(update={"last_updated_time": None}))

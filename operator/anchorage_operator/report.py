@@ -1,4 +1,4 @@
-"""The status of a Federation: what the server reports, what the operator adds, and how often it is worth a write."""
+"""The status of a Federation: what the server reports, what the operator adds, and how often it is written."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -12,15 +12,15 @@ from anchorage_operator.membership import approval
 from anchorage_operator.situation import Situation
 
 MOST_SILOS = 1000
-"""Silos in the status of a Federation; the Silo objects hold the others'."""
+"""Maximum number of silos in a Federation's status; the others are only in their Silo objects."""
 SEEN_SECONDS = 60.0
-"""How much older than it is `lastSeenTime` may look where nothing else changed."""
+"""Interval at which `lastSeenTime` is written if nothing else changed."""
 SILO_SECONDS = 8.0
-"""How often the progress of a Silo is written; more seldom where there are many."""
+"""Interval at which a Silo's progress is written; longer if there are many silos."""
 SILOS_PER_SECOND = 10
-"""Silo statuses that progress alone may write in a second."""
+"""Maximum number of Silo statuses written per second for progress alone."""
 METRICS = ("accuracy", "balanced_accuracy")
-"""Metrics that the printer column shows, the first that there is."""
+"""Metrics for the printer column, in order of preference."""
 
 _REPORTED = (
     "round",
@@ -45,7 +45,7 @@ _FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "lastSeenTime
 
 
 def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:
-    """Return the whole status of the Federation as it is now.
+    """Return the Federation's current status.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
 
 
 def is_write_due(before: Json, after: Json, situation: Situation) -> bool:
-    """Say whether the Federation's status is worth a write: at once where more than progress changed, else once in a while."""
+    """Return whether to write the Federation's status: at once for changes other than progress, otherwise at intervals."""
     if _without_defaults(_without_progress(before)) != _without_defaults(_without_progress(after)):
         return True
     if not has_news(before, after):
@@ -89,7 +89,7 @@ def is_write_due(before: Json, after: Json, situation: Situation) -> bool:
 
 
 def has_news(before: Json, after: Json) -> bool:
-    """Say whether a Federation's status would say anything new."""
+    """Return whether a Federation's status contains anything new."""
     return bool(
         _without_defaults(_without(before, ("lastUpdatedTime",)))
         != _without_defaults(_without(after, ("lastUpdatedTime",)))
@@ -97,7 +97,7 @@ def has_news(before: Json, after: Json) -> bool:
 
 
 def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
-    """Say the same of a Silo's status; `after` lacks the approval that a person gave."""
+    """Return whether to write a Silo's status; `after` does not contain an approval given by a person."""
     kept = {condition["type"] for condition in after.get("conditions", ())}
     own = {**before, "conditions": [each for each in before.get("conditions", ()) if each["type"] in kept | _OWN]}
     if _without_defaults(_without(own, _FAST_OF_SILO)) != _without_defaults(_without(after, _FAST_OF_SILO)):
@@ -109,7 +109,7 @@ def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
 
 
 def progress_seconds(situation: Situation) -> float:
-    """Return how often progress alone is written: once per poll, more seldom where the status is large."""
+    """Return the interval in seconds at which progress is written: the poll interval, longer for large federations."""
     return situation.settings.poll_seconds * max(1.0, len(situation.silos) / 100)
 
 
@@ -126,7 +126,7 @@ def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
 
 
 def _last_reported(situation: Situation) -> dict[str, Any]:
-    """Return what was reported last; where no server runs, nobody is connected to it."""
+    """Return the last reported values; without a running server, no silo is connected."""
     kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
     if not situation.server_wanted or not situation.server_pod.ready:
         kept |= {"connectedSilos": 0, "step": ""}
@@ -135,7 +135,7 @@ def _last_reported(situation: Situation) -> dict[str, Any]:
 
 
 def _keep_last_seen(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
-    """Leave `lastSeenTime` as it was written for a silo of which nothing else is new."""
+    """Keep the written `lastSeenTime` of silos for which nothing else changed."""
     known = {silo["name"]: silo for silo in before}
     calm = []
     for silo in silos:
@@ -165,7 +165,7 @@ def _metric(metrics: Sequence[Metric]) -> str:
 
 
 def _summary(situation: Situation, connected: int) -> str:
-    """Return connected silos of those approved; after the last round, as they were then."""
+    """Return the number of connected and approved silos; after the last round, the last value."""
     if situation.finished and situation.status.get("silosSummary"):
         return str(situation.status["silosSummary"])
     expected = sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
@@ -183,7 +183,7 @@ def _without(values: Json, keys: Sequence[str]) -> dict[str, Any]:
 
 
 def _without_defaults(value: Any) -> Any:
-    """Leave out what says nothing: the API server fills in defaults of fields that were not written."""
+    """Remove empty values, since the API server adds defaults of unwritten fields."""
     if isinstance(value, Mapping):
         bare = {key: _without_defaults(item) for key, item in value.items()}
         return {key: item for key, item in bare.items() if item not in ("", 0, None, {}, [])}

@@ -1,4 +1,4 @@
-"""Compares the cache with the API server's own lists: what the watch has lost is found, and a watch that is dead is noticed."""
+"""Compares the cache with the API server's lists, to correct what the watch missed and to detect a stopped watch."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -22,7 +22,7 @@ _log = logging.getLogger(__name__)
 
 
 class Resync:
-    """Lists everything that is watched.
+    """Lists all watched objects.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Resync:
 
     @property
     def age(self) -> float:
-        """Seconds since the last one that succeeded, or since the start."""
+        """Seconds since the last successful resync, or since the start."""
         return self._clock() - self._last
 
     def fill(self) -> None:
@@ -73,7 +73,7 @@ class Resync:
         self._last = self._clock()
 
     def run(self) -> int:
-        """Compare, and correct; return how many objects were not as known.
+        """Compare and correct the cache; return the number of corrected objects.
 
         Raises
         ------

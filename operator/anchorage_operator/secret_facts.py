@@ -1,4 +1,4 @@
-"""What is known of the Secrets. The operator may not list or watch them: it reads the ones it needs by name, and seldom."""
+"""Public content of Secrets. The operator may not list or watch Secrets; it reads them by name and caches them."""
 
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
@@ -32,7 +32,7 @@ class _Known:
 
 
 class SecretFacts:
-    """Reads Secrets and remembers what is public in them.
+    """Reads Secrets and caches their public content.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class SecretFacts:
         self._lock = Lock()
 
     def authority(self, key: Key, uid: str, oldest: float) -> AuthorityFacts | None:
-        """Return what is known of a federation's authority, from a reading at most `oldest` seconds old; None without a Secret.
+        """Return the content of a federation's authority Secret, at most `oldest` seconds old; None if it does not exist.
 
         A Secret that belongs to an earlier Federation or Silo of the name is about to be collected, and as good as gone.
 
@@ -71,17 +71,17 @@ class SecretFacts:
         return facts if isinstance(facts, AuthorityFacts) else None
 
     def server_certificate(self, key: Key, uid: str, oldest: float) -> CertificateFacts | None:
-        """Return what is known of the server's certificate. Parameters and failures as in `authority`."""
+        """Return the content of the server's certificate Secret. Parameters and failures as in `authority`."""
         facts = self._facts(key.namespace, server_tls_name(key.federation), uid, _certificate_facts, oldest)
         return facts if isinstance(facts, CertificateFacts) else None
 
     def invitation(self, namespace: str, silo: str, uid: str, oldest: float) -> Invitation | None:
-        """Return what is known of a silo's invitation; `uid` is the Silo's. Failures as in `authority`."""
+        """Return the content of a silo's enrolment Secret; `uid` is the Silo's. Failures as in `authority`."""
         facts = self._facts(namespace, enrolment_name(silo), uid, invitation_of, oldest)
         return facts if isinstance(facts, Invitation) else None
 
     def forget(self, namespace: str, name: str) -> None:
-        """Read this Secret again when it is next asked for."""
+        """Discard a cached Secret."""
         with self._lock:
             self._known.pop((namespace, name), None)
 
@@ -101,13 +101,13 @@ class SecretFacts:
 
 
 def encode_data(values: Mapping[str, bytes | str]) -> dict[str, str]:
-    """Return the ``data`` of a Secret."""
+    """Encode values as the ``data`` of a Secret."""
     plain = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
     return {name: b64encode(value).decode() for name, value in plain.items()}
 
 
 def decode_value(secret: Json, name: str) -> bytes:
-    """Return one value of a Secret; empty where it is missing or no base64."""
+    """Decode one value of a Secret; empty if it is missing or invalid."""
     try:
         return b64decode((secret.get("data") or {}).get(name, ""), validate=True)
     except BadBase64:
@@ -115,7 +115,7 @@ def decode_value(secret: Json, name: str) -> bytes:
 
 
 def invitation_of(secret: Json) -> Invitation:
-    """Return what a silo's enrolment Secret says; an unreadable time is long past."""
+    """Return the content of a silo's enrolment Secret; an invalid time counts as expired."""
     return Invitation(
         hash=_word(secret, "hash"),
         expires=_moment(secret, "expires"),

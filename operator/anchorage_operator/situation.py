@@ -1,4 +1,4 @@
-"""One federation as `plan` sees it: what was observed, and the few things that everything else is decided by."""
+"""The observed state of a federation and the values derived from it that all decisions use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -43,12 +43,12 @@ class Situation:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What may be put in force."""
+        """The accepted specs."""
         return judge(self.observed, self.silos)
 
     @cached_property
     def spec(self) -> FederationSpec | None:
-        """The spec in force: the object's, or where that is refused, the one that runs."""
+        """The spec in use: the object's, or the running one if the object's is not accepted."""
         if self.verdict.federation is not None:
             return self.verdict.federation.spec
         return running_spec(self.observed)
@@ -66,18 +66,18 @@ class Situation:
 
     @property
     def report(self) -> FederationStatus | None:
-        """What the server says, None where it says nothing."""
+        """The server's status, None if it did not respond."""
         return self.observed.report if isinstance(self.observed.report, FederationStatus) else None
 
     @property
     def suspended(self) -> bool:
-        """Whether the user wants no pod to run."""
+        """Whether spec.suspend is set."""
         accepted = self.verdict.federation
         return accepted is not None and accepted.spec.suspend
 
     @cached_property
     def finished(self) -> bool:
-        """Whether every round that is asked for is committed."""
+        """Whether all requested rounds are committed."""
         if self.report is not None:
             done = is_true(self.report.conditions, "Succeeded")
             committed = self.report.round
@@ -89,7 +89,7 @@ class Situation:
 
     @cached_property
     def stopped(self) -> bool:
-        """Whether training failed for good, and the spec was not changed since."""
+        """Whether training failed permanently and the spec was not changed since."""
         failed = find(self.status, "Failed")
         conditions = self.status.get("conditions", ())
         generation = next((each.get("observedGeneration") for each in conditions if each["type"] == "Failed"), None)
@@ -108,7 +108,7 @@ class Situation:
 
     @cached_property
     def results_only(self) -> bool:
-        """Whether the server has nothing left to do but to show the results."""
+        """Whether the server only provides the results."""
         if not self.finished:
             return False
         since = next(
@@ -125,15 +125,15 @@ class Situation:
 
     @cached_property
     def server_pod(self) -> PodHealth:
-        """How the server's pod is."""
+        """The state of the server's pod."""
         return self._health({COMPONENT_LABEL: "server"})
 
     def agent_pod(self, silo: str) -> PodHealth:
-        """Say how the pod of a managed silo is."""
+        """Return the state of a managed silo's pod."""
         return self._health({COMPONENT_LABEL: "silo", SILO_LABEL: silo})
 
     def finding(self, kind: str) -> Finding | None:
-        """Return a condition of the Federation as it was written last."""
+        """Return a condition of the Federation's written status."""
         return find(self.status, kind)
 
     def _health(self, labels: Mapping[str, str]) -> PodHealth:

@@ -39,7 +39,7 @@ _OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected":
 
 
 def federation_events(federation: Json, before: Json, after: Json) -> Iterator[Event]:
-    """Yield the Events of a Federation whose status changes.
+    """Yield the Events for a change of a Federation's status.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
 
 
 def silo_events(silo: Json, before: Json, after: Json) -> Iterator[Event]:
-    """Yield the Events of a Silo whose status changes: admission, connection, and what its agent's pod lacks."""
+    """Yield the Events for a change of a Silo's status: admission, connection, and problems of its agent's pod."""
     about = involved(silo)
     for kind, reason in _OF_SILO.items():
         old, new = find(before, kind), find(after, kind)

@@ -1,8 +1,8 @@
-"""kopf as the watch engine, and nothing more: it brings objects into the cache. The only module that knows kopf.
+"""The watch: kopf delivers objects to the cache. The only module that uses kopf.
 
-kopf lists and watches, follows bookmarks, notices silent streams and expired versions. What it lacks is added here: it starts streams
-that end at once again without a pause, and it ends for good after an error in a stream. It writes nothing: no finalizers, no
-annotations, no Events. Its own indices are not used, since they keep what was deleted while a stream was down.
+kopf lists and watches, follows bookmarks, and detects silent streams and expired versions. Two things are added here: a pause
+before streams that end at once are restarted, and a restart of kopf after an error in a stream. kopf writes nothing: no finalizers,
+annotations or Events. Its indices are not used, since they keep objects that were deleted while a stream was down.
 """
 
 import asyncio
@@ -25,9 +25,9 @@ from anchorage_operator.cache import Cache, Key, ref_of
 from anchorage_operator.resync import WATCHED
 
 STREAM_SECONDS = 300
-"""How long one stream lasts at most."""
+"""Maximum duration of one stream."""
 SILENT_SECONDS = 70.0
-"""How long one may say nothing; the API server sends a bookmark every minute."""
+"""Maximum time without data; the API server sends a bookmark every minute."""
 PAUSE_SECONDS = 1.0
 """Between the starts of two streams of the same kind."""
 LONGEST_RESTART_SECONDS = 30.0
@@ -42,7 +42,7 @@ _Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
 
 class Watch:
-    """Feeds the cache from watches, in a thread and an event loop of its own.
+    """Watches objects for the cache, in a thread and an event loop of its own.
 
     Parameters
     ----------
@@ -81,18 +81,18 @@ class Watch:
         self._thread = Thread(target=lambda: asyncio.run(self._run()), name="watch", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._started = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, and wait a moment for open streams to be closed."""
+        """Stop watching and wait briefly for open streams to close."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(STOP_SECONDS)
 
     def alive(self) -> bool:
-        """Whether a stream of every kind was begun lately enough to be open still, or to be begun again soon."""
+        """Return whether a stream of every kind was started recently enough to be open or about to be restarted."""
         latest = time.monotonic() - STREAM_SECONDS - 2 * self._silent_seconds
         expected = len(WATCHED) * max(len(self._namespaces), 1)
         begun = self._started > latest or sum(begun > latest for begun in list(self._streams.values())) >= expected
@@ -140,7 +140,7 @@ class Watch:
         return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
 
     async def _pace(self, request: aiohttp.ClientRequest, handler: _Handler) -> aiohttp.ClientResponse:
-        """Send the present token along, and keep streams that end at once from being begun again without a pause."""
+        """Add the current token, and limit how fast streams that end at once are restarted."""
         if token := self._access.authorization():
             request.headers["Authorization"] = token
         if "watch" in request.url.query:
@@ -176,6 +176,6 @@ def _selector(kind: str) -> tuple[str, str, str]:
 
 
 def silence_kopf() -> None:
-    """Keep kopf from logging a line per event, and from warning that its own signal handlers are not in use."""
+    """Suppress kopf's log lines per event and its warning about unused signal handlers."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)
