@@ -1,4 +1,4 @@
-"""``fedctl silo approve``, ``deny`` and ``remove``: who decides which hospital is a member."""
+"""``fedctl silo approve``, ``deny`` and ``remove``: decisions about the membership of silos."""
 
 import re
 import time
@@ -18,7 +18,7 @@ _KEY = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool) -> None:
-    """Write the condition Approved into a silo's status, and say which key asks.
+    """Set the condition Approved of a silo, and print the key that requests enrolment.
 
     Raises
     ------
@@ -61,7 +61,7 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
 
 
 def _key(status: SiloCrStatus) -> str:
-    """Return the SHA-256 of the key that has a certificate, or of the one that asks for it; empty where none has asked."""
+    """Return the SHA-256 of the key with a certificate, or of the one that requests it; empty if there is none."""
     if status.certificate is not None and status.certificate.key:
         return status.certificate.key
     enrolled = find_condition(status.conditions, "Enrolled")

@@ -1,4 +1,4 @@
-"""``python -m fedctl.anchors_alone``: trains a federation's model on its anchors alone and writes what it reaches."""
+"""``python -m fedctl.anchors_alone``: trains a federation's model on its anchors alone and writes the metrics."""
 
 import argparse
 import json

@@ -1,4 +1,4 @@
-"""``fedctl bench rounds``: how fast this machine plays rounds, with the server and the agents of production and a trainer that does nothing."""
+"""``fedctl bench rounds``: measures the round time on this machine with the production server and agents and an idle trainer."""
 
 import json
 from collections.abc import Mapping
@@ -37,7 +37,7 @@ LOOK_SECONDS = 0.1
 
 @dataclass
 class JsonWatcher:
-    """Prints what happens as JSON, one object a line."""
+    """Prints events as JSON, one object per line."""
 
     run: Workdir
     """The benchmark's run."""
@@ -49,7 +49,7 @@ class JsonWatcher:
         tell(event="process", role="server" if name == "server" else "silo", pid=pid)
 
     def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """Print the rounds that were committed since the last look."""
+        """Print the rounds committed since the last call."""
         try:
             with self.run.journal.open("rb") as journal:
                 journal.seek(self._offset)
@@ -75,7 +75,7 @@ def tell(**values: Any) -> None:
 
 
 def bench_rounds(silos: int, copies: int, rounds: int, work: Path) -> None:
-    """Play rounds of federated averaging between real processes and print when each was committed.
+    """Run rounds of federated averaging between real processes and print when each was committed.
 
     Agent i, from 0, adds 0.001 (i + 1) to every float and reports 100 (i + 1) samples.
 

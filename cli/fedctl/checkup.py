@@ -1,4 +1,4 @@
-"""One thing that ``fedctl doctor`` looked at."""
+"""The result of one check of ``fedctl doctor``."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from anchorage.api.errors import AnchorageError, cluster
 
 
 class Level(StrEnum):
-    """How bad it is: WARN goes on with less, FAIL does not go on."""
+    """Severity: WARN limits functionality, FAIL prevents operation."""
 
     OK = "OK"
     WARN = "WARN"
@@ -20,17 +20,17 @@ class Check:
     """A finding."""
 
     name: str
-    """What was looked at."""
+    """What was checked."""
     level: Level
-    """How bad it is."""
+    """The severity."""
     found: str
     """What was found, one line."""
     remedy: str = ""
-    """What to do, one line; empty where all is well."""
+    """How to fix it, one line; empty if nothing is wrong."""
 
 
 def guarded(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Yield what a look finds; where it fails, that is the finding (a WARN where the user may not look)."""
+    """Yield the findings of a check; an error becomes a finding itself (WARN if the user lacks permission)."""
     try:
         yield from look()
     except AnchorageError as error:

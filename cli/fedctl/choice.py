@@ -1,4 +1,4 @@
-"""Which federation a command is about: a run on this machine, or one in a cluster."""
+"""Selects the federation that a command applies to: a run on this machine or one in a cluster."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ FIELD_MANAGER = "fedctl"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the command line says about where."""
+    """The location given on the command line."""
 
     workdir: Path | None = None
     """A working folder."""
@@ -29,12 +29,12 @@ class Place:
 
     @property
     def names_cluster(self) -> bool:
-        """Whether a cluster was named."""
+        """Whether a namespace or a context was given."""
         return self.namespace is not None or self.context is not None
 
 
 def choose(name: str | None, place: Place) -> Source:
-    """Return the federation that is meant.
+    """Return the selected federation.
 
     A folder that is named, a run of this name below ``.anchorage``, or the only run there, wins; a namespace or a context that is
     named, or no run here, means the cluster.
@@ -49,7 +49,7 @@ def choose(name: str | None, place: Place) -> Source:
 
 
 def local_run(name: str | None, place: Place) -> Workdir | None:
-    """Return the run on this machine that is meant, None where a cluster is.
+    """Return the selected run on this machine, None if a cluster is selected.
 
     Raises
     ------
@@ -73,7 +73,7 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
 
 
 def connect(place: Place) -> KubeClient:
-    """Return a client of the cluster and the namespace that are meant.
+    """Return a client for the selected cluster and namespace.
 
     Raises
     ------
@@ -84,7 +84,7 @@ def connect(place: Place) -> KubeClient:
 
 
 def in_cluster(name: str | None, place: Place) -> ClusterSource:
-    """Return the federation of the cluster that is meant.
+    """Return the selected federation in a cluster.
 
     Raises
     ------

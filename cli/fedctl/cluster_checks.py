@@ -1,4 +1,4 @@
-"""What ``fedctl doctor`` looks at in a cluster."""
+"""Checks of ``fedctl doctor`` on a cluster."""
 
 import re
 import time
@@ -38,7 +38,7 @@ _OPERATOR = (*_AGENT, "Deployment", "PodDisruptionBudget", "Role", "RoleBinding"
 
 
 def cluster_checks(api: KubeClient, site: Site) -> Iterator[Check]:
-    """Look at a cluster from outside; changes nothing.
+    """Check a cluster without changing anything.
 
     Parameters
     ----------
@@ -58,7 +58,7 @@ def cluster_checks(api: KubeClient, site: Site) -> Iterator[Check]:
 
 
 def server_checks(api: KubeClient) -> Iterator[Check]:
-    """Look at the API server's version and clock."""
+    """Check the API server's version and clock."""
     before = time.time()
     version, date = api.version()
     after = time.time()
@@ -69,7 +69,7 @@ def server_checks(api: KubeClient) -> Iterator[Check]:
 
 
 def version_check(version: str) -> Check:
-    """Judge a version such as ``v1.34.4``."""
+    """Check a version such as ``v1.34.4``."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     number = (int(found[1]), int(found[2])) if found else (0, 0)
     if number < OLDEST_VERSION:
@@ -81,7 +81,7 @@ def version_check(version: str) -> Check:
 
 
 def clock_check(ahead: float, uncertain: float) -> Check:
-    """Judge the API server's clock.
+    """Check the API server's clock.
 
     Parameters
     ----------
@@ -119,7 +119,7 @@ def _schema(definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def nodes_checks(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    """Look for ready nodes and their GPUs."""
+    """Check for ready nodes and their GPUs."""
     ready = [node for node in nodes if _is_ready(node) and not node.get("spec", {}).get("unschedulable")]
     if not ready:
         found = f"{len(nodes)} nodes, none ready for pods"
@@ -140,7 +140,7 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def storage_check(classes: Sequence[Mapping[str, Any]]) -> Check:
-    """Look for the class that volume claims without one get."""
+    """Check for a default storage class."""
     defaults = [
         item["metadata"]["name"]
         for item in classes
@@ -156,7 +156,7 @@ def storage_check(classes: Sequence[Mapping[str, Any]]) -> Check:
 
 
 def dns_check(api: KubeClient) -> Check:
-    """Look whether the cluster's DNS has a ready endpoint."""
+    """Check that the cluster's DNS has a ready endpoint."""
     slices = list(api.list("EndpointSlice", "kube-system", "kubernetes.io/service-name=kube-dns"))
     endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
     ready = sum(endpoint.get("conditions", {}).get("ready") is not False for endpoint in endpoints)
@@ -167,7 +167,7 @@ def dns_check(api: KubeClient) -> Check:
 
 
 def namespace_check(api: KubeClient) -> Check:
-    """Look at the namespace's Pod Security Standard."""
+    """Check the namespace's Pod Security Standard."""
     found = api.get("Namespace", "", api.namespace)
     if found is None:
         remedy = f"helm install … -n {api.namespace} --create-namespace makes it"

@@ -1,4 +1,4 @@
-"""A federation in a cluster: its objects' status, its server's files by commands in the pod, its pods' logs."""
+"""A federation in a cluster: the status of its objects, the server's files read by commands in the pod, and the pods' logs."""
 
 import json
 import re
@@ -22,7 +22,7 @@ from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, Sil
 
 STATE = "/var/lib/anchorage"
 READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
-"""What is run in the server's pod."""
+"""Command for reading the server's files in its pod."""
 
 RECONNECT_SECONDS = 1.0
 
@@ -53,7 +53,7 @@ class ClusterSource:
         return f"{self.name}-server-0"
 
     def observe(self) -> Observation:
-        """Return the Federation as the cluster has it, without its managers' bookkeeping."""
+        """Return the Federation object, without managedFields."""
         federation = self.federation()
         status = typed_status(federation, FederationStatus)
         live = is_true(status.conditions, "ServerAvailable")
@@ -85,7 +85,7 @@ class ClusterSource:
         return [silo_row(silo) for silo in self.silo_objects()]
 
     def rounds(self) -> Sequence[Round]:
-        """Return the journal of the server; it is read again only when the federation's round has moved."""
+        """Return the server's journal; it is read again only after another round was committed."""
         now = self.observe().status.round
         if self._rounds is None or self._rounds[0] != now:
             entries = self._read_json("rounds")
@@ -94,7 +94,7 @@ class ClusterSource:
         return self._rounds[1]
 
     def events(self) -> Sequence[Event]:
-        """Return the Events of the Federation, its Silos, and the objects and pods made for them."""
+        """Return the Events of the Federation, its Silos, and the objects and pods created for them."""
         self.federation()
         mine = {("Federation", self.name)} | _children(self.name, "server")
         for silo in self.silo_objects():
@@ -157,7 +157,7 @@ class ClusterSource:
         return silo
 
     def _followed(self, pod: str, tail: int) -> Iterator[str]:
-        """Yield a pod's log for ever: after a restart the new container's, after a broken stream what came since."""
+        """Yield a pod's log indefinitely, across restarts of the container and broken streams."""
         began = self._container_start(pod)
         yield from self.api.logs(self.api.namespace, pod, tail=tail, follow=True)
         while True:
@@ -168,7 +168,7 @@ class ClusterSource:
                 yield from self.api.logs(self.api.namespace, pod, follow=True, since=since)
 
     def _container_start(self, pod: str) -> str:
-        """Return when the pod's container started, empty while none runs."""
+        """Return the start time of the pod's container, empty while none is running."""
         found = self.api.get("Pod", self.api.namespace, pod) or {}
         for container in found.get("status", {}).get("containerStatuses", []):
             return str(container.get("state", {}).get("running", {}).get("startedAt", ""))
@@ -204,12 +204,12 @@ class ClusterSource:
 
 
 def is_managed(silo: Mapping[str, Any]) -> bool:
-    """Say whether a silo's agent runs in the cluster."""
+    """Return whether a silo's agent runs in the cluster."""
     return silo.get("spec", {}).get("managed") is not None
 
 
 def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
-    """Return an object's status; fields that this version does not know are left out.
+    """Parse an object's status; unknown fields are ignored.
 
     Raises
     ------
@@ -227,7 +227,7 @@ def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
 
 
 def silo_row(silo: Mapping[str, Any]) -> SiloRow:
-    """Write a Silo object as the row that a local run has for it, and what only a cluster knows."""
+    """Convert a Silo object to a row as of a local run, with additional fields of a cluster."""
     status = typed_status(silo, SiloCrStatus)
     approved, connected, ready = (
         find_condition(status.conditions, kind) for kind in ("Approved", "Connected", "Ready")
@@ -257,7 +257,7 @@ def silo_row(silo: Mapping[str, Any]) -> SiloRow:
 
 
 def _description(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what the server says of its models together as its own file ``model.json`` has it; empty before the run's end."""
+    """Build the content of ``model.json`` from the server's description of its models; empty before the run has ended."""
     if not known.get("description"):
         return {}
     models = {name: known[name] for name in ("final", "best") if known.get(name)}
@@ -266,7 +266,7 @@ def _description(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _children(name: str, component: str) -> set[tuple[str, str]]:
-    """Name the objects that the operator and its StatefulSet make for a federation or a silo."""
+    """Return the objects that the operator and its StatefulSet create for a federation or a silo."""
     base = f"{name}-{component}"
     kinds = ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy")
     made = {("Service", f"{base}-public"), ("Pod", f"{base}-0"), ("PersistentVolumeClaim", f"state-{base}-0")}

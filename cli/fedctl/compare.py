@@ -1,4 +1,4 @@
-"""``fedctl compare``: what several runs and simulations reached, side by side."""
+"""``fedctl compare``: compares the results of several runs and simulations."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ class Row:
     method: str
     """The name in the legend."""
     results: Results
-    """What was reached."""
+    """The results."""
     setting: str = ""
     """What the rows of one picture have in common; empty where there is only one."""
     published: PublishedResult | None = None
@@ -78,7 +78,7 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> PublishedResult | None:
-    """Return what the papers report for a method, under the name that they give it; None where nothing was wanted or they do not.
+    """Return a method's published results; None if none are requested or available.
 
     Raises
     ------
@@ -110,7 +110,7 @@ def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Fo
 
 
 def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
-    """Draw the curves of each setting; the file's name gets the setting where there are several.
+    """Draw the curves of each setting; with several settings, each file name contains its setting.
 
     Raises
     ------
@@ -148,7 +148,7 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
 
 
 def legend(results: Sequence[Results]) -> Mapping[str, Results]:
-    """Name results: by their method, and by their folder too where that is not enough."""
+    """Return labels of results: the method, with the folder where methods are not unique."""
     methods = Counter(result.federation.spec.method.name for result in results)
     names = {}
     for result in results:
@@ -182,7 +182,7 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
 
 
 def _rounds(result: Results) -> str:
-    """Write how many rounds were committed, beside how many were asked for where that differs."""
+    """Format the number of committed rounds, and of the requested ones if it differs."""
     reached, wanted = min(seed.rounds[-1].round for seed in result.seeds), result.federation.spec.rounds
     return str(reached) if reached == wanted else f"{reached}/{wanted}"
 

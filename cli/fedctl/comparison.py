@@ -1,4 +1,4 @@
-"""What training on the anchors alone reaches, beside the federation: measured in a process of its own at low priority."""
+"""Measures training on the anchors alone for comparison, in a process of its own at low priority."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -48,14 +48,14 @@ class Comparison:
         end_all([self._child], grace_seconds=0.0)
 
     def start(self) -> None:
-        """Begin the training, unless it was begun or measured before."""
+        """Start the training, unless it was started or measured before."""
         if self._wanted and not self._started and not self._run.anchors_alone.exists():
             self._started = True
             self._say("training on the anchors alone, for comparison")
             self._child.start()
 
     def metrics(self) -> Mapping[str, float] | None:
-        """Wait for the training's end and return the metrics on the test images; None where there is nothing to compare with."""
+        """Wait for the training to end and return the metrics on the test images; None if there is nothing to compare with."""
         self.start()
         status = self._child.wait()
         if status:

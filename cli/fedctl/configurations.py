@@ -1,4 +1,4 @@
-"""Configurations of the server and the agents on this machine; the runner has the control plane's part: authority and tokens."""
+"""Configurations of the server and the agents on this machine; the runner acts as control plane with certificate authority and tokens."""
 
 import os
 from collections.abc import Mapping
@@ -27,7 +27,7 @@ class LocalSilo:
 
 
 def open_authority(workdir: Workdir, federation: str) -> Authority:
-    """Return the run's certificate authority, made at the first start.
+    """Return the run's certificate authority, created at the first start.
 
     Raises
     ------

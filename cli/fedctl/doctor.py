@@ -1,4 +1,4 @@
-"""``fedctl doctor``: is this cluster, and the way to the federation, ready for an install?"""
+"""``fedctl doctor``: checks whether a cluster and the connection to a federation are ready for an installation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -19,7 +19,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def examine(
     site: Site, place: Place, addresses: Sequence[str], authority: Path | None, proxy: str | None, output: Format
 ) -> None:
-    """Print every finding.
+    """Run all checks and print the findings.
 
     Parameters
     ----------

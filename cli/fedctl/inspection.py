@@ -1,4 +1,4 @@
-"""``fedctl status``, ``silos``, ``rounds``, ``events`` and ``logs``: what a federation is doing, and what it did."""
+"""``fedctl status``, ``silos``, ``rounds``, ``events`` and ``logs``: shows the state and the history of a federation."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
 
 
 def show_events(source: Source, output: Format, watch: bool) -> None:
-    """Print one line per thing that happened, the latest last."""
+    """Print one line per event, the latest last."""
     show(lambda: [asdict(event) for event in source.events()], _events_table, output, watch=watch)
 
 
@@ -143,7 +143,7 @@ def _events_table(events: Sequence[Any]) -> RenderableType:
 
 
 def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> None:
-    """Print the end of one process's log, or of all of them.
+    """Print the end of one process's log, or of all logs.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ def _one_by_one(logs: Mapping[str, Log]) -> Iterator[Said]:
 
 
 def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
-    """Yield the lines of several logs as they come, until all of them have ended."""
+    """Yield the lines of several logs as they arrive, until all logs have ended."""
     said: SimpleQueue[Said | None] = SimpleQueue()
 
     def pump(name: str, log: Log) -> None:
@@ -209,7 +209,7 @@ def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
 
 
 def _readable(line: str, process: str) -> str:
-    """Write a JSON log line for people; other lines stay as they are."""
+    """Format a JSON log line for people; other lines are unchanged."""
     prefix = f"{process}: " if process else ""
     try:
         values = json.loads(line)

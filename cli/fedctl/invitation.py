@@ -1,4 +1,4 @@
-"""``fedctl silo invite``: what a hospital's agent needs to enrol, and what the cluster must know of it."""
+"""``fedctl silo invite``: creates an invitation with which a hospital's agent enrols."""
 
 import base64
 import hashlib
@@ -29,7 +29,7 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 @dataclass(frozen=True, slots=True)
 class InvitationRequest:
-    """An invitation as the command line asks for it."""
+    """The options of an invitation."""
 
     silo: str
     """Name of the silo."""
@@ -45,7 +45,7 @@ class InvitationRequest:
 
 
 def invite(name: str, place: Place, request: InvitationRequest) -> None:
-    """Write ``enrolment.yaml`` to standard output, after the cluster knows the silo and the hash of its token.
+    """Write ``enrolment.yaml`` to standard output, after storing the silo and the hash of its token in the cluster.
 
     Raises
     ------
@@ -100,7 +100,7 @@ def remote_federation(name: str, place: Place) -> ClusterSource:
 
 
 def parse_span(text: str) -> int:
-    """Return the seconds that a time span such as ``12h`` or ``7d`` stands for.
+    """Parse a time span such as ``12h`` or ``7d`` to seconds.
 
     Raises
     ------
@@ -117,7 +117,7 @@ def parse_span(text: str) -> int:
 
 
 def addresses(federation: Json, request: InvitationRequest) -> tuple[str, str]:
-    """Return where the hospital reaches the server, and where it enrols.
+    """Return the addresses of the server and of enrolment for the hospital.
 
     Raises
     ------
@@ -202,7 +202,7 @@ def _silo(federation: str, name: str, labels: str, namespace: str) -> Json:
 
 
 def _without_decision(name: str, namespace: str) -> Json:
-    """Give the status without fedctl's condition, so that a new key must be approved anew."""
+    """Return a status without fedctl's condition, so that a new key must be approved again."""
     return {
         "apiVersion": API_VERSION,
         "kind": "Silo",
@@ -212,7 +212,7 @@ def _without_decision(name: str, namespace: str) -> Json:
 
 
 def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
-    """Write the token's hash, never the token; a key that used an earlier token goes."""
+    """Store the token's hash, never the token; removes a key that used an earlier token."""
     name = silo["metadata"]["name"]
     facts = {
         "hash": hashlib.sha256(token.encode()).hexdigest(),

@@ -1,4 +1,4 @@
-"""``fedctl simulate --leave-one-out``: what each silo is worth, from one more simulation without it (METHODS.md 6.9)."""
+"""``fedctl simulate --leave-one-out``: measures the value of each silo by another simulation without it (METHODS.md 6.9)."""
 
 import sys
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ METRIC = "accuracy"
 
 @dataclass(frozen=True, slots=True)
 class SiloValue:
-    """What a federation reaches without one of its silos."""
+    """Results of a federation without one of its silos."""
 
     silo: str
     labels: str
@@ -37,7 +37,7 @@ class SiloValue:
 
 
 def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
-    """Simulate a federation, then once without each silo, or go on with that, and say what each is worth.
+    """Simulate a federation, then once without each silo, and print the value of each; resumes an interrupted simulation.
 
     Parameters
     ----------
@@ -70,7 +70,7 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
 
 
 def without_silo(study: Study, index: int) -> Study:
-    """Return the study without one of its silos; the quorum is what the others can reach."""
+    """Return the study without one of its silos, with the quorum limited to the remaining ones."""
     silos = study.silos[:index] + study.silos[index + 1 :]
     spec = study.federation.spec
     protocol = spec.protocol.model_copy(update={"min_silos": max(1, min(spec.protocol.min_silos, len(silos)))})

@@ -44,17 +44,17 @@ class RunWatcher:
     view: View
     """Where it is shown."""
     comparison: Comparison
-    """Begun as soon as the last round is committed, while the server still stores the results."""
+    """Started as soon as the last round is committed, while the server still stores the results."""
     status: FederationStatus = field(default_factory=FederationStatus)
     begun: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=Pace)
 
     def started(self, name: str, pid: int) -> None:
-        """Say that a process was started."""
+        """Report that a process was started."""
         self.view.say(f"started {'the server' if name == 'server' else f'silo {name}'}, process {pid}")
 
     def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """Ask the server how far it is and show it; a server that does not answer leaves the last picture."""
+        """Show the server's status; if the server does not respond, the last one stays."""
         if endpoints is not None:
             with suppress(AnchorageError):
                 self.status = ask_status(endpoints["status"])
@@ -64,7 +64,7 @@ class RunWatcher:
         return self.status.round if self.status.last_checkpoint else -1
 
     def over(self, status: FederationStatus) -> None:
-        """Show the status that the server left."""
+        """Show the last status of the server."""
         self.status = status
         self._show({})
 
@@ -82,14 +82,14 @@ class RunWatcher:
         )
 
     def say(self, line: str) -> None:
-        """Pass on."""
+        """Show a message."""
         self.view.say(line)
 
 
 def run_federation(
     file: Path, workdir: Path | None, data_root: Path | None, overrides: Sequence[str], output: Format
 ) -> None:
-    """Run a federation to its end, or go on with it, and say what came out.
+    """Run a federation to its end, or resume it, and print the results.
 
     Parameters
     ----------
@@ -168,7 +168,7 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
 
 
 def local_silos(study: Study, root: Path) -> list[LocalSilo]:
-    """Return what the agents of a study's silos are started with.
+    """Return the configurations of a study's local silos.
 
     Raises
     ------
@@ -194,7 +194,7 @@ def local_silos(study: Study, root: Path) -> list[LocalSilo]:
 
 
 def claim(run: Workdir, study: Study) -> Federation:
-    """Write the documents that the run follows, and return the federation as it is run.
+    """Write the documents of the run, and return the effective federation.
 
     Raises
     ------
@@ -252,7 +252,7 @@ def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
 
 
 def already_finished(run: Workdir, federation: Federation) -> bool:
-    """Say whether every round that is asked for was committed before, and the model stored."""
+    """Return whether all requested rounds were committed before and the model was stored."""
     status = last_status(run)
     return (
         is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and status.model is not None
@@ -260,12 +260,12 @@ def already_finished(run: Workdir, federation: Federation) -> bool:
 
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:
-    """Return the federation's document with the status that the server left, JSON values."""
+    """Return the federation's document with the server's last status, as JSON values."""
     return as_mapping(federation.model_copy(update={"status": last_status(run)}))
 
 
 def wait_for_orphan(run: Workdir) -> None:
-    """Wait for the end of a server whose runner was killed; the system has told it to end.
+    """Wait for the end of a server whose runner was killed; the system has sent it a signal.
 
     Raises
     ------

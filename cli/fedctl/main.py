@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that the small ones answer at once."""
+"""The command line. Commands import their dependencies when they run, so that small ones start quickly."""
 
 import sys
 from pathlib import Path
@@ -50,7 +50,7 @@ def run(
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run a federation on this machine, or go on with it: a server and one agent per silo, each a process."""
+    """Run or resume a federation on this machine: a server and one agent per silo, each in its own process."""
     from fedctl.local_run import run_federation
 
     run_federation(file, workdir, data_root, overrides or [], output)
@@ -62,7 +62,7 @@ for _command in (simulate, compare, study):
 
 @app.command()
 def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -> None:
-    """Check a file's documents and say every mistake with its line."""
+    """Check a file's documents and report all errors with their lines."""
     from fedctl.validation import validate_file
 
     validate_file(file, overrides or [], output)
@@ -77,7 +77,7 @@ def status(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Say how far a federation is and what it waits for."""
+    """Show the progress of a federation and what it is waiting for."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_status
 
@@ -93,7 +93,7 @@ def silos(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """List the silos of a federation: what they do, how much they count, what failed."""
+    """List the silos of a federation: their state, weight and last error."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_silos
 
@@ -125,7 +125,7 @@ def events(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """List what happened to a federation, its silos and their pods."""
+    """List the events of a federation, its silos and their pods."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_events
 
@@ -169,7 +169,7 @@ def doctor(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check a cluster before an install, and say what to do."""
+    """Check a cluster before an installation, and suggest fixes."""
     from fedctl.choice import Place
     from fedctl.doctor import examine
 
@@ -196,7 +196,7 @@ def silo_invite(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Write a hospital's enrolment.yaml to standard output, and let the cluster know its one-time token's hash."""
+    """Write a hospital's enrolment.yaml to standard output, and store the hash of its one-time token in the cluster."""
     from fedctl.choice import Place
     from fedctl.invitation import InvitationRequest, invite
 
@@ -212,7 +212,7 @@ def silo_approve(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let a hospital in; shows the fingerprint of the key that asks."""
+    """Approve a hospital as a member; shows the fingerprint of the key that requests enrolment."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 
@@ -227,7 +227,7 @@ def silo_deny(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Keep a hospital out, or put it out; its late update is dropped."""
+    """Deny or revoke a hospital's membership; a late update is dropped."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 
@@ -242,7 +242,7 @@ def silo_remove(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Take a hospital out of the federation for good, with its invitation."""
+    """Remove a hospital and its invitation from the federation."""
     from fedctl.admission import remove
     from fedctl.choice import Place
 
@@ -259,7 +259,7 @@ def model_pull(
     best: Annotated[bool, typer.Option("--best", help="The best model instead of the last.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Copy a federation's model (safetensors) and check that it is whole."""
+    """Copy a federation's model (safetensors) and check its digest."""
     from fedctl.choice import Place, choose
     from fedctl.model_pull import pull_model
 
@@ -274,7 +274,7 @@ def data_check(
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Read every image of a federation and say which cannot be used."""
+    """Read all images of a federation and report unusable ones."""
     from fedctl.data import check_data
 
     check_data(file, silo, data_root, overrides or [], output)
@@ -296,7 +296,7 @@ def data_partition(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Draw how many images of each class every silo holds."""
+    """Show how many images of each class every silo holds."""
     from fedctl.partition import show_partition
 
     show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
@@ -314,7 +314,7 @@ def methods_list(output: Output = Format.TABLE) -> None:
 def methods_describe(
     name: Annotated[str, typer.Argument(help="Name of a method, such as FedAnchor.")], output: Output = Format.TABLE
 ) -> None:
-    """Say what a method is made of, what travels, and what that reveals."""
+    """Describe a method: its parts, what is transferred, and what that reveals."""
     from fedctl.methods import describe_method
 
     describe_method(name, output)
@@ -327,7 +327,7 @@ def bench_rounds_command(
     copies: Annotated[int, typer.Option(min=1, max=1000, help="Model size: copies of a ResNet-18, 44.76 MB each.")] = 1,
     rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 10,
 ) -> None:
-    """Play rounds with real processes and a trainer that does nothing; prints one JSON object a line."""
+    """Run rounds with real processes and an idle trainer; prints one JSON object per line."""
     from fedctl.bench_rounds import bench_rounds
 
     bench_rounds(silos, copies, rounds, work)

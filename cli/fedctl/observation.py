@@ -1,4 +1,4 @@
-"""What is known of a run: from its server while that lives, else from the files that it left."""
+"""The state of a run on this machine: from its server while that is running, otherwise from its files."""
 
 import json
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ from fedctl.workdir import Workdir, read_json
 
 
 def ask_status(endpoint: str) -> FederationStatus:
-    """Return what the server's status endpoint says.
+    """Return the status from the server's status endpoint.
 
     Parameters
     ----------
@@ -33,7 +33,7 @@ def ask_status(endpoint: str) -> FederationStatus:
 
 
 def last_status(run: Workdir) -> FederationStatus:
-    """Return the status that the server wrote last; an empty one where it wrote none."""
+    """Return the status that the server wrote last; an empty one if there is none."""
     try:
         return FederationStatus.model_validate_json(run.status.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -41,7 +41,7 @@ def last_status(run: Workdir) -> FederationStatus:
 
 
 def observe(run: Workdir) -> tuple[FederationStatus, bool]:
-    """Return the status of a run, live if its server answers, else as it was left, and whether it is live.
+    """Return the status of a run and whether it is live, that is, from a running server.
 
     A run that is neither live nor over is shown as what it is: nothing is connected, and the condition Ready says ``NotRunning``.
 
@@ -62,7 +62,7 @@ def observe(run: Workdir) -> tuple[FederationStatus, bool]:
 
 
 def require_run(run: Workdir) -> None:
-    """See that the folder holds a run.
+    """Check that the folder contains a run.
 
     Raises
     ------
@@ -76,7 +76,7 @@ def require_run(run: Workdir) -> None:
 
 
 def read_journal(run: Workdir) -> Sequence[Round]:
-    """Return every committed round, ascending; a line that is being written is left out."""
+    """Return all committed rounds, ascending, without an incomplete last line."""
     try:
         lines = run.journal.read_bytes().splitlines()
     except FileNotFoundError:

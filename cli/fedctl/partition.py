@@ -1,4 +1,4 @@
-"""``fedctl data partition``: who holds how many images of each class, as numbers, as bars, and as a list."""
+"""``fedctl data partition``: shows how many images of each class every silo holds: numbers, bars, and a list."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -47,10 +47,10 @@ _NAMED_CLASSES = 20
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """What the server or a silo holds."""
+    """The images of the server or a silo."""
 
     section: DataSection
-    """Where its images come from."""
+    """Source of its images."""
     choice: Choice
     """Its images."""
     labels: bool
@@ -133,7 +133,7 @@ def show_partition(
 
 
 def _unread_fields(study: Study) -> Iterator[str]:
-    """Say which fields of a partition are set that its recipe does not read; they are no mistake, for a study sets recipes alone."""
+    """Yield notes about fields of a partition that its recipe does not use; they are no errors, as a study may change the recipe alone."""
     for section in sections_of(study).values():
         if (partition := section.partition) is not None:
             for field in sorted(partition.model_fields_set & READ_BY.keys()):

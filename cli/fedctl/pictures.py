@@ -1,4 +1,4 @@
-"""Pictures as files, by matplotlib where it is installed."""
+"""Figures as files, by matplotlib if it is installed."""
 
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def check_picture_suffix(path: Path | None) -> None:
-    """Refuse a file of another kind than `SUFFIXES`, before anything is computed.
+    """Reject a file whose suffix is not in `SUFFIXES`, before anything is computed.
 
     Raises
     ------

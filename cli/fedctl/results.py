@@ -1,4 +1,4 @@
-"""What runs and simulations reached: the rounds of every seed, read from working folders, and means over seeds."""
+"""Results of runs and simulations: the rounds of every seed, read from working folders, and means over seeds."""
 
 import json
 import math
@@ -27,19 +27,19 @@ class RoundResult:
     round: int
     """Its number; round 0 is the initial model."""
     digest: str
-    """Content address of the community model."""
+    """Content address of the global model."""
     time: float
     """Seconds since the epoch at the commit."""
     metrics: Mapping[str, float]
     seconds: Mapping[str, float]
-    """Of the community model and of server training; time spent per step. NaN where one is not finite."""
+    """Metrics of the global model and of server training; duration of each step in seconds. NaN if not finite."""
     bytes_up: int
     bytes_down: int
     """Model bytes that travelled in this round."""
 
     @classmethod
     def of(cls, record: RoundRecord) -> "RoundResult":
-        """Take what is kept of a record; what each silo did is not."""
+        """Create a result from a record, without the silos' parts."""
         return cls(
             round=record.round,
             digest=record.digest,
@@ -153,7 +153,7 @@ class SeedResult:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a working folder holds."""
+    """The results in a working folder."""
 
     folder: Path
     """The folder, as it was named."""
@@ -237,7 +237,7 @@ class SimulationFolder:
         return load_federation(self.documents, silos=(read_json(self.multiplied) or {}).get("silos"))
 
     def state(self, seed: int) -> Path:
-        """Return the folder of what an unfinished seed goes on from."""
+        """Return the folder with the state of an unfinished seed."""
         return self.root / f"seed-{seed}"
 
     def result(self, seed: int) -> Path:
@@ -245,7 +245,7 @@ class SimulationFolder:
         return self.root / "seeds" / f"{seed}.json"
 
     def forget_beginnings(self) -> bool:
-        """Remove what attempts left that came to no round 1, such as with images that cannot be used; False where there are rounds."""
+        """Remove files of attempts that failed before round 1; return False if there are rounds."""
         journals = self.root.glob("seed-*/rounds/rounds.jsonl")
         begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
         if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):

@@ -34,7 +34,7 @@ MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPol
 
 @dataclass(frozen=True, slots=True)
 class SimulationRequest:
-    """What is simulated, and how."""
+    """The options of a simulation."""
 
     file: Path
     """The federation's documents."""
@@ -87,7 +87,7 @@ def _with_seed(study: Study, seed: int) -> Study:
 
 @dataclass(frozen=True, slots=True)
 class Simulator:
-    """Plays seeds and keeps what they reach."""
+    """Simulates seeds and stores their results."""
 
     folder: SimulationFolder
     """Where the results are kept."""
@@ -109,7 +109,7 @@ class Simulator:
     """How many silos train at the same time."""
 
     def play(self, study: Study, title: str) -> None:
-        """Play one seed to its end, from its beginning or from where an earlier start left it, and keep the result.
+        """Simulate one seed to its end, from the start or from its stored state, and store the result.
 
         Raises
         ------
@@ -139,7 +139,7 @@ class Simulator:
 
 
 def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
-    """Simulate a federation with several seeds, or go on with that, and say what came out.
+    """Simulate a federation with several seeds, or resume that, and print the results.
 
     Parameters
     ----------
@@ -174,7 +174,7 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
 def simulate_seeds(
     wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
 ) -> int:
-    """Play the seeds that are not finished in a folder, and return how many.
+    """Simulate the unfinished seeds of a folder, and return their number.
 
     Raises
     ------
@@ -198,7 +198,7 @@ def simulate_seeds(
 
 
 def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
-    """Return what the seeds of a folder reached.
+    """Return the results of a folder's seeds.
 
     Raises
     ------
@@ -211,7 +211,7 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
-    """Play the seeds that are not finished, and return how many.
+    """Simulate the unfinished seeds, and return their number.
 
     Raises
     ------
@@ -237,7 +237,7 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
 
 
 def choose_device(name: str) -> str:
-    """Return the device that is meant, such as ``cuda`` for ``auto``.
+    """Return the device for an option, such as ``cuda`` for ``auto``.
 
     Raises
     ------
@@ -268,7 +268,7 @@ def make(folder: SimulationFolder) -> None:
 
 
 def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> None:
-    """Write the documents that are simulated, and how many silos are made of them.
+    """Write the simulated documents, and the number of silos created from them.
 
     Raises
     ------
@@ -302,7 +302,7 @@ def _essence(study: Study) -> Mapping[str, Any]:
 
 
 def write_result(path: Path, result: SeedResult, study: Study) -> None:
-    """Keep the result of a seed, whole or not at all.
+    """Write the result of a seed atomically.
 
     Raises
     ------

@@ -50,7 +50,7 @@ def simulate(
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run a federation in one process without network, once per seed, or go on with that."""
+    """Run a federation in one process without network, once per seed; resumes an interrupted simulation."""
     from fedctl.simulation import SimulationRequest, simulate_federation
 
     wanted = SimulationRequest(
@@ -79,7 +79,7 @@ def compare(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Compare what several runs and simulations reached."""
+    """Compare the results of several runs and simulations."""
     from fedctl.compare import compare as compare_folders
 
     compare_folders(folders, metric, plot, published or (), output)
@@ -98,7 +98,7 @@ def study(
     data_root: DataRoot = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Simulate methods in several settings and seeds, or go on with that, and compare them with published results."""
+    """Simulate methods in several settings and seeds, and compare them with published results; resumes an interrupted study."""
     from fedctl.study import run_study
 
     run_study(file, workdir, data_root, device, plot, output)

@@ -1,4 +1,4 @@
-"""What simulated seeds leave in MLflow: a run per seed, as the server of a federation leaves one."""
+"""Tracks simulated seeds in MLflow: one run per seed, as for a federation's server."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -28,7 +28,7 @@ INTERNAL = "internal"
 
 
 class SeedTracking:
-    """Sends seeds to MLflow. What MLflow does not take stays in the folder, and is sent by the next start.
+    """Sends seeds to MLflow. What MLflow does not accept stays in the folder and is sent at the next start.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ class SeedTracking:
 
     @contextmanager
     def seed(self, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Iterator[Observer]:
-        """Yield the observer that notes a seed's rounds, and send them until the block ends, however it ends.
+        """Yield the observer that records a seed's rounds, and send them until the block ends.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class SeedTracking:
             outbox.close()
 
     def send_rest(self, seed: int) -> None:
-        """Send what is left of a finished seed."""
+        """Send the remaining records of a finished seed."""
         folder = self._folder / str(seed)
         if folder.exists():
             self._send(folder, Sender(folder, self.uri), SEND_SECONDS, keep=False)
@@ -92,7 +92,7 @@ class SeedTracking:
 
 
 def tracking_of(study: Study, run: Workdir, wanted: bool | None, view: View) -> SeedTracking | None:
-    """Return what sends seeds to MLflow; None where that is not wanted.
+    """Return the sender of seeds to MLflow; None if tracking is off.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""What a simulation looks like: its progress as it goes, and the means over its seeds at the end."""
+"""Output of a simulation: its progress, and the means over its seeds at the end."""
 
 from collections.abc import Sequence
 from time import monotonic
@@ -59,7 +59,7 @@ class SeedWatcher:
     def silo_changed(
         self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
     ) -> None:
-        """Show how far a silo is; say why it does not count."""
+        """Show a silo's progress, and why it does not count."""
         if code:
             self._view.say(f"silo {silo} does not count: {code} {message}")
         if silo in self._silos:
@@ -179,7 +179,7 @@ def _at_best(results: Results) -> dict[str, Spread]:
 
 
 def summary(results: Results) -> dict[str, Any]:
-    """Return everything that a simulation reached, as JSON values."""
+    """Return all results of a simulation, as JSON values."""
     return {
         "federation": results.federation.metadata.name,
         "method": results.federation.spec.method.name,

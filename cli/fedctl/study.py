@@ -1,4 +1,4 @@
-"""``fedctl study``: every method in every setting with several seeds, in one table beside the published numbers."""
+"""``fedctl study``: simulates every method in every setting with several seeds, and compares the results with published numbers."""
 
 import sys
 from collections.abc import Iterator
@@ -65,18 +65,18 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """What people are told."""
+        """Title for people."""
         return f"{self.method}, {self.setting}" if self.setting else self.method
 
     def paper(self, metric: str) -> PublishedResult | None:
-        """Return what the paper reports."""
+        """Return the published result."""
         return published_beside(self.published, self.method, metric)
 
 
 def run_study(
     file: Path, workdir: Path | None, data_root: Path | None, device: str, picture: Path | None, output: Format
 ) -> None:
-    """Simulate what is missing of a study, and print its table.
+    """Simulate the missing cells of a study, and print its table.
 
     Parameters
     ----------

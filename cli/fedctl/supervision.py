@@ -1,4 +1,4 @@
-"""Keeps a federation's processes going: one server, one agent per silo, restarted when they die, ended together."""
+"""Supervises a federation's processes: one server and one agent per silo, restarted when they fail, and ended together."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -29,25 +29,25 @@ HOPELESS_EXIT_CODES = (2, 3)
 
 
 class Watcher(Protocol):
-    """Is told what happens to a run, in the runner's thread."""
+    """Receives the events of a run, in the runner's thread."""
 
     def started(self, name: str, pid: int) -> None:
         """A process was started."""
 
     def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """A moment passed; return the last committed round, -1 before the first.
+        """Called at intervals; returns the last committed round, -1 before the first.
 
         `endpoints` is what the server wrote (None until it is ready); `processes` the state of every process.
         """
         ...
 
     def say(self, line: str) -> None:
-        """Something that people should know."""
+        """Show a message to people."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be started."""
+    """The processes to start."""
 
     workdir: Workdir
     """The folder of the run."""
@@ -65,10 +65,10 @@ class Plan:
 
 @dataclass
 class Supervisor:
-    """Plays a plan to its end."""
+    """Runs the processes of a plan to their end."""
 
     plan: Plan
-    """What is to be started."""
+    """The processes to start."""
     watcher: Watcher
     """Who is told."""
     _events: "SimpleQueue[ProcessEvent]" = field(default_factory=SimpleQueue)
@@ -81,7 +81,7 @@ class Supervisor:
     _signals: list[int] = field(default_factory=list)
 
     def play(self) -> None:
-        """Start everything, restart what dies, and return when the server has ended well; nothing is left running.
+        """Start all processes, restart failed ones, and return when the server has ended successfully; no process is left running.
 
         Raises
         ------
@@ -194,7 +194,7 @@ class Supervisor:
             child.ended_within(deadline - monotonic())
 
     def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
-        """Note the first signal; a second one kills the processes at once."""
+        """Handle a signal: the first ends the run, a second one kills the processes at once."""
         self._signals.append(number)
         if len(self._signals) == 1:
             self._events.put(Signalled(number))
