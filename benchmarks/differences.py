@@ -1,7 +1,7 @@
 """What differences would save where DVW sends models to be scored: ``make bench-differences ARGS="--model ResNet18 --json FILE"``.
 
 Two silos train on the digits, enlarged; then a silo's update is packed as FedMatch's are on their way up (`anchorage.transport.tensors.differences`),
-against the community model that it was trained from and that every silo of a round holds (METHODS.md 9.2, number 19).
+against the community model that it was trained from and that every silo of a round holds (methods reference, 9.2, number 19).
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""``fedctl simulate --leave-one-out``: what each silo is worth, from one more simulation without it (METHODS.md 6.9)."""
+"""``fedctl simulate --leave-one-out``: what each silo is worth, from one more simulation without it (methods reference, 6.9)."""
 
 import sys
 from collections.abc import Sequence

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import IO, Any
 
 LIMIT_BYTES = 256 << 20
-"""Largest frame: a task with its side channel (raw anchor embeddings) stays far below."""
+"""Largest frame: a task with its auxiliary data (raw anchor embeddings) stays far below."""
 
 
 class Kind(Enum):

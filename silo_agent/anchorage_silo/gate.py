@@ -62,7 +62,7 @@ class Gate:
         """
         for method in self._methods:
             self._policy.check_method(method)
-        self._policy.check_side_channels(self._beside)
+        self._policy.check_auxiliary_data(self._beside)
         if task.kind is TaskKind.TRAIN:
             self._policy.check_rounds(task.id, self._audit.announced)
 

@@ -11,16 +11,16 @@ from anchorage.api.method import MethodName
 from anchorage.transport.messages import Announcement, Evaluation
 
 RAW_IMAGES = ("raw_images", "raw_labels")
-"""Side channels that hold the hospital's images themselves (GlobalMixup): they leave only where the policy names them."""
+"""Auxiliary data that holds the hospital's images themselves (GlobalMixup): it leaves only where the policy names it."""
 
-SideChannelName = Annotated[str, Field(min_length=1, max_length=63)]
+AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Policy(Document):
     """Limits on what leaves; a field that is left out sets none."""
 
     allowed_methods: tuple[MethodName, ...] | None = Field(None, description="Methods in which the silo takes part.")
-    allowed_side_channels: Annotated[tuple[SideChannelName, ...], Field(max_length=64)] | None = Field(
+    allowed_auxiliary_data: Annotated[tuple[AuxiliaryName, ...], Field(max_length=64)] | None = Field(
         None,
         description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task, "
         "`control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
@@ -85,7 +85,7 @@ class Policy(Document):
         AnchorageError
             It says more than is allowed.
         """
-        self.check_side_channels(announcement.side)
+        self.check_auxiliary_data(announcement.side)
         samples = announcement.samples
         self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
 
@@ -97,11 +97,11 @@ class Policy(Document):
         AnchorageError
             It says more than is allowed.
         """
-        self.check_side_channels(("confusion",))
+        self.check_auxiliary_data(("confusion",))
         counts = evaluation.confusion
         self.check_samples(int(counts[1] if counts.ndim == 1 else counts.sum()))
 
-    def check_side_channels(self, names: Collection[str]) -> None:
+    def check_auxiliary_data(self, names: Collection[str]) -> None:
         """Refuse what would leave beside the network.
 
         Raises
@@ -109,8 +109,8 @@ class Policy(Document):
         AnchorageError
             One of the names is not allowed.
         """
-        allowed = self.allowed_side_channels
+        allowed = self.allowed_auxiliary_data
         refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
         if refused:
-            found = f"side channel {', '.join(refused)} is not allowed here (allowedSideChannels: {', '.join(allowed or ()) or 'none'})"
+            found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {', '.join(allowed or ()) or 'none'})"
             raise AnchorageError(silo.SIDE_CHANNEL_REFUSED, found)

@@ -39,7 +39,7 @@ Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=2
 
 
 class Partition(Document):
-    """How the rest of the pool is divided among silos (METHODS.md 4.2, 4.3)."""
+    """How the rest of the pool is divided among silos."""
 
     recipe: Literal[
         "Iid",

@@ -31,7 +31,7 @@ def policy_of(**fields: Any) -> Policy:
     return Policy.model_validate_json(json.dumps(fields))
 
 
-NONE = policy_of(allowedSideChannels=[])
+NONE = policy_of(allowedAuxiliaryData=[])
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ class TestGate:
         ]
         assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"]
 
-    def test_side_channels_are_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
+    def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
         Gate(link, Policy(), audit, ["SemiAnAgg"], Standing(CERTIFICATE)).announce(
             announcement(similarity=secret, other=secret)
@@ -86,11 +86,11 @@ class TestGate:
     @pytest.mark.parametrize(
         ("fields", "said", "code"),
         [
-            ({"allowedSideChannels": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
-            ({"allowedSideChannels": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
+            ({"allowedAuxiliaryData": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
+            ({"allowedAuxiliaryData": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
             ({"minimumSamples": 11}, announcement(), "ANC-2212"),
             ({"maximumRounds": 0}, announcement(), "ANC-2213"),
-            ({"allowedSideChannels": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
+            ({"allowedAuxiliaryData": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
             ({"minimumSamples": 5}, Evaluation("t", np.array([3, 4])), "ANC-2212"),
             ({"minimumSamples": 5}, Evaluation("t", np.array([[1, 1], [1, 1]])), "ANC-2212"),
         ],
@@ -107,7 +107,7 @@ class TestGate:
         self, link: FakeLink, audit: AuditLog
     ) -> None:
         raw = announcement(raw_images=np.zeros((2, 1, 8, 8)))
-        named = policy_of(allowedSideChannels=["raw_images"])
+        named = policy_of(allowedAuxiliaryData=["raw_images"])
         means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
         for policy, said, code in [
             (Policy(), raw, "ANC-2211"),
@@ -125,7 +125,7 @@ class TestGate:
         assert [s[0] for s in link.said] == ["announce"] * 2
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
-        policy = policy_of(allowedSideChannels=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
+        policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
         gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
@@ -145,12 +145,12 @@ class TestGate:
         assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
-        for policy, allowed in [(policy_of(allowedSideChannels=["control"]), True), (Policy(), True), (NONE, False)]:
+        for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
             gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE), ["control"])
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
-            with pytest.raises(AnchorageError, match="ANC-2211.*side channel control is not allowed"):
+            with pytest.raises(AnchorageError, match="ANC-2211.*auxiliary data control is not allowed"):
                 gate.admit(train_task(ONE))
 
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:

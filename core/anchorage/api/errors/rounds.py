@@ -35,7 +35,7 @@ BAD_WEIGHT = failure(
     "ANC-3005",
     "BadWeight",
     "A silo's announcement leads to a weight that is negative or not a number.",
-    "Look at the silo's sample counts and side channel in `fedctl rounds -o json`; its update was not used.",
+    "Look at the silo's sample counts and auxiliary data in `fedctl rounds -o json`; its update was not used.",
     5,
 )
 SILO_LATE = failure(

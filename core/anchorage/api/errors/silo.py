@@ -47,8 +47,8 @@ METHOD_REFUSED = failure(
 SIDE_CHANNEL_REFUSED = failure(
     "ANC-2211",
     "SideChannelRefused",
-    "The hospital's policy does not allow a side channel that the method sends.",
-    "Add the side channel to allowedSideChannels in the hospital's policy, or choose another method; nothing was sent.",
+    "The hospital's policy does not allow auxiliary data that the method sends.",
+    "Add its name to allowedAuxiliaryData in the hospital's policy, or choose another method; nothing was sent.",
     2,
 )
 TOO_FEW_SAMPLES = failure(

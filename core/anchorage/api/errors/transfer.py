@@ -21,7 +21,7 @@ MESSAGE_TOO_LARGE = failure(
     "ANC-2151",
     "MessageTooLarge",
     "A message is larger than the other side accepts.",
-    "Send less beside the model (fewer or smaller side channels), or bring both sides to the same version.",
+    "Send less auxiliary data beside the model, or bring both sides to the same version.",
     4,
 )
 UNKNOWN_TASK = failure(

@@ -1,4 +1,7 @@
-"""An update as it differs from the model that it was trained from: where most numbers stayed, few bytes travel, and none is lost (METHODS.md 6.6)."""
+"""An update as it differs from the model that it was trained from: where most numbers stayed, few bytes travel, and none is lost.
+
+Methods reference, 6.6.
+"""
 
 import zlib
 
