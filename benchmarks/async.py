@@ -38,7 +38,7 @@ from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 THREADS = 2
 DISTINCT_UPDATES = 8

@@ -33,7 +33,7 @@ from anchorage.simulation.store import FolderStore
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 from fedctl.resnet18 import random_model
 
 CLASSES = 7

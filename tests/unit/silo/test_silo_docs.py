@@ -4,9 +4,9 @@ from pathlib import Path
 import pytest
 
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.metrics import exposition
-from anchorage_silo.standing import Standing
-from anchorage_silo.surroundings import CACHES
+from anchorage_silo.metrics import prometheus_text
+from anchorage_silo.state import AgentState
+from anchorage_silo.trainer_environment import CACHES
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent.md"
 
@@ -29,7 +29,7 @@ def test_every_field_is_on_the_page_with_its_default(page: str) -> None:
 def test_every_figure_is_on_the_page(page: str, tmp_path: Path) -> None:
     certificate = tmp_path / "silo.crt"
     told = set(re.findall(r"^\| `(anchorage_silo_\w+)", page, re.MULTILINE))
-    there = set(re.findall(r"^(anchorage_silo_\w+)", exposition(Standing(certificate)).decode(), re.MULTILINE))
+    there = set(re.findall(r"^(anchorage_silo_\w+)", prometheus_text(AgentState(certificate)).decode(), re.MULTILINE))
     assert told == there | {"anchorage_silo_certificate_expiry_timestamp_seconds"}
 
 
