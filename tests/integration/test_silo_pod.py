@@ -310,7 +310,7 @@ def test_a_staying_agent_comes_back_when_more_rounds_are_asked_for(site: Site, s
 def test_an_end_that_takes_too_long_is_forced() -> None:
     code = (
         "import signal, time; from anchorage_silo import main; main.SHUTDOWN_SECONDS = 0.1\n"
-        "stop = main._Interruption(); stop.exit_code = 0; signal.signal(signal.SIGTERM, stop)\n"
+        "stop = main._StopHandler(); stop.exit_code = 0; signal.signal(signal.SIGTERM, stop)\n"
         "try:\n    signal.raise_signal(signal.SIGTERM)\nexcept KeyboardInterrupt:\n    time.sleep(600)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_SECONDS).returncode == 0
