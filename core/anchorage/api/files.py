@@ -1,4 +1,4 @@
-"""Files of documents: a federation and its silos, in and out."""
+"""Reads and writes files of documents: a federation and its silos."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,12 +19,12 @@ from anchorage.api.pools import shared_pools
 from anchorage.api.source import RawDocument, read_documents
 
 _OF_SILOS = "silo."
-"""What an override of every silo's document begins with."""
+"""Prefix of an override that applies to every silo's document."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A federation and its silos, which remember where they were written.
+    """A federation and its silos, with the places in the files that they were read from.
 
     Parameters
     ----------
@@ -55,14 +55,14 @@ class Study:
         return yaml.safe_dump_all([federation, *silos], sort_keys=False, allow_unicode=True, explicit_start=True)
 
     def located(self, mistake: Mistake) -> Mistake:
-        """Give a mistake its place."""
+        """Add file and line to a mistake."""
         where, line = self.locate(mistake.path, mistake.silo)
         return replace(mistake, where=where, line=line)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What became of a file.
+    """Result of reading a file.
 
     Parameters
     ----------
@@ -100,7 +100,7 @@ def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None
 
 
 def read_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Reading:
-    """Read as `load_federation` does, and return the mistakes.
+    """Read as `load_federation` does, but return mistakes instead of raising.
 
     Raises
     ------
@@ -193,5 +193,5 @@ def as_mapping(document: Document) -> Mapping[str, Any]:
 
 
 def dump_yaml(documents: Sequence[Document]) -> str:
-    """Write documents as one YAML text that `load_federation` reads."""
+    """Return documents as one YAML text that `load_federation` can read."""
     return yaml.safe_dump_all(map(as_mapping, documents), sort_keys=False, allow_unicode=True, explicit_start=True)

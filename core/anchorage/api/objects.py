@@ -14,7 +14,7 @@ from anchorage.api.source import RawDocument
 
 @dataclass(frozen=True)
 class ObjectReading:
-    """What became of objects.
+    """Result of reading Kubernetes objects.
 
     Parameters
     ----------
@@ -32,7 +32,7 @@ class ObjectReading:
 
 
 def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any]]) -> ObjectReading:
-    """Check objects as `anchorage.api.files.read_federation` checks documents, but for the number of silos: they come and go.
+    """Check objects as `anchorage.api.files.read_federation` checks documents, except for the number of silos, which may change.
 
     Parameters
     ----------
@@ -57,7 +57,7 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
 
 
 def named(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
-    """Give a silo's mistake its place: the object's name."""
+    """Add the object's name to a silo's mistake."""
     if mistake.silo is None:
         return mistake
     return replace(mistake, where=f"Silo {silos[mistake.silo].get('metadata', {}).get('name')}")

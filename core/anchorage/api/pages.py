@@ -33,7 +33,7 @@ def tables() -> str:
     return "\n".join(_table(name, places) for name, places in found.items())
 
 
-def renewed(page: str) -> str:
+def replace_tables(page: str) -> str:
     """Return a page with its generated part as it must be.
 
     Raises
@@ -119,11 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         page = options.file.read_text(encoding="utf-8")
-        wanted = renewed(page)
+        wanted = replace_tables(page)
         if page != wanted and not options.check:
             options.file.write_text(wanted, encoding="utf-8")
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{options.file} cannot be renewed: {error}\n")
+        sys.stderr.write(f"{options.file} cannot be updated: {error}\n")
         return 2
     if page != wanted and options.check:
         sys.stderr.write(

@@ -1,4 +1,4 @@
-"""A file that holds one document, such as a process's own configuration."""
+"""Reads a file with one document, such as a process's configuration."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,7 @@ D = TypeVar("D", bound=Document)
 
 
 def read_document(path: Path, kind: type[D]) -> D:
-    """Read a file that holds one document.
+    """Read a file with one document.
 
     Raises
     ------

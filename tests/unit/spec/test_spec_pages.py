@@ -8,7 +8,7 @@ import pytest
 
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
-from anchorage.api.pages import BEGIN, END, main, renewed, tables
+from anchorage.api.pages import BEGIN, END, main, replace_tables, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
@@ -77,7 +77,7 @@ def test_only_the_part_between_the_markers_is_written(tmp_path: Path) -> None:
     page.write_text(FRAME)
     assert main([str(page)]) == 0
     assert page.read_text() == f"before\n\n{BEGIN}\n\n{tables()}\n{END}\n\nafter\n"
-    assert renewed(page.read_text()) == page.read_text()
+    assert replace_tables(page.read_text()) == page.read_text()
     assert main([str(page), "--check"]) == 0
 
 
