@@ -14,21 +14,14 @@ from anchorage.api.source import RawDocument
 
 @dataclass(frozen=True)
 class ObjectReading:
-    """Result of reading Kubernetes objects.
-
-    Parameters
-    ----------
-    federation : Federation or None
-        None where a mistake leaves it unmade.
-    silos : tuple of (Silo or None)
-        In the order of the objects.
-    mistakes : tuple of Mistake
-        All that the documents themselves show; those of a silo name it and have its index.
-    """
+    """Result of reading Kubernetes objects."""
 
     federation: Federation | None
+    """None if a mistake prevents its conversion."""
     silos: tuple[Silo | None, ...]
+    """In the order of the objects; None for a silo that cannot be converted."""
     mistakes: tuple[Mistake, ...]
+    """All mistakes that the documents show; those of a silo have its name and index."""
 
 
 def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any]]) -> ObjectReading:
@@ -37,9 +30,9 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
     Parameters
     ----------
     federation : mapping
-        The object; of its metadata only name and namespace are looked at, its status is not.
+        The object; of its metadata only name and namespace are used, its status is ignored.
     silos : sequence of mapping
-        Likewise; all of them must be meant for this federation.
+        Likewise; all of them belong to this federation.
     """
     source, sources = _document(federation), [_document(silo) for silo in silos]
     values = [raw.value for raw in sources]

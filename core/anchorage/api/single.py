@@ -19,7 +19,7 @@ def read_document(path: Path, kind: type[D]) -> D:
     Raises
     ------
     DocumentError
-        The file cannot be read, or is no such document; with every mistake, its line and its field.
+        The file is unreadable or not such a document; all mistakes are reported with line and field.
     """
     found = read_documents(path)
     if len(found) != 1:

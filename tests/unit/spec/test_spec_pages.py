@@ -61,8 +61,8 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 
 def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
-    assert f"Stands at {places}." in section("DataSection")
-    assert "Stands at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
+    assert f"Used at {places}." in section("DataSection")
+    assert "Used at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
 
 
 def test_every_link_leads_to_a_heading() -> None:
