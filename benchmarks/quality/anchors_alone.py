@@ -1,4 +1,4 @@
-"""What the server's labelled images alone reach: the lower bound of every method of a study that has labels at the server.
+"""Training on the server's labelled images alone: the lower bound of the methods of a study with labels at the server.
 
 python benchmarks/quality/anchors_alone.py --workdir DIR --data-root DIR
 

@@ -1,7 +1,7 @@
-"""Writes what the charts say about their values: ``python charts/values [--check]``.
+"""Generates the documentation and schema of the charts' values: ``python charts/values [--check]``.
 
-From the models beside this file come, for each chart, ``values.schema.json`` (what Helm refuses), ``values.yaml`` (the defaults, with
-comments) and the table in ``README.md``.
+For each chart the models beside this file give ``values.schema.json`` (what Helm refuses), ``values.yaml`` (the defaults, with comments) and the
+table in ``README.md``.
 """
 
 import argparse
@@ -13,8 +13,8 @@ import anchorage_chart
 import silo_agent_chart
 from kubernetes_parts import Values
 from schema import schema_text
-from table import renewed
-from written import values_text
+from table import replace_table
+from values_yaml import values_text
 
 CHARTS = Path(__file__).resolve().parent.parent
 MODELS: dict[str, type[Values]] = {
@@ -31,7 +31,7 @@ def wanted() -> dict[Path, str]:
         files[folder / "values.schema.json"] = schema_text(model)
         files[folder / "values.yaml"] = values_text(model)
         readme = folder / "README.md"
-        files[readme] = renewed(readme.read_text(encoding="utf-8"), model)
+        files[readme] = replace_table(readme.read_text(encoding="utf-8"), model)
     return files
 
 
@@ -47,7 +47,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     differing = [path for path, text in files.items() if not path.exists() or path.read_text(encoding="utf-8") != text]
     for path in differing:
-        sys.stderr.write(f"{path} is not what charts/values says; run `make generate`\n")
+        sys.stderr.write(f"{path} is out of step with charts/values; run `make generate`\n")
     return 1 if differing else 0
 
 

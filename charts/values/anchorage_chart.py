@@ -1,4 +1,4 @@
-"""Values of charts/anchorage: the operator, and MLflow where it is wanted."""
+"""Values of charts/anchorage: the operator and, optionally, MLflow."""
 
 from typing import Annotated, Literal
 
@@ -37,7 +37,8 @@ class Crds(Values):
 
     enabled: bool = Field(True, description="Install and upgrade the definitions of Federation and Silo.")
     keep: bool = Field(
-        True, description="Keep them, and with them every Federation and Silo, when the release is uninstalled."
+        True,
+        description="Keep the definitions, and with them every Federation and Silo, when the release is uninstalled.",
     )
 
 
@@ -46,44 +47,43 @@ class Images(Values):
 
     registry: Registry = Field(
         "localhost",
-        description="Registry, and folder in it, of the project's images; `make images` builds them as localhost/…",
+        description="Registry and folder of the project's images. `make images` builds them as localhost/…",
     )
-    tag: Tag = Field("", description="Tag of the images; empty: the chart's appVersion.")
+    tag: Tag = Field("", description="Tag of the images. Empty: the chart's appVersion.")
     operator: Image = Field(
-        "", description="Whole name of the operator's image; empty: registry/anchorage-operator:tag."
+        "", description="Full name of the operator's image. Empty: registry/anchorage-operator:tag."
     )
-    server: Image = Field("", description="Whole name of the servers' image; empty: registry/anchorage-server:tag.")
-    agent: Image = Field(
-        "", description="Whole name of the managed agents' image; empty: registry/anchorage-agent:tag."
-    )
+    server: Image = Field("", description="Full name of the servers' image. Empty: registry/anchorage-server:tag.")
+    agent: Image = Field("", description="Full name of the managed agents' image. Empty: registry/anchorage-agent:tag.")
     mlflow: Image = Field(
-        "", description="Whole name of MLflow's image; empty: the servers' image, which has MLflow in it."
+        "", description="Full name of MLflow's image. Empty: the servers' image, which contains MLflow."
     )
-    pull_policy: PullPolicy = Field("IfNotPresent", description="When nodes pull images.")
+    pull_policy: PullPolicy = Field("IfNotPresent", description="Policy for pulling images.")
     pull_secrets: list[ObjectName] = Field(
-        [], description="Names of Secrets that open the registry, in the release's and in every federation's namespace."
+        [],
+        description="Names of Secrets with the registry's credentials, in the release's namespace and in every federation's.",
     )
 
 
 class Rbac(Values):
-    """Rights of the operator."""
+    """Permissions of the operator."""
 
-    create: bool = Field(True, description="Make the roles and bind them to the operator's account.")
+    create: bool = Field(True, description="Create the roles and bind them to the operator's service account.")
     scope: Literal["Namespace", "Cluster"] = Field(
         "Namespace",
-        description="Namespace: a Role in every watched namespace. Cluster: one ClusterRole, and all are watched.",
+        description="Scope of the permissions. Namespace: a Role in every watched namespace. Cluster: one ClusterRole; all namespaces are watched.",
     )
     user_roles: bool = Field(
         False,
-        description="Make ClusterRoles that let the cluster's view, edit and admin roles read and write Federations and Silos.",
+        description="Create ClusterRoles that extend the cluster's view, edit and admin roles to Federations and Silos.",
     )
 
 
 class Watch(Values):
-    """What the operator looks after."""
+    """Namespaces that the operator watches."""
 
     namespaces: Annotated[list[Namespace], Field(max_length=256)] = Field(
-        [], description="Namespaces with federations, with scope Namespace; empty: the release's own."
+        [], description="Namespaces to watch if rbac.scope is Namespace. Empty: the release's namespace."
     )
 
 
@@ -94,61 +94,73 @@ class Operator(Pod):
         Resources(requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"}),
         description="Requests and limits of the container.",
     )
-    cluster_domain: ObjectName = Field("cluster.local", description="Domain of the cluster's services.")
-    resync_seconds: Seconds = Field(30, description="How often every federation is looked at, whatever the watch says.")
-    poll_seconds: Seconds = Field(5, description="How often a running server is asked for its progress.")
+    cluster_domain: ObjectName = Field("cluster.local", description="DNS domain of the cluster's services.")
+    resync_seconds: Seconds = Field(
+        30, description="Interval in seconds at which every federation is reconciled without a change."
+    )
+    poll_seconds: Seconds = Field(
+        5, description="Interval in seconds at which a running server is asked for its progress."
+    )
 
 
 class Defaults(Values):
-    """What servers and managed agents get where their own spec says nothing."""
+    """Defaults for servers and managed agents whose own spec sets nothing else."""
 
     server: PodOverrides = Field(
-        PodOverrides(), description="Under `spec.server.pod` of every Federation; the same fields."
+        PodOverrides(), description="Defaults of `spec.server.pod` of every Federation; same fields."
     )
-    agent: PodOverrides = Field(PodOverrides(), description="Under `spec.managed.pod` of every Silo; the same fields.")
+    agent: PodOverrides = Field(
+        PodOverrides(), description="Defaults of `spec.managed.pod` of every Silo; same fields."
+    )
     tracking_uri: Annotated[str, StringConstraints(pattern=f"^$|{TRACKING_URI_PATTERN}", max_length=1024)] = Field(
-        "", description="MLflow for Federations that name none; empty: the chart's own, where mlflow.enabled."
+        "",
+        description="MLflow tracking URI of Federations that set none. Empty: the chart's own MLflow if mlflow.enabled.",
     )
 
 
 class NetworkPolicy(Values):
-    """Network policies of the chart's own pods; the operator makes those of servers and agents."""
+    """Network policies of the chart's own pods. The operator creates those of servers and agents."""
 
-    enabled: bool = Field(True, description="Make network policies.")
+    enabled: bool = Field(True, description="Create the network policies.")
     api_server_cidrs: list[Cidr] = Field(
-        [], description="Addresses of the API server, to narrow the operator's way out; empty: any."
+        [], description="Addresses of the API server to which the operator's egress is limited. Empty: any address."
     )
     api_server_ports: Annotated[list[Port], Field(min_length=1)] = Field(
-        [443, 6443], description="Ports of the API server, before and behind its Service."
+        [443, 6443], description="Ports of the API server: of its Service and of its endpoints."
     )
     mlflow_from: list[Peer] = Field(
         [],
-        description="Who may call MLflow beside federations' servers, as `from` of a NetworkPolicy; such as an ingress.",
+        description="Additional peers that may connect to MLflow, such as an ingress; same form as `from` of a NetworkPolicy. "
+        "Servers of federations are always allowed.",
     )
 
 
 class MlflowService(Values):
     """MLflow's Service."""
 
-    type: ServiceType = Field("ClusterIP", description="MLflow has no log-in of its own: open it to people with care.")
+    type: ServiceType = Field(
+        "ClusterIP",
+        description="Type of the Service. MLflow has no authentication: do not expose it to an open network.",
+    )
     port: Port = Field(5000, description="Port of the Service.")
-    node_port: NodePort = Field(0, description="Port of the nodes; 0: any that is free.")
+    node_port: NodePort = Field(0, description="Node port of the Service. 0: assigned by the cluster.")
     annotations: Annotations = Field({}, description="Annotations of the Service.")
 
 
 class Switch(Values):
-    """Whether there is one."""
+    """Switch of the chart's MLflow."""
 
-    enabled: bool = Field(False, description="Run MLflow beside the operator.")
+    enabled: bool = Field(False, description="Run an MLflow server in the release's namespace.")
 
 
 class Mlflow(Pod, Switch):
-    """MLflow: one pod, SQLite and artifacts on one volume."""
+    """MLflow server: one pod with SQLite and artifacts on one volume."""
 
     service: MlflowService = MlflowService()
     persistence: Persistence = Persistence(size="20Gi")
     allowed_hosts: list[HostName] = Field(
-        [], description="More host names by which MLflow may be called; its Service's names and localhost are allowed."
+        [],
+        description="Additional host names that MLflow accepts; the names of its Service and localhost are always accepted.",
     )
     resources: Resources = Field(
         Resources(requests={"cpu": "50m", "memory": "512Mi"}, limits={"memory": "2Gi"}),
@@ -163,12 +175,12 @@ _ONE_SCOPE: JsonDict = {
 
 
 class ChartValues(Values):
-    """Installs the operator, the definitions of Federation and Silo and, where it is wanted, MLflow."""
+    """Installs the operator, the definitions of Federation and Silo and, optionally, MLflow."""
 
     model_config = ConfigDict(json_schema_extra=_ONE_SCOPE)
 
-    name_override: MaybeName = Field("", description="Replaces the chart's name in the names of its objects.")
-    fullname_override: MaybeName = Field("", description="Replaces release and chart in the names of its objects.")
+    name_override: MaybeName = Field("", description="Replaces the chart's name in object names.")
+    fullname_override: MaybeName = Field("", description="Replaces the release's and the chart's name in object names.")
     crds: Crds = Crds()
     images: Images = Images()
     rbac: Rbac = Rbac()

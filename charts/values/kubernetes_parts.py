@@ -1,4 +1,4 @@
-"""Parts of pods, volumes and services that both charts take as values. They say no more than the charts need to refuse nonsense."""
+"""Values of pods, volumes and services that both charts share. Only what the charts check themselves is typed; the API server checks the rest."""
 
 from typing import Annotated, Any, Literal
 
@@ -45,7 +45,7 @@ StorageClass = Annotated[str, StringConstraints(pattern=r"^(-|[a-z0-9]([-a-z0-9.
 
 
 class Toleration(Values):
-    """A taint of nodes that the pod tolerates."""
+    """Toleration of a node taint."""
 
     key: Word = ""
     operator: Literal["Exists", "Equal"] = "Equal"
@@ -55,7 +55,7 @@ class Toleration(Values):
 
 
 class Affinity(Values):
-    """Where the pod would rather, or must, run; as Kubernetes' `affinity`."""
+    """Affinity of the pod, in the form of Kubernetes' `affinity`."""
 
     node_affinity: Free | None = None
     pod_affinity: Free | None = None
@@ -63,7 +63,7 @@ class Affinity(Values):
 
 
 class ValueFrom(Values):
-    """Where a variable's value comes from."""
+    """Source of a variable's value."""
 
     secret_key_ref: Free | None = None
     config_map_key_ref: Free | None = None
@@ -72,7 +72,7 @@ class ValueFrom(Values):
 
 
 class Variable(Values):
-    """A variable of the environment."""
+    """Environment variable."""
 
     name: Annotated[str, StringConstraints(pattern=ENV_NAME_PATTERN, max_length=253)]
     value: str | None = None
@@ -96,7 +96,7 @@ class Volume(Values):
 
 
 class VolumeMount(Values):
-    """Where a volume of `extraVolumes` appears in the container."""
+    """Mount of a volume of `extraVolumes` in the container."""
 
     name: ObjectName
     mount_path: MountPath
@@ -105,7 +105,7 @@ class VolumeMount(Values):
 
 
 class Peer(Values):
-    """Who a network policy lets in."""
+    """Peer of a network policy."""
 
     model_config = ConfigDict(json_schema_extra={"minProperties": 1})
 
@@ -115,62 +115,70 @@ class Peer(Values):
 
 
 class Pod(Values):
-    """What may be said about a pod of the chart."""
+    """Settings of one of the chart's pods."""
 
     resources: Resources = Field(Resources(), description="Requests and limits of the container.")
-    node_selector: Labels = Field({}, description="Labels that a node must have.")
-    tolerations: list[Toleration] = Field([], description="Taints of nodes that the pod tolerates.")
+    node_selector: Labels = Field({}, description="Labels that a node must have to run the pod.")
+    tolerations: list[Toleration] = Field([], description="Node taints that the pod tolerates.")
     affinity: Affinity = Field(Affinity(), description="Affinity of the pod.")
-    priority_class_name: MaybeName = Field("", description="Priority class.")
-    runtime_class_name: MaybeName = Field("", description="Runtime class, such as nvidia.")
-    env: list[Variable] = Field([], description="More variables of the environment.")
+    priority_class_name: MaybeName = Field("", description="Name of the PriorityClass.")
+    runtime_class_name: MaybeName = Field("", description="Name of the RuntimeClass, such as nvidia.")
+    env: list[Variable] = Field([], description="Additional environment variables of the container.")
     extra_volumes: list[Volume] = Field(
-        [], description="More volumes; hostPath is refused, as the restricted standard does."
+        [], description="Additional volumes. hostPath is refused, as by the restricted Pod Security Standard."
     )
-    extra_volume_mounts: list[VolumeMount] = Field([], description="Where they appear.")
-    pod_labels: Labels = Field({}, description="More labels of the pod.")
+    extra_volume_mounts: list[VolumeMount] = Field([], description="Mounts of the additional volumes.")
+    pod_labels: Labels = Field({}, description="Additional labels of the pod.")
     pod_annotations: Annotations = Field({}, description="Annotations of the pod.")
 
 
 class ServiceMonitor(Values):
     """A ServiceMonitor of the Prometheus operator."""
 
-    enabled: bool = Field(False, description="Make a ServiceMonitor (needs the Prometheus operator's CRDs).")
-    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(30, description="How often metrics are scraped.")
-    labels: Labels = Field({}, description="Labels by which Prometheus finds it.")
+    enabled: bool = Field(False, description="Create a ServiceMonitor (needs the Prometheus operator's CRDs).")
+    interval_seconds: Annotated[int, Field(ge=1, le=3600)] = Field(
+        30, description="Interval in seconds at which metrics are scraped."
+    )
+    labels: Labels = Field({}, description="Labels by which Prometheus selects the object.")
 
 
 class PrometheusRule(Values):
     """A PrometheusRule of the Prometheus operator."""
 
-    enabled: bool = Field(False, description="Make a PrometheusRule (needs the Prometheus operator's CRDs).")
-    labels: Labels = Field({}, description="Labels by which Prometheus finds it.")
+    enabled: bool = Field(False, description="Create a PrometheusRule (needs the Prometheus operator's CRDs).")
+    labels: Labels = Field({}, description="Labels by which Prometheus selects the object.")
 
 
 class Metrics(Values):
-    """What the Prometheus operator is told."""
+    """Objects for the Prometheus operator."""
 
     service_monitor: ServiceMonitor = ServiceMonitor()
     prometheus_rule: PrometheusRule = PrometheusRule()
 
 
 class ServiceAccount(Values):
-    """The account of a pod."""
+    """Service account of the pod."""
 
-    create: bool = Field(True, description="Make the account.")
-    name: MaybeName = Field("", description="Its name; empty: the release's; without create: default.")
-    annotations: Annotations = Field({}, description="Annotations of the account.")
+    create: bool = Field(True, description="Create the service account.")
+    name: MaybeName = Field(
+        "", description="Name of the service account. Empty: the release's name, or `default` if create is false."
+    )
+    annotations: Annotations = Field({}, description="Annotations of the service account.")
 
 
 class Persistence(Values):
-    """The volume claim of a pod's state."""
+    """Volume claim of the pod's state."""
 
     size: Quantity = Field("5Gi", description="Size of the volume.")
     storage_class: StorageClass = Field(
-        "", description="Storage class; empty: the cluster's default; a dash: none, for volumes made by hand."
+        "",
+        description="Storage class of the volume. Empty: the cluster's default class. A dash: no class, for volumes provisioned by hand.",
     )
-    existing_claim: MaybeName = Field("", description="A claim to use instead of one of the chart's own.")
+    existing_claim: MaybeName = Field("", description="Name of an existing claim to use instead of a new one.")
     retain: bool = Field(True, description="Keep the claim when the release is uninstalled.")
 
 
-GLOBAL: dict[str, Any] = {"type": "object", "description": "Helm's own, where the chart is a part of another one."}
+GLOBAL: dict[str, Any] = {
+    "type": "object",
+    "description": "Global values of Helm, used if the chart is a dependency of another chart.",
+}

@@ -49,71 +49,89 @@ DATA_RULES: JsonDict = {
         {"properties": {"path": _BELOW, "manifest": _BELOW}},
     ]
 }
-"""What the data section's own rules say about fields that need each other, as far as a schema can."""
+"""The data section's rules about fields that require each other, as far as a JSON schema can express them."""
 
 
 class Enrolment(Values):
-    """What `fedctl silo invite` wrote at the coordinating site, as it is."""
+    """Enrolment values, copied unchanged from the output of `fedctl silo invite`."""
 
     model_config = ConfigDict(json_schema_extra=_TWO_TOKENS)
 
-    federation: Name = Field(description="The federation.", examples=["derm"])
-    silo: Name = Field(description="This hospital's name in it.", examples=["hospital-a"])
-    labels: Literal["None", "All", "Partial"] = Field(description="Which of the images have labels.", examples=["None"])
-    server: Address = Field(description="Where the server takes silos.", examples=["federation.example.org:8443"])
-    enrolment: Address = Field(description="Where the server enrols silos.", examples=["federation.example.org:8444"])
+    federation: Name = Field(description="Name of the federation.", examples=["derm"])
+    silo: Name = Field(description="Name of this hospital's silo in the federation.", examples=["hospital-a"])
+    labels: Literal["None", "All", "Partial"] = Field(
+        description="Which of the images have labels that may be used.", examples=["None"]
+    )
+    server: Address = Field(
+        description="Address of the server for silos, host:port.", examples=["federation.example.org:8443"]
+    )
+    enrolment: Address = Field(
+        description="Address of the server for enrolment, host:port.", examples=["federation.example.org:8444"]
+    )
     authority: Pem = Field(
-        description="Certificate of the federation's authority, PEM.",
+        description="Certificate of the federation's certificate authority, PEM.",
         examples=["-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n"],
     )
     token: Annotated[str, StringConstraints(pattern=r"^\S*$", max_length=512)] = Field(
-        "", description="One-time token, for the first start only; afterwards the agent has a certificate of its own."
+        "",
+        description="One-time enrolment token. Needed for the first start only; then the agent has its own certificate.",
     )
-    existing_secret: MaybeName = Field("", description="A Secret with the token as `token`, instead of the token here.")
+    existing_secret: MaybeName = Field(
+        "", description="Name of a Secret with the enrolment token under the key `token`, instead of `token` above."
+    )
 
 
 class Images(Values):
-    """The agent's image."""
+    """Container image of the agent."""
 
     registry: Registry = Field(
-        "localhost", description="Registry, and folder in it, of the image; `make images` builds it as localhost/…"
+        "localhost", description="Registry and folder of the image. `make images` builds it as localhost/…"
     )
-    tag: Tag = Field("", description="Tag of the image; empty: the chart's appVersion.")
-    agent: Image = Field("", description="Whole name of the image; empty: registry/anchorage-agent:tag.")
-    pull_policy: PullPolicy = Field("IfNotPresent", description="When nodes pull the image.")
-    pull_secrets: list[ObjectName] = Field([], description="Names of Secrets that open the registry.")
+    tag: Tag = Field("", description="Tag of the image. Empty: the chart's appVersion.")
+    agent: Image = Field("", description="Full name of the image. Empty: registry/anchorage-agent:tag.")
+    pull_policy: PullPolicy = Field("IfNotPresent", description="Policy for pulling the image.")
+    pull_secrets: list[ObjectName] = Field([], description="Names of Secrets with the registry's credentials.")
 
 
 class NetworkPolicy(Values):
-    """The network policy of the agent."""
+    """Network policy of the agent's pod."""
 
     enabled: bool = Field(
-        True, description="Let the agent call only the server (or the proxy) and names; let in only probes and metrics."
+        True,
+        description="Create a network policy: egress to the server (or the proxy) and DNS only, ingress to probes and metrics only.",
     )
     egress_cidrs: list[Cidr] = Field(
         [],
-        description="Addresses of the server, or of the proxy where there is one, to narrow the way out; empty: any.",
+        description="Addresses of the server, or of the proxy if one is set, to which egress is limited. Empty: any address.",
     )
 
 
 class Site(Values):
-    """What only this hospital knows."""
+    """Values of this hospital."""
 
-    name_override: MaybeName = Field("", description="Replaces the chart's name in the names of its objects.")
-    fullname_override: MaybeName = Field("", description="Replaces release and chart in the names of its objects.")
-    enrolment: Enrolment = Field(description="What `fedctl silo invite` wrote at the coordinating site, as it is.")
+    name_override: MaybeName = Field("", description="Replaces the chart's name in object names.")
+    fullname_override: MaybeName = Field("", description="Replaces the release's and the chart's name in object names.")
+    enrolment: Enrolment = Field(
+        description="Enrolment values, copied unchanged from the output of `fedctl silo invite`."
+    )
     data: DataSection = Field(
-        description="Where the images are: the fields of a data section (docs/federation.md). The claim is mounted read-only.",
+        description="Images of the hospital: the fields of a data section (docs/federation.md). The claim is mounted read-only.",
         examples=[{"format": "ImageFolder", "claimName": "images", "path": "dermoscopy"}],
         json_schema_extra=DATA_RULES,
     )
     policy: Policy = Field(
-        Policy(), description="The hospital's policy: what may leave, whatever the federation asks. Empty: no limits."
+        Policy(),
+        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: no limits.",
     )
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to train.")
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
+    )
     proxy: Annotated[
         str, StringConstraints(pattern=r"^(http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?)?$", max_length=260)
-    ] = Field("", description="HTTP proxy that the agent dials through (CONNECT), http://host:port; empty: none.")
+    ] = Field(
+        "",
+        description="HTTP proxy for every connection to the server, http://host:port; it must allow CONNECT. Empty: none.",
+    )
 
 
 class ChartValues(Pod, Site):
@@ -121,7 +139,7 @@ class ChartValues(Pod, Site):
 
     resources: Resources = Field(
         Resources(requests={"cpu": "500m", "memory": "2Gi"}),
-        description="Requests and limits of the agent; a GPU goes under limits, nvidia.com/gpu: 1.",
+        description="Requests and limits of the container. For a GPU set limits, nvidia.com/gpu: 1.",
     )
     images: Images = Images()
     service_account: ServiceAccount = ServiceAccount()

@@ -1,4 +1,4 @@
-"""``fedctl simulate --leave-one-out``: measures the value of each silo by another simulation without it (METHODS.md 6.9)."""
+"""``fedctl simulate --leave-one-out``: measures the value of each silo by another simulation without it (methods reference, 6.9)."""
 
 import sys
 from collections.abc import Sequence

@@ -65,8 +65,8 @@ def test_notes_of_anchorage_say_the_next_command(
 @pytest.mark.parametrize(
     ("changes", "said", "unsaid"),
     [
-        ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "leaves behind"], ["through"]),
-        ({}, ["No policy is set", "token is spent"], []),
+        ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
+        ({}, ["No policy is set", "token is used"], []),
         ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy"]),
         ({"persistence": {"existingClaim": "mine"}, "proxy": "http://p:3128"}, ["volume claim mine.", "through http://p:3128"], []),
     ],

@@ -1,6 +1,6 @@
 """Writes the tables of every field into the reference of the federation file: ``python -m anchorage.api.pages FILE [--check]``.
 
-Only what stands between the two markers is written; the rest of the page is written by hand.
+Only the part between the two markers is replaced; the rest of the page is written by hand.
 """
 
 import argparse
@@ -25,7 +25,7 @@ Place = tuple[type[Document], FieldPath]
 
 
 def tables() -> str:
-    """Return a table per mapping that a document holds: those of a federation, of a silo, and of what was observed of either."""
+    """Return a table per mapping: those of a federation, of a silo, and of the status of either."""
     found: dict[str, list[Place]] = {}
     roots: list[tuple[type[Document], str, FieldPath]] = [(Federation, "Federation", ()), (Silo, "Silo", ())]
     for kind, name, path in (*roots, *((kind, name, ("status",)) for name, kind in _STATUSES.items())):
@@ -33,13 +33,13 @@ def tables() -> str:
     return "\n".join(_table(name, places) for name, places in found.items())
 
 
-def renewed(page: str) -> str:
-    """Return a page with its generated part as it must be.
+def replace_tables(page: str) -> str:
+    """Return a page with a new generated part.
 
     Raises
     ------
     ValueError
-        The page has not each marker once, in their order.
+        The page lacks a marker or has one twice.
     """
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
@@ -49,7 +49,7 @@ def renewed(page: str) -> str:
 
 
 def _walk(kind: type[Document], name: str, path: FieldPath, found: dict[str, list[Place]]) -> None:
-    """Note where each mapping stands, depth first in the order of the fields; the status has a section of its own."""
+    """Record the places of each mapping, depth first in the order of the fields; the status has a separate section."""
     found.setdefault(name, []).append((kind, path))
     for field, schema in _mapping(kind, path)["properties"].items():
         inner = _held(schema)
@@ -63,7 +63,7 @@ def _mapping(kind: type[Document], path: FieldPath) -> Schema:
 
 
 def _held(schema: Schema) -> str | None:
-    """Name the mapping that a field holds, or holds a list of."""
+    """Return the name of the mapping in a field or in its list, if any."""
     options = (schema, schema.get("items", {}), *schema.get("anyOf", ()))
     return next((str(option["$ref"]).rsplit("/", 1)[1] for option in options if "$ref" in option), None)
 
@@ -75,7 +75,7 @@ def _table(name: str, places: Sequence[Place]) -> str:
     lines = [f"{'##' if root else '###'} {name}", "", " ".join(schema["description"].split())]
     if path:
         stands = (f"`{kind.__name__}` `{dotted(path).replace('[0]', '[]')}`" for kind, path in places)
-        lines += ["", f"Stands at {', '.join(stands)}."]
+        lines += ["", f"Used at {', '.join(stands)}."]
     lines += ["", "| field | takes | default | meaning |", "| --- | --- | --- | --- |"]
     for field, of in schema["properties"].items():
         default = "required" if field in schema.get("required", ()) else _default(kind, (*path, field), of["default"])
@@ -84,7 +84,7 @@ def _table(name: str, places: Sequence[Place]) -> str:
 
 
 def _takes(kind: type[Document], path: FieldPath, schema: Schema) -> str:
-    """Say type and bounds in the words of the messages about mistakes."""
+    """Describe type and bounds in the words of the messages about mistakes."""
     held = _held(schema)
     link = f"[{held}](#{held.lower()})" if held else ""
     if held and "items" not in schema:
@@ -119,11 +119,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = parser.parse_args(arguments)
     try:
         page = options.file.read_text(encoding="utf-8")
-        wanted = renewed(page)
+        wanted = replace_tables(page)
         if page != wanted and not options.check:
             options.file.write_text(wanted, encoding="utf-8")
     except (OSError, ValueError) as error:
-        sys.stderr.write(f"{options.file} cannot be renewed: {error}\n")
+        sys.stderr.write(f"{options.file} cannot be updated: {error}\n")
         return 2
     if page != wanted and options.check:
         sys.stderr.write(

@@ -65,6 +65,6 @@ def test_most_methods_remember_nothing() -> None:
 
 @pytest.mark.parametrize("classes", [2, 7, 10, 100])
 def test_an_average_class_has_the_share_of_one_in_ten(classes):
-    """METHODS.md section 12, number 16: shares are scaled by C / 10, so that base and rare mean the same for any number of classes."""
+    """Methods reference, section 12, number 16: shares are scaled by C / 10, so that base and rare mean the same for any number of classes."""
     np.testing.assert_allclose(scaled_shares(np.full(classes, 7)), 0.1)
     np.testing.assert_allclose(scaled_shares(np.arange(1, classes + 1)).mean(), 0.1)

@@ -1,4 +1,4 @@
-"""RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (METHODS.md 6.10)."""
+"""RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (methods reference, 6.10)."""
 
 from collections.abc import Iterable
 from typing import Any

@@ -1,4 +1,4 @@
-"""Recipes of METHODS.md 4.2 and 4.3 against the known answers, and what holds for every draw."""
+"""Recipes of the methods reference, 4.2 and 4.3 against the known answers, and what holds for every draw."""
 
 import re
 

@@ -80,7 +80,7 @@ def test_drift_is_found(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     (tmp_path / "ANC-0001.md").write_text("left over")
     assert drift(tmp_path) == ["ANC-0001.md", "ANC-1001.md", INDEX]
     assert main([str(tmp_path), "--check"]) == 1
-    assert "ANC-1001.md is not what the catalogue says" in capsys.readouterr().err
+    assert "ANC-1001.md is out of step with the catalogue" in capsys.readouterr().err
     assert len(pages()) == len(CATALOGUE) + 1
 
 

@@ -89,7 +89,7 @@ def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
 def test_labels_are_learnt_on_plain_images(method, labels, tmp_path, monkeypatch):
     def weak(*_):
-        raise AssertionError("METHODS.md 6.6 has weak views nowhere")
+        raise AssertionError("methods reference, 6.6 has weak views nowhere")
 
     monkeypatch.setattr(Views, "weak", weak)
     party = Party(method, given(labels), tmp_path, labels=labels)

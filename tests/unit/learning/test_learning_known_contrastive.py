@@ -20,7 +20,7 @@ def _terms(z, y, classes, tau, **options):
 
 
 def _other_reading(z, y, classes, tau, *, diagonal=False, own_rows=False):
-    """The readings of eq. (1) that METHODS.md 6.8 sets aside."""
+    """The readings of eq. (1) that methods reference, 6.8 sets aside."""
     scores = normalize(z) @ normalize(z).T / tau
     terms = {}
     for c in range(classes):

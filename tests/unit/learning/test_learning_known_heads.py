@@ -82,7 +82,7 @@ def test_t2_ramp_and_views(known):
 
 
 def test_means_and_divisors():
-    """METHODS.md section 12, number 10: what is summed, what is averaged, and over what."""
+    """Methods reference, section 12, number 10: what is summed, what is averaged, and over what."""
     logits, targets = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[1.0, 0.0], [1.0, 0.0]])
     p = logits.softmax(1)
     expected = ((p[0, 0] - 1) ** 2 + p[0, 1] ** 2 + (p[1, 0] - 1) ** 2 + p[1, 1] ** 2) / 8

@@ -214,7 +214,9 @@ def test_b7_similarity_per_pseudo_class(known):
     fewer = sums.means(2)
     rare = sums.counts() < 2
     assert rare.any() and not rare.all()
-    np.testing.assert_array_equal(np.isnan(fewer), rare, "a class of one image is not told of (METHODS.md section 10)")
+    np.testing.assert_array_equal(
+        np.isnan(fewer), rare, "a class of one image is not told of (methods reference, section 10)"
+    )
     np.testing.assert_array_equal(fewer[~rare], np.array(means)[~rare])
 
 

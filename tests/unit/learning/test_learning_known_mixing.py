@@ -44,7 +44,7 @@ def test_j1_fedmix_terms(known):
         plain = double_backward(network, LOSS, images, labels, mean, share).item()
         assert plain == pytest.approx(l3, abs=1e-15)
         eq4 = l1 + l2 + l3 / (1 - share)
-        wrong = l3 / len(images)  # METHODS.md section 12, number 10
+        wrong = l3 / len(images)  # methods reference, section 12, number 10
         return {
             "l1": l1,
             "l2": l2,

@@ -121,7 +121,7 @@ def test_an_update_that_did_not_count_has_not_happened(known):
 
 
 def test_with_momentum_the_variate_is_no_mean_of_gradients():
-    """Why the checks refuse momentum (METHODS.md section 12, number 14); the correction still comes before it."""
+    """Why the checks refuse momentum (methods reference, section 12, number 14); the correction still comes before it."""
     network = Scalar(np.array([10.0]))
     controls = ControlVariates(network, {"control.x": np.array([2.0])}, KEPT, {COUNTED: np.array([1])})
     sgd = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)

@@ -57,7 +57,7 @@ def test_the_projector_has_the_published_size() -> None:
 
 
 def test_a_short_last_batch_counts_by_its_own_size(tmp_path: Path) -> None:
-    """METHODS.md section 12, number 10: the diagonal of identical views reaches 1 whatever the batch."""
+    """Methods reference, section 12, number 10: the diagonal of identical views reaches 1 whatever the batch."""
     for count in (2, 5, 64):
         z = nn.BatchNorm1d(3, affine=False)(torch.randn(count, 3, generator=torch.Generator().manual_seed(count)))
         assert float(redundancy_loss(z, z, 0.0)) < 1e-3
@@ -111,7 +111,7 @@ def test_probes_and_reports(tmp_path: Path) -> None:
 
 
 def test_the_linear_probe_takes_the_published_steps() -> None:
-    """METHODS.md 6.13: SGD 0.1, momentum 0.9, 100 epochs, a tenth from 60 and from 80 on, batches of 256."""
+    """Methods reference, 6.13: SGD 0.1, momentum 0.9, 100 epochs, a tenth from 60 and from 80 on, batches of 256."""
     features = torch.randn(300, 4, generator=torch.Generator().manual_seed(2))
     labels = (features[:, 0] > 0).long()
     probe = linear_probe(features, labels, 2, Draws(1))
@@ -150,7 +150,7 @@ def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
 
 
 def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_path: Path) -> None:
-    """METHODS.md section 12, number 5: what is sent was counted by the model's own two passes per step."""
+    """Methods reference, section 12, number 5: what is sent was counted by the model's own two passes per step."""
     party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
     memory.conclude({"north": party.train(1, {})})
     begun = party.model.arrays()

@@ -78,7 +78,7 @@ def test_values_are_yaml() -> None:
             ),
         ),
         (
-            "spec.method.serverTraining.optimiser.state=Persist",  # the server's momentum starts anew (METHODS.md 1)
+            "spec.method.serverTraining.optimiser.state=Persist",  # the server's momentum starts anew (methods reference, 1)
             (
                 "ANC-1007 UnknownField: --set spec.method.serverTraining.optimiser.state=Persist: spec.method."
                 "serverTraining.optimiser.state: found an unknown field, allowed are learningRate, momentum, "

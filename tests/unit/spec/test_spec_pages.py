@@ -8,7 +8,7 @@ import pytest
 
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
-from anchorage.api.pages import BEGIN, END, main, renewed, tables
+from anchorage.api.pages import BEGIN, END, main, replace_tables, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
@@ -61,8 +61,8 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 
 def test_a_mapping_names_every_place_where_it_stands() -> None:
     places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
-    assert f"Stands at {places}." in section("DataSection")
-    assert "Stands at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
+    assert f"Used at {places}." in section("DataSection")
+    assert "Used at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
 
 
 def test_every_link_leads_to_a_heading() -> None:
@@ -77,7 +77,7 @@ def test_only_the_part_between_the_markers_is_written(tmp_path: Path) -> None:
     page.write_text(FRAME)
     assert main([str(page)]) == 0
     assert page.read_text() == f"before\n\n{BEGIN}\n\n{tables()}\n{END}\n\nafter\n"
-    assert renewed(page.read_text()) == page.read_text()
+    assert replace_tables(page.read_text()) == page.read_text()
     assert main([str(page), "--check"]) == 0
 
 

@@ -53,7 +53,7 @@ def write(folder: Path) -> None:
 def _page(entry: Failure) -> str:
     return (
         f"# {entry.code} {entry.reason}\n\n{entry.title}\n\n## What to do\n\n{entry.remedy}\n\n"
-        f"## Where it shows\n\nAs the line `{entry.code} {entry.reason}: …` and exit status {entry.exit_code} of the "
+        f"## Where it appears\n\nAs the line `{entry.code} {entry.reason}: …` and exit status {entry.exit_code} of the "
         f"process that ends with it, and as the reason `{entry.reason}` in a federation's status.\n"
     )
 
@@ -62,7 +62,7 @@ def _index(entries: Sequence[Failure]) -> str:
     lines = [
         "# Errors",
         "",
-        "Every failure that a user can meet has a code that never changes its meaning. These pages are generated from the",
+        "Every failure that a user can encounter has a code whose meaning never changes. These pages are generated from the",
         "catalogue (`anchorage.api.errors`) by `make generate`.",
     ]
     for prefix, title in PARTS:
@@ -89,7 +89,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     differing = drift(options.folder)
     for name in differing:
-        sys.stderr.write(f"{options.folder / name} is not what the catalogue says; run `make generate`\n")
+        sys.stderr.write(f"{options.folder / name} is out of step with the catalogue; run `make generate`\n")
     return 1 if differing else 0
 
 

@@ -1,4 +1,4 @@
-"""Lossless compression of an update as the difference from the model that it was trained from (METHODS.md 6.6)."""
+"""Lossless compression of an update as the difference from the model that it was trained from (methods reference, 6.6)."""
 
 import zlib
 

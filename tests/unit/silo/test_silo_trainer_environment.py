@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage_silo.surroundings import CACHES, trainer_environment
+from anchorage_silo.trainer_environment import CACHES, trainer_environment
 
 
 def test_a_home_that_can_be_written_is_kept(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The agent's end of the trainer's process."""
+"""The trainer process as the agent sees it: started, fed with tasks, restarted when it is lost."""
 
 import json
 import logging
@@ -21,17 +21,17 @@ from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKin
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
-from anchorage_silo.surroundings import trainer_environment
+from anchorage_silo.trainer_environment import trainer_environment
 
 COMMAND = (sys.executable, "-m", "anchorage_silo.trainer")
 ATTEMPTS = 3
-"""Times that one task is tried when the process is lost."""
+"""Number of attempts at one task if the process is lost."""
 RESTART = RetryPolicy(0.5, 30.0)
 """Pauses before a lost process is started again."""
-LOOK_SECONDS = 0.2
-"""How often a waiting train task looks whether it was withdrawn."""
-GRACE_SECONDS = 30.0
-"""Time that a train task has to stop when it was withdrawn, before its process is killed."""
+POLL_SECONDS = 0.2
+"""Interval at which a running train task checks whether it was withdrawn."""
+CANCEL_GRACE_SECONDS = 30.0
+"""Time for a withdrawn train task to stop before its process is killed."""
 LINE_BYTES = 4096
 
 _OUTCOMES = (Kind.ANNOUNCEMENT, Kind.EVALUATION, Kind.FAILURE, Kind.CANCELLED)
@@ -42,20 +42,20 @@ Frame = tuple[Kind, bytes]
 T = TypeVar("T")
 
 
-class LostError(Exception):
-    """The trainer's process ended."""
+class TrainerLostError(Exception):
+    """The trainer process ended unexpectedly."""
 
 
-class _Child:
-    """One process with the threads that read from it. A None in a queue says that it ended."""
+class _TrainerChild:
+    """One trainer process and the threads that read its output. None in a queue marks the end of the process."""
 
     def __init__(self, command: Sequence[str], setup: bytes) -> None:
         pipe = subprocess.PIPE
-        surroundings = trainer_environment(os.environ)
-        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=surroundings)
+        environment = trainer_environment(os.environ)
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
-            raise AssertionError("the pipes were asked for")
+            raise AssertionError("Popen returned no pipes")
         self._stdin = stdin
         self._writer = FrameWriter(stdin)
         self._queues: dict[str, queue.SimpleQueue[Frame | None]] = {
@@ -77,37 +77,37 @@ class _Child:
     def send(self, kind: Kind, content: bytes = b"") -> None:
         try:
             self._writer.write(kind, content)
-        except (OSError, ValueError):  # ended, or closed at this end; the reader notices
+        except (OSError, ValueError):  # the process ended or the pipe is closed; the reader thread handles it
             self.lost = True
 
     def receive(self, kind: str, timeout: float | None = None) -> Frame:
-        """Wait for the next frame that belongs to a kind of task ('' for the set-up).
+        """Wait for the next frame of a kind of task ('' for the set-up).
 
         Raises
         ------
-        LostError
+        TrainerLostError
             The process ended.
         queue.Empty
-            Nothing came in time.
+            No frame arrived within `timeout` seconds.
         """
         frame = self._queues[kind].get(timeout=timeout)
         if frame is None:
-            raise LostError(f"exit status {self._process.returncode}")
+            raise TrainerLostError(f"exit status {self._process.returncode}")
         return frame
 
     def stop_training(self) -> None:
-        """Have the train task stop; kill the process where it does not."""
+        """Cancel the train task; kill the process if it does not stop in time."""
         self.send(Kind.CANCEL)
         try:
-            while self.receive(TaskKind.TRAIN, GRACE_SECONDS)[0] not in _OUTCOMES:
+            while self.receive(TaskKind.TRAIN, CANCEL_GRACE_SECONDS)[0] not in _OUTCOMES:
                 pass
         except queue.Empty:
             self.kill()
-        except LostError:
+        except TrainerLostError:
             pass
 
     def kill(self) -> None:
-        """End the process and its threads."""
+        """Kill the process and join its threads."""
         self.lost = True
         self._process.kill()
         self._process.wait()
@@ -132,7 +132,7 @@ class _Child:
             try:
                 self._stdin.close()
             except OSError:
-                _log.debug("the trainer did not read everything")
+                _log.debug("the trainer had not read all frames")
             for waiting in self._queues.values():
                 waiting.put(None)
 
@@ -143,15 +143,7 @@ class _Child:
 
 
 class TrainerProcess:
-    """A `SiloLearner` whose work is done by a process of its own, which is started again when it is lost.
-
-    Parameters
-    ----------
-    setup : Setup
-        What the process is told.
-    command : sequence of str
-        How it is started.
-    """
+    """A `SiloLearner` that trains in a separate process and restarts the process when it is lost."""
 
     def __init__(self, setup: Setup, command: Sequence[str] = COMMAND) -> None:
         self._setup = json.dumps(vars(setup)).encode()
@@ -161,13 +153,13 @@ class TrainerProcess:
         self._command = command
         self._starting = threading.Lock()
         self._closing = threading.Event()
-        self._child: _Child | None = None
+        self._child: _TrainerChild | None = None
         self._losses = 0
         self._samples = 0
 
     @property
     def pid(self) -> int | None:
-        """The process that works now."""
+        """Id of the running process, or None."""
         return self._child.pid if self._child is not None else None
 
     def start(self) -> int:
@@ -176,14 +168,14 @@ class TrainerProcess:
         Returns
         -------
         int
-            Images that can be trained on.
+            Number of images available for training.
 
         Raises
         ------
         AnchorageError
-            The images cannot be used, or the process ends again and again.
+            The images are unusable, or the process was lost in every attempt.
         """
-        return self._tried("set-up", lambda child: self._samples)
+        return self._with_retries("set-up", lambda child: self._samples)
 
     def train(
         self,
@@ -192,7 +184,7 @@ class TrainerProcess:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Have the process train from ``model.bin`` into ``update.bin``; `model` and what `out` returns are these files.
+        """Train in the process from ``model.bin`` into ``update.bin``, the files behind `model` and `out`.
 
         Raises
         ------
@@ -200,10 +192,10 @@ class TrainerProcess:
             The task failed, or the process was lost in every attempt.
         """
         out(repetitions_of(task) * next(nbytes for last, nbytes in self._update_bytes if task.round <= last))
-        return self._tried(task.id, lambda child: self._train(child, task, progress))
+        return self._with_retries(task.id, lambda child: self._train(child, task, progress))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Have the process score the model in ``candidate.bin``, which is `model`.
+        """Evaluate in the process the model in ``candidate.bin``, the file behind `model`.
 
         Raises
         ------
@@ -211,32 +203,32 @@ class TrainerProcess:
             The task failed, or the process was lost in every attempt.
         """
 
-        def evaluate(child: _Child) -> Evaluation:
+        def evaluate(child: _TrainerChild) -> Evaluation:
             child.send(Kind.TASK, encode_task(task))
-            return decode_evaluation(_unless_failed(child.receive(TaskKind.EVALUATE)))
+            return decode_evaluation(_content_of(child.receive(TaskKind.EVALUATE)))
 
-        return self._tried(task.id, evaluate)
+        return self._with_retries(task.id, evaluate)
 
     def close(self) -> None:
-        """End the process; calls that wait for it fail."""
+        """Kill the process; waiting calls fail."""
         self._closing.set()
         if self._child is not None:
             self._child.kill()
 
-    def _train(self, child: _Child, task: Task, progress: Callable[[int, int], int]) -> Announcement:
+    def _train(self, child: _TrainerChild, task: Task, progress: Callable[[int, int], int]) -> Announcement:
         child.send(Kind.TASK, encode_task(task))
-        done, total, told, working = 0, 0, 0, True
+        done, total, reported, working = 0, 0, 0, True
         try:
             while True:
-                committed = progress(done, total)  # raises where the task was withdrawn
-                if committed != told:
-                    told = committed
+                committed = progress(done, total)  # raises if the task was withdrawn
+                if committed != reported:
+                    reported = committed
                     child.send(Kind.STEPS, committed.to_bytes(8, "little"))
                 try:
-                    frame = child.receive(TaskKind.TRAIN, LOOK_SECONDS)
+                    frame = child.receive(TaskKind.TRAIN, POLL_SECONDS)
                 except queue.Empty:
                     continue
-                except LostError:
+                except TrainerLostError:
                     working = False
                     raise
                 if frame[0] is Kind.PROGRESS:
@@ -244,60 +236,58 @@ class TrainerProcess:
                     done, total = steps["done"], steps["total"]
                 else:
                     working = False
-                    return decode_announcement(_unless_failed(frame))
+                    return decode_announcement(_content_of(frame))
         finally:
             if working:
                 child.stop_training()
 
-    def _tried(self, what: str, work: Callable[[_Child], T]) -> T:
-        """Do `work` with a running process, again with a new one where it was lost."""
+    def _with_retries(self, what: str, work: Callable[[_TrainerChild], T]) -> T:
+        """Call `work` with a running process; repeat with a new process if it is lost."""
         lost = ""
         for _ in range(ATTEMPTS):
             try:
-                result = work(self._running())
-            except LostError as error:
+                result = work(self._running_child())
+            except TrainerLostError as error:
                 lost = str(error)
                 if self._closing.is_set():
                     break
                 self._losses += 1
-                _log.warning("the trainer's process was lost in %s: %s", what, lost)
+                _log.warning("the trainer process was lost during %s: %s", what, lost)
             else:
                 self._losses = 0
                 return result
-        raise AnchorageError(
-            silo.TRAINER_LOST, f"{what}: the trainer's process ended {ATTEMPTS} times, at last with {lost}"
-        )
+        raise AnchorageError(silo.TRAINER_LOST, f"{what}: the trainer process ended {ATTEMPTS} times, last with {lost}")
 
-    def _running(self) -> _Child:
-        """Return a process that is ready, started anew where the last one was lost."""
+    def _running_child(self) -> _TrainerChild:
+        """Return a process that is ready; start a new one if the last one was lost."""
         with self._starting:
             if self._child is not None and not self._child.lost:
                 return self._child
             if self._losses:
                 self._closing.wait(RESTART.pause(self._losses))
             if self._closing.is_set():
-                raise LostError("the agent ends")
-            self._child = child = _Child(self._command, self._setup)
-            if self._closing.is_set():  # `close` may have come before it could see this process
+                raise TrainerLostError("the agent is closing")
+            self._child = child = _TrainerChild(self._command, self._setup)
+            if self._closing.is_set():  # `close` may have run before this process was visible to it
                 child.kill()
             try:
-                self._samples = int(json.loads(_unless_failed(child.receive("")))["samples"])
+                self._samples = int(json.loads(_content_of(child.receive("")))["samples"])
             except AnchorageError:
                 child.kill()
                 raise
             return child
 
 
-def _unless_failed(frame: Frame) -> bytes:
+def _content_of(frame: Frame) -> bytes:
     """Return a frame's content.
 
     Raises
     ------
     AnchorageError
-        The frame tells of a failure.
+        The frame reports a failure.
     """
     kind, content = frame
     if kind is Kind.FAILURE:
-        told = json.loads(content)
-        raise AnchorageError(CATALOGUE[told["code"]], told["message"])
+        failure = json.loads(content)
+        raise AnchorageError(CATALOGUE[failure["code"]], failure["message"])
     return content

@@ -1,4 +1,4 @@
-"""One agent's life: enrol, learn what the run is, read the images, join, carry out orders."""
+"""The agent's course: enrol, fetch the description of the run, read the images, join, carry out tasks."""
 
 import fcntl
 import json
@@ -24,54 +24,54 @@ from anchorage.transport.pki import Credentials, silo_uri
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.enrolment import credentials_of, enrolled, forget_identity, invited_again
-from anchorage_silo.files import unusable
+from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
+from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import Setup
-from anchorage_silo.gate import Gate
-from anchorage_silo.health import probed
-from anchorage_silo.mapped import MappedBuffers
+from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, Patience
 from anchorage_silo.policy import Policy
-from anchorage_silo.process import TrainerProcess
-from anchorage_silo.renewal import Renewal
-from anchorage_silo.standing import Standing
+from anchorage_silo.probes import serve_probes
+from anchorage_silo.renewal import CertificateRenewal
+from anchorage_silo.state import AgentState
+from anchorage_silo.trainer_process import TrainerProcess
 
-LOOK = "the look whether the run goes on"
-LOOK_SECONDS = 60.0
-"""How often an agent that stays looks whether a run that is over goes on."""
+RUN_CHECK = "check for a changed run"
+RUN_CHECK_SECONDS = 60.0
+"""Interval at which an agent that stays checks whether a finished run was extended."""
 
 _log = logging.getLogger(__name__)
 
 
-def take_part(config: SiloConfig) -> None:
-    """Take part in the federation until its run is over, and after that stay where the configuration says so.
+def run_agent(config: SiloConfig) -> None:
+    """Take part in the federation until its run is over; with ``stay`` in the configuration, wait for further runs.
 
     Raises
     ------
     AnchorageError
-        The silo cannot take part, or not any more.
+        The silo cannot take part, or can no longer take part.
     """
     policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
-    standing = Standing(credentials_of(config).certificate)
-    patience = Patience(config.patience_seconds, standing)
+    state = AgentState(credentials_of(config).certificate)
+    patience = Patience(config.patience_seconds, state)
     with (
-        own_folder(config.state),
+        lock_state_folder(config.state),
         closing(AuditLog(config.state / "audit.jsonl")) as audit,
-        probed(config.probes_listen, standing),
+        serve_probes(config.probes_listen, state),
     ):
-        credentials, text = _admitted(config, audit, patience)
-        with closing(_renewal(config, credentials, audit, standing)):
+        credentials, text = _enrol_and_describe(config, audit, patience)
+        with closing(_start_renewal(config, credentials, audit, state)):
             while True:
-                standing.finished(_play(config, policy, text, credentials, audit, standing))
+                state.set_finished(_run_once(config, policy, text, credentials, audit, state))
                 if not config.stay:
                     return
-                text = _changed(config, text, credentials, standing)
+                text = _wait_for_changed_run(config, text, credentials, state)
 
 
-def _admitted(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[Credentials, str]:
-    """Enrol and ask for the run's description until the server takes the silo for a member; return credentials and description.
+def _enrol_and_describe(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[Credentials, str]:
+    """Enrol and wait for admission; return the credentials and the description of the run (JSON).
 
-    A silo whose key is refused and that was invited anew enrols with a new key.
+    A silo whose key is refused and that has a new token enrols again with a new key.
 
     Raises
     ------
@@ -79,63 +79,67 @@ def _admitted(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[
         The silo cannot enrol, the server refuses it, or does not answer.
     """
     while True:
-        credentials = enrolled(config, audit, patience)
+        credentials = ensure_enrolled(config, audit, patience)
 
-        def ask(credentials: Credentials = credentials) -> str | None:
+        def fetch_description(credentials: Credentials = credentials) -> str | None:
             try:
                 return describe(config.server, credentials, config.proxy)
             except AnchorageError as error:
-                if error.failure is transfer.SILO_NOT_ADMITTED and invited_again(config):
+                if error.failure is transfer.SILO_NOT_ADMITTED and has_new_token(config):
                     return None
                 raise
 
-        text = patience.until_answered("the question for the run", ask)
+        text = patience.until_answered("request for the run's description", fetch_description)
         if text is not None:
             return credentials, text
-        _log.warning("the server refuses this silo's key, and there is a new token: enrolling with a new key")
+        _log.warning("the server refuses this silo's key; enrolling with a new key and the new token")
         forget_identity(config)
 
 
-def _changed(config: SiloConfig, text: str, credentials: Credentials, standing: Standing) -> str:
-    """Wait until the run's description is another one, such as when more rounds are asked for, and return it."""
+def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credentials, state: AgentState) -> str:
+    """Wait until the run's description changes, for example to more rounds, and return it."""
     while True:
-        standing.vitals.expect(LOOK, LOOK_SECONDS + ATTEMPT_SECONDS)
-        time.sleep(LOOK_SECONDS)
+        state.vitals.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
+        time.sleep(RUN_CHECK_SECONDS)
         try:
             found = describe(config.server, credentials, config.proxy)
-        except AnchorageError as error:  # the run is over: the server may go away, and the silo may leave
-            _log.debug("no news of the run: %s", error)
+        except AnchorageError as error:  # after a run the server may be gone
+            _log.debug("the run's description is not available: %s", error)
         else:
             if found != text:
-                standing.vitals.rest(LOOK)
+                state.vitals.rest(RUN_CHECK)
                 return found
 
 
-def _renewal(config: SiloConfig, credentials: Credentials, audit: AuditLog, standing: Standing) -> Renewal:
-    """Start to renew the certificate."""
+def _start_renewal(
+    config: SiloConfig, credentials: Credentials, audit: AuditLog, state: AgentState
+) -> CertificateRenewal:
+    """Start the renewal of the certificate."""
 
-    def ask(request: bytes) -> bytes:
+    def request_certificate(request: bytes) -> bytes:
         return renew(config.server, credentials, request, config.proxy)
 
-    renewal = Renewal(credentials, silo_uri(config.federation, config.silo), ask, audit, standing.vitals)
+    renewal = CertificateRenewal(
+        credentials, silo_uri(config.federation, config.silo), request_certificate, audit, state.vitals
+    )
     renewal.start()
     return renewal
 
 
-def _play(
-    config: SiloConfig, policy: Policy, text: str, credentials: Credentials, audit: AuditLog, standing: Standing
+def _run_once(
+    config: SiloConfig, policy: Policy, text: str, credentials: Credentials, audit: AuditLog, state: AgentState
 ) -> str:
-    """Read the images, join, carry out orders, and return why the run is over.
+    """Read the images, join, carry out tasks until the run is over; return why it is over.
 
     Raises
     ------
     AnchorageError
-        The silo cannot take part, or not any more.
+        The silo cannot take part, or can no longer take part.
     """
     run = _read_description(text)
     setup = _setup(config, policy, text, run)
     with closing(TrainerProcess(setup)) as trainer:
-        standing.waits("ReadingImages: the trainer's process reads the images")
+        state.set_waiting("ReadingImages: the trainer process reads the images")
         samples = trainer.start()
         policy.check_samples(samples)
         audit.record("join")
@@ -145,24 +149,24 @@ def _play(
             profile=Profile(config.labels, samples, __version__),
             longest_pause_seconds=LONGEST_PAUSE_SECONDS,
             proxy=config.proxy,
-            contact=standing.contact,
+            contact=state.contact,
         )
-        standing.joined(samples)
+        state.set_joined(samples)
         methods = [*(stage.method.name for stage in run.warm_up), run.method.name]
         layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
-        beside = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
-        gate = Gate(link, policy, audit, methods, standing, beside)
+        extras = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
+        gate = OutboundGate(link, policy, audit, methods, state, extras)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        return work(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
+        return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 
 
-def work(gate: Gate, trainer: TrainerProcess, buffers: MappedBuffers) -> str:
-    """Carry out orders until the run is over, and return why it is; ends link and trainer.
+def carry_out_tasks(gate: OutboundGate, trainer: TrainerProcess, buffers: MappedBuffers) -> str:
+    """Carry out tasks until the run is over; close the link and the trainer; return why the run is over.
 
     Raises
     ------
     AnchorageError
-        The connection cannot come back, or a failure could not be reported.
+        The connection cannot be restored, or a failure could not be reported.
     """
     worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit)
     try:
@@ -203,19 +207,19 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
 
 
 @contextmanager
-def own_folder(folder: Path) -> Iterator[None]:
-    """Make the state folder where it is missing, and hold it alone.
+def lock_state_folder(folder: Path) -> Iterator[None]:
+    """Create the state folder if it is missing and lock it for this process.
 
     Raises
     ------
     AnchorageError
-        It cannot be used, or another agent uses it.
+        The folder is unusable, or another agent uses it.
     """
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
     except OSError as error:
-        raise unusable(folder, error) from error
+        raise state_unusable(folder, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
         yield

@@ -1,7 +1,7 @@
-"""The silo's buffers as files that agent and trainer map: ``model.bin``, ``candidate.bin`` and ``update.bin``.
+"""The silo's buffers as memory-mapped files: ``model.bin``, ``candidate.bin`` and ``update.bin``.
 
-The files are used again in every round and keep their size, so their pages stay in the cache, and a restarted agent finds in them what was
-received and what was announced.
+The files are reused in every round and keep their size, so that their pages stay in the page cache. A restarted agent finds in them the received
+model and the announced update.
 """
 
 from pathlib import Path
@@ -16,18 +16,14 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
 from anchorage.transport.messages import Announcement, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, reserve, unusable
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, state_unusable
 
 
 class MappedBuffers:
     """Buffers in a folder (`anchorage.engine.buffers.Buffers`), for one process at a time.
 
-    Parameters
-    ----------
-    folder : Path
-        The folder.
-    terms : bytes
-        What updates are made under: run, data, policy. What an agent announced under other terms is not announced again.
+    `terms` are the conditions under which updates are made (run, data, policy), in bytes. An update that was announced under other terms is not
+    announced again.
     """
 
     def __init__(self, folder: Path, terms: bytes = b"") -> None:
@@ -38,7 +34,7 @@ class MappedBuffers:
         self._announced = folder / "announced.bin"
 
     def _model(self, name: str) -> ModelBuffer:
-        return ModelBuffer(lambda nbytes: reserve(self._folder / name, nbytes))
+        return ModelBuffer(lambda nbytes: map_allocated(self._folder / name, nbytes))
 
     def model(self, kind: TaskKind) -> ModelBuffer:
         """Return the buffer for the model of a task of this kind."""
@@ -50,14 +46,14 @@ class MappedBuffers:
         Raises
         ------
         AnchorageError
-            There is no room for it.
+            The disk is full.
         """
         if self._update.nbytes != nbytes:
-            self._update = reserve(self._folder / UPDATE_FILE, nbytes)
+            self._update = map_allocated(self._folder / UPDATE_FILE, nbytes)
         return self._update
 
     def keep(self, announcement: Announcement | None) -> None:
-        """Write down what was announced about the bytes in the update's buffer; None before they change.
+        """Store the announcement of the update in the buffer, or remove it (None) before the buffer changes.
 
         Raises
         ------
@@ -70,10 +66,10 @@ class MappedBuffers:
                 return
             write_atomically(self._announced, self._terms + encode_announcement(announcement))
         except OSError as error:
-            raise unusable(self._announced, error) from error
+            raise state_unusable(self._announced, error) from error
 
     def kept(self, task: str) -> Announcement | None:
-        """Return what was announced for a task, where its update is still whole in the file."""
+        """Return the stored announcement of a task if its update is still complete in the file, else None."""
         try:
             content = self._announced.read_bytes()
             if not content.startswith(self._terms):

@@ -1,4 +1,4 @@
-"""The only way out of the hospital: every message passes the policy and the audit log first."""
+"""The only way out of the hospital: the policy checks and the audit log records every outbound message."""
 
 import logging
 from collections.abc import Sequence
@@ -9,31 +9,19 @@ from anchorage.transport.messages import Announcement, Evaluation, Order, Task, 
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.policy import Policy
-from anchorage_silo.standing import Standing
+from anchorage_silo.state import AgentState
 
 DATA_CODES = "ANC-12"
-"""Failures of images: their messages name files, which stay in the hospital; the server is told the catalogue's sentence."""
+"""Prefix of data failures: their messages name files, so the server receives the catalogue's text instead."""
 
 _log = logging.getLogger(__name__)
 
 
-class Gate:
-    """A `ServerLink` that lets out only what the policy allows and writes down what goes.
+class OutboundGate:
+    """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
-    Parameters
-    ----------
-    link : ServerLink
-        The way to the server.
-    policy : Policy
-        The hospital's limits.
-    audit : AuditLog
-        Where every outbound message is written down.
-    methods : sequence of str
-        Names of the methods of the run's stages.
-    standing : Standing
-        Is told what became of tasks.
-    beside : sequence of str
-        What an update carries beside the network, by the names that a policy knows.
+    `methods` are the methods of all stages of the run. `update_extras` names what an update carries beside the network's parameters, in the policy's
+    vocabulary (``control``).
     """
 
     def __init__(
@@ -42,27 +30,27 @@ class Gate:
         policy: Policy,
         audit: AuditLog,
         methods: Sequence[str],
-        standing: Standing,
-        beside: Sequence[str] = (),
+        state: AgentState,
+        update_extras: Sequence[str] = (),
     ) -> None:
         self._link = link
         self._policy = policy
         self._audit = audit
         self._methods = methods
-        self._standing = standing
-        self._beside = beside
+        self._state = state
+        self._update_extras = update_extras
 
     def admit(self, task: Task) -> None:
-        """Refuse a task before anything is done for it.
+        """Check a task against the policy before any work on it.
 
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, what travels in its updates, or no further round.
+            The policy does not allow a method of the run, the content of its updates, or a further round.
         """
         for method in self._methods:
             self._policy.check_method(method)
-        self._policy.check_side_channels(self._beside)
+        self._policy.check_auxiliary_data(self._update_extras)
         if task.kind is TaskKind.TRAIN:
             self._policy.check_rounds(task.id, self._audit.announced)
 
@@ -84,14 +72,14 @@ class Gate:
         Raises
         ------
         AnchorageError
-            The policy refuses it, or it cannot be written down.
+            The policy refuses it, or the audit log cannot be written.
         """
         self._policy.check_rounds(announcement.task, self._audit.announced)
         self._policy.check_announcement(announcement)
         digest = announcement.update.digest if announcement.update else ""
-        self._audit.record("announce", announcement.task, side=announcement.side, digest=digest)
+        self._audit.record("announce", announcement.task, auxiliary=announcement.side, digest=digest)
         self._link.announce(announcement)
-        self._standing.trained(announcement.task)
+        self._state.count_trained(announcement.task)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send an update.
@@ -99,7 +87,7 @@ class Gate:
         Raises
         ------
         AnchorageError
-            It cannot be written down.
+            The audit log cannot be written.
         """
         manifest = update.manifest
         self._audit.record("update", task, nbytes=manifest.nbytes, digest=manifest.digest)
@@ -111,22 +99,22 @@ class Gate:
         Raises
         ------
         AnchorageError
-            The policy refuses it, or it cannot be written down.
+            The policy refuses it, or the audit log cannot be written.
         """
         self._policy.check_evaluation(evaluation)
-        self._audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, side=("confusion",))
+        self._audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
         self._link.report(evaluation)
-        self._standing.evaluated()
+        self._state.count_evaluated()
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Say that a task cannot be done; here with every detail, to the server without names of files."""
+        """Report a failed task: with all details in the local log, without file names to the server."""
         _log.error("%s %s: %s", code, task, message)
         self._audit.record("failure", task, code=code)
-        self._standing.failed()
+        self._state.count_failed()
         self._link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Say how far a task is."""
+        """Report the progress of a task in steps; return the number of steps committed by the federation."""
         self._audit.record("progress", task)
         return self._link.progress(task, done, total)
 

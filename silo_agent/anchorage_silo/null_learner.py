@@ -1,4 +1,4 @@
-"""The benchmark's trainer: adds a constant to every float, as fast as memory allows, without torch."""
+"""A trainer for benchmarks and tests: adds a constant to every float, without torch and without images."""
 
 from collections.abc import Callable
 
@@ -12,16 +12,9 @@ from anchorage_silo.segments import Segments
 
 
 class NullLearner:
-    """A `SiloLearner` that computes nothing: every float of the update is the model's plus `step`; other numbers are copied.
+    """A `SiloLearner` whose update is the model plus `step` in every float; other numbers are copied.
 
-    Parameters
-    ----------
-    down, up : Layout
-        Layouts of the model and of the update.
-    step : float
-        What is added.
-    samples : int
-        What is reported as ``train``.
+    `down` and `up` are the layouts of model and update; `samples` is reported as the number of training images.
     """
 
     def __init__(self, down: Layout, up: Layout, step: float, samples: int) -> None:
@@ -47,5 +40,5 @@ class NullLearner:
         return Announcement(task.id, {"train": self._samples}, {}, {}, LateManifest(self._up.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Say that every image was classified rightly."""
+        """Report every image as classified correctly."""
         return Evaluation(task.id, np.array([self._samples, self._samples], np.int64))

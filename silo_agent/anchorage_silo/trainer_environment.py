@@ -1,4 +1,4 @@
-"""What the trainer's process needs of its surroundings: folders that it may write, also where the root file system is read-only."""
+"""Environment variables of the trainer process: writable folders, even where the root file system is read-only."""
 
 import os
 import tempfile
@@ -12,16 +12,13 @@ CACHES = {
     "TRITON_CACHE_DIR": "triton",
     "XDG_CACHE_HOME": "cache",
 }
-"""Variables that name a cache, and the folder that stands for it; libraries make these where the user has no home or even no name."""
+"""Variables that name a library's cache folder, and the folder used if the user has no writable home."""
 
 
 def trainer_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the trainer's process: as the agent's, with a user's name, and with a home and caches that can be written.
+    """Return the trainer's environment: the agent's, completed by a user name and, without a writable home, by writable cache folders.
 
-    Parameters
-    ----------
-    environment : mapping from str to str
-        The agent's own. What it says counts, except for a home that cannot be written.
+    Variables that the agent's environment sets are kept, except for a home that is not writable.
     """
     named = {"USER": "anchorage", "LOGNAME": "anchorage"} | dict(environment)
     home = environment.get("HOME", "")

@@ -18,10 +18,10 @@ from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Ev
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.gate import Gate
+from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
-from anchorage_silo.standing import Standing
+from anchorage_silo.state import AgentState
 
 ONE, TWO = model_of(1.0), model_of(2.0)
 CERTIFICATE = Path("silo.crt")
@@ -31,7 +31,7 @@ def policy_of(**fields: Any) -> Policy:
     return Policy.model_validate_json(json.dumps(fields))
 
 
-NONE = policy_of(allowedSideChannels=[])
+NONE = policy_of(allowedAuxiliaryData=[])
 
 
 @pytest.fixture
@@ -56,7 +56,7 @@ def announcement(task: str = "1.train", train: int = 10, **side: np.ndarray) -> 
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -64,7 +64,9 @@ class TestGate:
         worker.handle(Assigned(scored))
         update = link.announcements[task.id].update
         assert update is not None
-        found = [(line["kind"], line["task"], line["bytes"], line["side"], line["digest"]) for line in lines(tmp_path)]
+        found = [
+            (line["kind"], line["task"], line["bytes"], line["auxiliary"], line["digest"]) for line in lines(tmp_path)
+        ]
         assert found == [
             ("progress", task.id, 0, [], ""),
             ("progress", task.id, 0, [], ""),
@@ -74,23 +76,23 @@ class TestGate:
         ]
         assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"]
 
-    def test_side_channels_are_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
+    def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        Gate(link, Policy(), audit, ["SemiAnAgg"], Standing(CERTIFICATE)).announce(
+        OutboundGate(link, Policy(), audit, ["SemiAnAgg"], AgentState(CERTIFICATE)).announce(
             announcement(similarity=secret, other=secret)
         )
-        assert lines(tmp_path)[0]["side"] == ["other", "similarity"]
+        assert lines(tmp_path)[0]["auxiliary"] == ["other", "similarity"]
         text = (tmp_path / "audit.jsonl").read_text()
         assert "0.1234" not in text and "0.25" not in text
 
     @pytest.mark.parametrize(
         ("fields", "said", "code"),
         [
-            ({"allowedSideChannels": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
-            ({"allowedSideChannels": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
+            ({"allowedAuxiliaryData": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
+            ({"allowedAuxiliaryData": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
             ({"minimumSamples": 11}, announcement(), "ANC-2212"),
             ({"maximumRounds": 0}, announcement(), "ANC-2213"),
-            ({"allowedSideChannels": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
+            ({"allowedAuxiliaryData": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
             ({"minimumSamples": 5}, Evaluation("t", np.array([3, 4])), "ANC-2212"),
             ({"minimumSamples": 5}, Evaluation("t", np.array([[1, 1], [1, 1]])), "ANC-2212"),
         ],
@@ -98,7 +100,7 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = Gate(link, policy_of(**fields), audit, ["FedAvg"], Standing(CERTIFICATE))
+        gate = OutboundGate(link, policy_of(**fields), audit, ["FedAvg"], AgentState(CERTIFICATE))
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
@@ -107,7 +109,7 @@ class TestGate:
         self, link: FakeLink, audit: AuditLog
     ) -> None:
         raw = announcement(raw_images=np.zeros((2, 1, 8, 8)))
-        named = policy_of(allowedSideChannels=["raw_images"])
+        named = policy_of(allowedAuxiliaryData=["raw_images"])
         means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
         for policy, said, code in [
             (Policy(), raw, "ANC-2211"),
@@ -115,7 +117,7 @@ class TestGate:
             (named, raw, ""),
             (policy_of(minimumSamples=4), means, ""),
         ]:
-            gate = Gate(link, policy, audit, ["GlobalMixup"], Standing(CERTIFICATE))
+            gate = OutboundGate(link, policy, audit, ["GlobalMixup"], AgentState(CERTIFICATE))
             if not code:
                 gate.announce(said)
                 continue
@@ -125,8 +127,8 @@ class TestGate:
         assert [s[0] for s in link.said] == ["announce"] * 2
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
-        policy = policy_of(allowedSideChannels=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE))
+        policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
+        gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -136,7 +138,7 @@ class TestGate:
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         methods = ["FedAvg", "FedAnchor"]  # a warm-up, and what follows
-        gate = Gate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, Standing(CERTIFICATE))
+        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, AgentState(CERTIFICATE))
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -145,18 +147,18 @@ class TestGate:
         assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
-        for policy, allowed in [(policy_of(allowedSideChannels=["control"]), True), (Policy(), True), (NONE, False)]:
-            gate = Gate(link, policy, audit, ["FedAvg"], Standing(CERTIFICATE), ["control"])
+        for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
+            gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE), ["control"])
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
-            with pytest.raises(AnchorageError, match="ANC-2211.*side channel control is not allowed"):
+            with pytest.raises(AnchorageError, match="ANC-2211.*auxiliary data control is not allowed"):
                 gate.admit(train_task(ONE))
 
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = Gate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], Standing(CERTIFICATE))
+            gate = OutboundGate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], AgentState(CERTIFICATE))
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
         for number in (1, 2, 2, 3):
@@ -172,7 +174,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -182,7 +184,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = Gate(link, Policy(), audit, ["FedAvg"], Standing(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
