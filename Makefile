@@ -37,6 +37,7 @@ lint: $(VENV)/.dev ## ruff
 types: $(VENV)/.dev ## mypy strict
 	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_operator -p anchorage_silo -p fedctl
 	MYPYPATH=charts/values $(BIN)/mypy charts/values/*.py images/lock.py
+	$(BIN)/mypy tools/*.py
 
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
