@@ -36,8 +36,7 @@ lint: $(VENV)/.dev ## ruff
 
 types: $(VENV)/.dev ## mypy strict
 	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_operator -p anchorage_silo -p fedctl
-	MYPYPATH=charts/values $(BIN)/mypy charts/values/*.py images/lock.py
-	$(BIN)/mypy tools/*.py
+	$(BIN)/mypy tools images/lock.py
 
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
@@ -47,13 +46,10 @@ GENERATED := core/anchorage/transport/grpc docs/errors docs/conditions.md docs/f
 
 generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values
 	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/transport/grpc/anchorage.proto
-	$(BIN)/python -m anchorage.api.errors.pages docs/errors
-	$(BIN)/python -m anchorage.api.pages docs/federation.md
 	$(BIN)/python -m anchorage.methods.pages docs/methods
-	$(BIN)/python -m anchorage_operator.pages docs/conditions.md
 	$(BIN)/python -m anchorage.crd crds
 	$(BIN)/python -m anchorage.crd --chart charts/anchorage/templates
-	$(BIN)/python charts/values
+	$(BIN)/python tools/make_files.py
 
 check-generated: generate ## Fail when a generated file is not in step with its source
 	@git diff --exit-code --stat -- $(GENERATED)
