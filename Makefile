@@ -6,7 +6,7 @@ ARGS ?=
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint types layers generate check-generated check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
+.PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -55,7 +55,10 @@ check-generated: generate ## Fail when a generated file is not in step with its 
 	@git diff --exit-code --stat -- $(GENERATED)
 	@test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))"
 
-check: lint types layers check-generated ## Everything but the tests
+keys: ## Fail when a private key is in a tracked file
+	@git grep -nIE -e '-{5}BEGIN ([A-Z0-9]+ )*PRIVATE KEY' -- . ; test $$? -eq 1
+
+check: lint types layers check-generated keys ## Everything but the tests
 
 charts: ## Package the charts into dist/ (HELM=helm)
 	$(HELM) package charts/anchorage charts/silo-agent --destination dist

@@ -7,6 +7,8 @@ import pytest
 import yaml
 from helm_charts import CHARTS, ENROLMENT, SITE, Helm, Values
 
+import anchorage
+
 
 def test_every_value_has_a_description() -> None:
     for chart in ("anchorage", "silo-agent"):
@@ -28,6 +30,7 @@ def test_charts_pass_the_strict_lint(helm: Helm, chart: str) -> None:
 def test_the_versions_are_those_of_the_project() -> None:
     version = re.search(r'^version = "(.+)"$', (CHARTS.parent / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
+    assert anchorage.__version__ == version[1]
     for chart in ("anchorage", "silo-agent"):
         found = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
         assert (found["version"], found["appVersion"]) == (version[1], version[1])
