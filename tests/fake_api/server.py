@@ -148,7 +148,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _answer(self, asked):
-        found = _discovery(asked.path)
+        found = discovery(asked.path)
         if found is not None:
             return found
         words = asked.path.strip("/").split("/")
@@ -239,7 +239,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-def _discovery(path):
+def discovery(path):
     groups = {}
     for plural, (group, version, kind) in PLURALS.items():
         verbs = ["list", "watch", "get", "patch", "create", "delete"]
