@@ -1,6 +1,6 @@
 """The whole operator, its threads and an API server over HTTP: what is written, what is not, and an API server that goes away.
 
-Everything about time is tested in fake time: tests/unit/operator/test_operator_process.py and test_operator_streams.py.
+Everything about time is tested in fake time: tests/unit/operator/test_operator_loops.py and test_operator_streams.py.
 """
 
 import json

@@ -178,7 +178,7 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
 
     world.time, world.answer = START + 61 * DAY, answer
     world.renewal.start()
-    assert renewed.wait(20)
+    assert renewed.wait(120)
     assert not world.standing.vitals.stuck()
     world.renewal.close()
     assert not world.standing.vitals.stuck() and world.expires == START + 151 * DAY

@@ -18,6 +18,9 @@ from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import FIRST_DELAY, JITTER, WorkQueue
 
 RESYNC_SECONDS = 300
+PATIENCE_SECONDS = 120.0
+IMAGES = {"server": "example.org/s:1", "agent": "example.org/a:1"}
+NOWHERE = Connection("http://127.0.0.1:9", None, lambda: None)
 
 
 class TurningQueue(WorkQueue):
@@ -48,10 +51,8 @@ class TurningEvent(threading.Event):
 class Scene:
     def __init__(self, clock):
         self.clock, self.api, self.attempts = clock, StoreApi(), []
-        images = {"server": "example.org/s:1", "agent": "example.org/a:1"}
-        given = {"images": images, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": ("study",)}
-        connection = Connection("http://127.0.0.1:9", None, lambda: None)
-        self.operator = Operator(OperatorSettings.model_validate(given), self.api, connection, Metrics())
+        given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": ("study",)}
+        self.operator = Operator(OperatorSettings.model_validate(given), self.api, NOWHERE, Metrics())
         self.operator._stopped = TurningEvent()
         self.operator._stopped.clock = clock
         self.operator._watch = SimpleNamespace(alive=lambda: True)
@@ -209,3 +210,18 @@ def test_a_look_that_never_ends_turns_the_probe_red(filled):
     assert filled.operator.unhealthy() == ""
     filled.clock.advance(30.0)
     assert "has waited for" in filled.operator.unhealthy()
+
+
+def test_the_end_does_not_wait_for_what_hangs(monkeypatch):
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.05)
+    hangs, free, api = threading.Event(), threading.Event(), StoreApi()
+    api.refuse = lambda *call: hangs.set() or free.wait(PATIENCE_SECONDS)
+    settings = OperatorSettings.model_validate({"images": IMAGES, "listen": "127.0.0.1:0"})
+    operator = Operator(settings, api, NOWHERE, Metrics())
+    running = threading.Thread(target=operator.run, daemon=True)
+    running.start()
+    assert hangs.wait(PATIENCE_SECONDS)
+    operator.stop()
+    running.join(PATIENCE_SECONDS)
+    assert not running.is_alive() and not free.is_set()
+    free.set()
