@@ -34,7 +34,7 @@ from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
-from fedctl.resnet18 import random_model
+from fedctl.research.resnet18 import random_model
 
 CLASSES = 7
 MODEL_BYTES = 44_759_784

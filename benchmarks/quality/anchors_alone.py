@@ -16,7 +16,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.learning import learners
 from anchorage.methods import resolve
 from anchorage.methods.study import read_images
-from fedctl.results import SimulationFolder
+from fedctl.research.results import SimulationFolder
 
 KEPT = "anchors-alone.json"
 

@@ -22,7 +22,6 @@ from fedctl.configurations import LocalSilo, open_authority, write_server_config
 from fedctl.observation import ask_status, last_status
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.results import SimulationFolder
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.view import Pace, Picture, View, view_for
@@ -213,7 +212,7 @@ def claim(run: Workdir, study: Study) -> Federation:
     federation = study.federation.model_copy(
         update={"spec": spec.model_copy(update={"tracking": tracking}), "status": None}
     )
-    if SimulationFolder(run.root).documents.exists():
+    if run.simulation.exists():
         message = f"{run.root} holds a simulation of `fedctl simulate`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if run.federation.exists():

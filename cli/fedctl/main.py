@@ -19,12 +19,14 @@ from fedctl.arguments import (
     Silo,
     Site,
 )
+from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
-from fedctl.simulation_commands import compare, simulate, study
+from fedctl.research.commands import bench_rounds, compare, partition, simulate, study
 
 app = typer.Typer(
     name="fedctl",
+    cls=GroupedCommands,
     help="Train one model across hospitals that cannot pool their images. Manual: docs/cli.md.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,14 +37,14 @@ model_app = typer.Typer(help="Models of a run.", no_args_is_help=True)
 data_app = typer.Typer(help="Images of a federation.", no_args_is_help=True)
 methods_app = typer.Typer(help="Methods that a federation can use.", no_args_is_help=True)
 bench_app = typer.Typer(help="How fast this machine is.", no_args_is_help=True)
-app.add_typer(silo_app, name="silo")
-app.add_typer(model_app, name="model")
-app.add_typer(data_app, name="data")
-app.add_typer(methods_app, name="methods")
-app.add_typer(bench_app, name="bench")
+app.add_typer(silo_app, name="silo", rich_help_panel=SITES)
+app.add_typer(model_app, name="model", rich_help_panel=RUNS)
+app.add_typer(data_app, name="data", rich_help_panel=DOCUMENTS)
+app.add_typer(methods_app, name="methods", rich_help_panel=DOCUMENTS)
+app.add_typer(bench_app, name="bench", rich_help_panel=RESEARCH)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def run(
     file: File,
     workdir: Folder = None,
@@ -56,11 +58,13 @@ def run(
     run_federation(file, workdir, data_root, overrides or [], output)
 
 
-for _command in (simulate, compare, study):
-    app.command()(_command)
+for _command in (simulate, study, compare):
+    app.command(rich_help_panel=RESEARCH)(_command)
+data_app.command("partition")(partition)
+bench_app.command("rounds")(bench_rounds)
 
 
-@app.command()
+@app.command(rich_help_panel=DOCUMENTS)
 def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -> None:
     """Check a file's documents and report all errors with their lines."""
     from fedctl.validation import validate_file
@@ -68,7 +72,7 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
     validate_file(file, overrides or [], output)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def status(
     name: Run = None,
     workdir: Folder = None,
@@ -84,7 +88,7 @@ def status(
     show_status(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def silos(
     name: Run = None,
     workdir: Folder = None,
@@ -100,7 +104,7 @@ def silos(
     show_silos(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def rounds(
     name: Run = None,
     workdir: Folder = None,
@@ -116,7 +120,7 @@ def rounds(
     show_rounds(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def events(
     name: Run = None,
     workdir: Folder = None,
@@ -132,7 +136,7 @@ def events(
     show_events(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def logs(
     name: Run = None,
     workdir: Folder = None,
@@ -149,7 +153,7 @@ def logs(
     show_logs(choose(name, Place(workdir, namespace, context)), process, tail, follow)
 
 
-@app.command()
+@app.command(rich_help_panel=SITES)
 def doctor(
     site: Annotated[
         Site, typer.Option("--for", help="coordinator: the operator and servers. hospital: one agent.")
@@ -280,28 +284,6 @@ def data_check(
     check_data(file, silo, data_root, overrides or [], output)
 
 
-@data_app.command("partition")
-def data_partition(
-    file: File,
-    data_root: DataRoot = None,
-    overrides: Set = None,
-    silos: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write who holds which image: FILE.csv, for the recipe File.")
-    ] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Show how many images of each class every silo holds."""
-    from fedctl.partition import show_partition
-
-    show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
-
-
 @methods_app.command("list")
 def methods_list(output: Output = Format.TABLE) -> None:
     """List the methods."""
@@ -320,20 +302,7 @@ def methods_describe(
     describe_method(name, output)
 
 
-@bench_app.command("rounds")
-def bench_rounds_command(
-    work: Annotated[Path, typer.Option(help="Folder that gets a new folder with all of the benchmark's files.")],
-    silos: Annotated[int, typer.Option(min=1, max=1000, help="Number of agents.")] = 4,
-    copies: Annotated[int, typer.Option(min=1, max=1000, help="Model size: copies of a ResNet-18, 44.76 MB each.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 10,
-) -> None:
-    """Run rounds with real processes and an idle trainer; prints one JSON object per line."""
-    from fedctl.bench_rounds import bench_rounds
-
-    bench_rounds(silos, copies, rounds, work)
-
-
-@app.command()
+@app.command(rich_help_panel=OTHER)
 def version(output: Output = Format.TABLE) -> None:
     """Print the version."""
     from anchorage import __version__

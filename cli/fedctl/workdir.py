@@ -27,6 +27,11 @@ class Workdir:
         return self.root / "federation.yaml"
 
     @property
+    def simulation(self) -> Path:
+        """The documents of a simulation; a folder holds them or a run's, never both."""
+        return self.root / "simulation.yaml"
+
+    @property
     def authority(self) -> Path:
         """The federation's certificate authority and the silos' enrolment tokens."""
         return self.root / "authority"

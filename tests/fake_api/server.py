@@ -205,7 +205,7 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, asked):
         api = self.server.api
-        found = {"gitVersion": api.version} if asked.path == "/version" else _discovery(asked.path)
+        found = {"gitVersion": api.version} if asked.path == "/version" else discovery(asked.path)
         if found is not None:
             return found
         words = asked.path.strip("/").split("/")
@@ -350,7 +350,7 @@ def _verdict(code):
     return {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
 
 
-def _discovery(path):
+def discovery(path):
     groups = {}
     for plural, (group, version, kind) in PLURALS.items():
         verbs = ["list", "watch", "get", "patch", "create", "delete"]

@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.methods import validate_study
-from fedctl.leave_one_out import without_silo
 from fedctl.main import app
-from fedctl.results import RoundResult, SeedResult
-from fedctl.simulation import Simulator, write_result
+from fedctl.research.leave_one_out import without_silo
+from fedctl.research.results import RoundResult, SeedResult
+from fedctl.research.simulation import Simulator, write_result
 
 FEDERATION = {
     "kind": "Federation",

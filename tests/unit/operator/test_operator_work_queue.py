@@ -142,7 +142,7 @@ def test_waiting_workers_are_woken_by_a_key_and_sent_home_by_closing():
     thread = threading.Thread(target=work)
     thread.start()
     queue.add("a", delay=0.01)
-    assert done.wait(10)
+    assert done.wait(120)
     queue.close()
     thread.join(10)
     assert got == ["a"] and not thread.is_alive()

@@ -178,7 +178,7 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
 
     world.time, world.answer = START + 61 * DAY, answer
     world.renewal.start()
-    assert renewed.wait(20)
+    assert renewed.wait(120)
     assert not world.state.vitals.stuck()
     world.renewal.close()
     assert not world.state.vitals.stuck() and world.expires == START + 151 * DAY

@@ -19,9 +19,9 @@ from anchorage.transport.files import write_atomically
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.results import Results, RoundResult, SeedResult, SimulationFolder
-from fedctl.simulation_tracking import SeedTracking, tracking_of
-from fedctl.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
+from fedctl.research.results import Results, RoundResult, SeedResult, SimulationFolder
+from fedctl.research.simulation_tracking import SeedTracking, tracking_of
+from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir

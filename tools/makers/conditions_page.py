@@ -1,11 +1,11 @@
-"""Writes the page about conditions, their reasons and Events: ``python -m anchorage_operator.pages FILE [--check]``."""
+"""The page about conditions, their reasons and Events: docs/conditions.md."""
 
-import argparse
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from anchorage_operator.reasons import REASONS
+
+PAGE = Path("docs/conditions.md")
 
 CONDITIONS = (
     ("Federation", "Accepted", "The spec is valid and in use."),
@@ -83,20 +83,6 @@ def page() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page, or with ``--check`` compare it; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m anchorage_operator.pages", description=__doc__)
-    parser.add_argument("file", type=Path, help="the page, such as docs/conditions.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 where the file differs, write nothing")
-    options = parser.parse_args(arguments)
-    if not options.check:
-        options.file.write_text(page(), encoding="utf-8")
-        return 0
-    if options.file.exists() and options.file.read_text(encoding="utf-8") == page():
-        return 0
-    sys.stderr.write(f"{options.file} is out of date; run `make generate`\n")
-    return 1
-
-
-if __name__ == "__main__":
-    sys.exit(main())
+def files(root: Path) -> Mapping[Path, str | None]:
+    """Return the page; nothing of it depends on the checkout."""
+    return {PAGE: page()}

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from kubernetes_parts import GLOBAL, Values
+from makers.charts.kubernetes_parts import GLOBAL, Values
 
 Schema = dict[str, Any]
 

@@ -1,17 +1,14 @@
 """The reference of the federation file is generated from its types."""
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
-from anchorage.api.pages import BEGIN, END, main, replace_tables, tables
+from makers.field_reference import tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
-FRAME = f"before\n\n{BEGIN}\nstale\n{END}\n\nafter\n"
 
 
 def section(name: str) -> list[str]:
@@ -70,38 +67,6 @@ def test_every_link_leads_to_a_heading() -> None:
     heads = {line.lstrip("# ").lower() for line in text.splitlines() if line.startswith("#")}
     links = {part.split(")", 1)[0] for part in text.split("](#")[1:]}
     assert links <= heads
-
-
-def test_only_the_part_between_the_markers_is_written(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(FRAME)
-    assert main([str(page)]) == 0
-    assert page.read_text() == f"before\n\n{BEGIN}\n\n{tables()}\n{END}\n\nafter\n"
-    assert replace_tables(page.read_text()) == page.read_text()
-    assert main([str(page), "--check"]) == 0
-
-
-def test_drift_is_found_and_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(FRAME)
-    assert main([str(page), "--check"]) == 1
-    assert "page.md is not what the spec says; run `python -m anchorage.api.pages" in capsys.readouterr().err
-    assert page.read_text() == FRAME
-
-
-@pytest.mark.parametrize("text", ["no markers", BEGIN, END + BEGIN, f"{BEGIN}{END}{BEGIN}", f"{BEGIN}{END}{END}"])
-def test_a_page_without_its_markers_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str) -> None:
-    page = tmp_path / "page.md"
-    page.write_text(text)
-    assert main([str(page)]) == 2
-    assert "once each" in capsys.readouterr().err
-    assert page.read_text() == text
-    assert main([str(tmp_path / "missing.md")]) == 2
-
-
-def test_the_project_s_page_is_in_step() -> None:
-    command = [sys.executable, "-m", "anchorage.api.pages", str(PAGE), "--check"]
-    assert subprocess.run(command, check=False).returncode == 0
 
 
 @pytest.mark.parametrize("page", [PAGE, PAGE.parents[1] / "README.md"])

@@ -18,7 +18,7 @@ from anchorage.learning.data import Choice, Pools, write_index
 from anchorage.methods import validate_study
 from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
-from fedctl.pictures import check_picture_suffix, new_figure, save_figure
+from fedctl.research.pictures import check_picture_suffix, new_figure, save_figure
 
 BAR_WIDTH, LEAST_BAR, GAP = 32, 12, 2
 """Columns of the longest bar: at most, at least; and between two columns of the table."""

@@ -1,7 +1,5 @@
-"""Writes one page per entry of the catalogue, and an index: ``python -m anchorage.api.errors.pages DIR [--check]``."""
+"""One page per entry of the catalogue of errors, and an index: docs/errors."""
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -23,6 +21,7 @@ PARTS = (
 )
 """Ranges of codes and what they are about."""
 
+FOLDER = Path("docs/errors")
 INDEX = "README.md"
 
 
@@ -32,22 +31,10 @@ def pages() -> Mapping[str, str]:
     return {INDEX: _index(entries)} | {f"{entry.code}.md": _page(entry) for entry in entries}
 
 
-def drift(folder: Path) -> list[str]:
-    """Return the file names that are missing, different or left over in a folder."""
-    wanted = pages()
-    found = {path.name: path.read_text(encoding="utf-8") for path in folder.glob("*.md")}
-    return sorted(name for name in wanted.keys() | found.keys() if wanted.get(name) != found.get(name))
-
-
-def write(folder: Path) -> None:
-    """Write every page into a folder and remove pages of codes that are no more."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wanted = pages()
-    for path in folder.glob("*.md"):
-        if path.name not in wanted:
-            path.unlink()
-    for name, text in wanted.items():
-        (folder / name).write_text(text, encoding="utf-8")
+def files(root: Path) -> Mapping[Path, str | None]:
+    """Return the pages of a checkout; a page whose code is no more must go."""
+    old = {FOLDER / path.name: None for path in (root / FOLDER).glob("*.md")}
+    return {**old, **{FOLDER / name: text for name, text in pages().items()}}
 
 
 def _page(entry: Failure) -> str:
@@ -76,22 +63,3 @@ def _index(entries: Sequence[Failure]) -> str:
             ]
             lines += [f"| [{e.code}]({e.code}.md) | {e.reason} | {e.title} | {e.exit_code} |" for e in part]
     return "\n".join(lines) + "\n"
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages, or with ``--check`` compare them; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m anchorage.api.errors.pages", description=__doc__)
-    parser.add_argument("folder", type=Path, help="folder of the pages, such as docs/errors")
-    parser.add_argument("--check", action="store_true", help="exit 1 where the folder differs, write nothing")
-    options = parser.parse_args(arguments)
-    if not options.check:
-        write(options.folder)
-        return 0
-    differing = drift(options.folder)
-    for name in differing:
-        sys.stderr.write(f"{options.folder / name} is out of step with the catalogue; run `make generate`\n")
-    return 1 if differing else 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -2,7 +2,14 @@
 
 from typing import Annotated, Literal
 
-from kubernetes_parts import (
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+
+from anchorage.api.base import ADDRESS_PATTERN, Name
+from anchorage.api.data import DataSection
+from anchorage.api.pod import Resources
+from anchorage_silo.policy import Policy
+from makers.charts.kubernetes_parts import (
     Cidr,
     Image,
     MaybeName,
@@ -16,13 +23,6 @@ from kubernetes_parts import (
     Tag,
     Values,
 )
-from pydantic import ConfigDict, Field, StringConstraints
-from pydantic.config import JsonDict
-
-from anchorage.api.base import ADDRESS_PATTERN, Name
-from anchorage.api.data import DataSection
-from anchorage.api.pod import Resources
-from anchorage_silo.policy import Policy
 
 Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN, max_length=260)]
 Pem = Annotated[

@@ -24,7 +24,7 @@ from anchorage.api.model import ModelSpec
 from anchorage.learning.randomness import generator
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import last_status
-from fedctl.resnet18 import random_model
+from fedctl.research.resnet18 import random_model
 from fedctl.supervision import Plan, Supervisor
 from fedctl.workdir import Workdir
 

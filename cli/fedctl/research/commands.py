@@ -1,4 +1,4 @@
-"""The commands that simulate and compare, as `fedctl.main` offers them."""
+"""The commands of this package, as `fedctl.main` offers them; each imports what it needs when it runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -51,13 +51,13 @@ def simulate(
     output: Output = Format.TABLE,
 ) -> None:
     """Run a federation in one process without network, once per seed; resumes an interrupted simulation."""
-    from fedctl.simulation import SimulationRequest, simulate_federation
+    from fedctl.research.simulation import SimulationRequest, simulate_federation
 
     wanted = SimulationRequest(
         file, overrides or (), seeds, silos, device, data_root, speed or (), tracking, ray, at_once
     )
     if leave_one_out:
-        from fedctl.leave_one_out import simulate_leaving_out
+        from fedctl.research.leave_one_out import simulate_leaving_out
 
         simulate_leaving_out(wanted, workdir, output)
     else:
@@ -80,7 +80,7 @@ def compare(
     output: Output = Format.TABLE,
 ) -> None:
     """Compare the results of several runs and simulations."""
-    from fedctl.compare import compare as compare_folders
+    from fedctl.research.compare import compare as compare_folders
 
     compare_folders(folders, metric, plot, published or (), output)
 
@@ -99,6 +99,39 @@ def study(
     output: Output = Format.TABLE,
 ) -> None:
     """Simulate methods in several settings and seeds, and compare them with published results; resumes an interrupted study."""
-    from fedctl.study import run_study
+    from fedctl.research.study import run_study
 
     run_study(file, workdir, data_root, device, plot, output)
+
+
+def partition(
+    file: File,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    silos: Annotated[
+        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
+    ] = None,
+    plot: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
+    ] = None,
+    write: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Write who holds which image: FILE.csv, for the recipe File.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Show how many images of each class every silo holds."""
+    from fedctl.research.partition import show_partition
+
+    show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
+
+
+def bench_rounds(
+    work: Annotated[Path, typer.Option(help="Folder that gets a new folder with all of the benchmark's files.")],
+    silos: Annotated[int, typer.Option(min=1, max=1000, help="Number of agents.")] = 4,
+    copies: Annotated[int, typer.Option(min=1, max=1000, help="Model size: copies of a ResNet-18, 44.76 MB each.")] = 1,
+    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 10,
+) -> None:
+    """Run rounds with real processes and an idle trainer; prints one JSON object per line."""
+    from fedctl.research.bench_rounds import bench_rounds as play_rounds
+
+    play_rounds(silos, copies, rounds, work)

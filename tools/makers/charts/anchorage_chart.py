@@ -2,7 +2,12 @@
 
 from typing import Annotated, Literal
 
-from kubernetes_parts import (
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+
+from anchorage.api.base import HOST_PATTERN, TRACKING_URI_PATTERN
+from anchorage.api.pod import PodOverrides, Resources
+from makers.charts.kubernetes_parts import (
     Annotations,
     Cidr,
     Image,
@@ -21,11 +26,6 @@ from kubernetes_parts import (
     Tag,
     Values,
 )
-from pydantic import ConfigDict, Field, StringConstraints
-from pydantic.config import JsonDict
-
-from anchorage.api.base import HOST_PATTERN, TRACKING_URI_PATTERN
-from anchorage.api.pod import PodOverrides, Resources
 
 Seconds = Annotated[int, Field(ge=1, le=3600)]
 HostName = Annotated[str, StringConstraints(pattern=HOST_PATTERN, max_length=253)]

@@ -1,11 +1,9 @@
-"""Writes the tables of every field into the reference of the federation file: ``python -m anchorage.api.pages FILE [--check]``.
+"""The tables of every field in the reference of the federation file, docs/federation.md.
 
-Only the part between the two markers is replaced; the rest of the page is written by hand.
+Only the part between the two markers is generated; the rest of the page is written by hand.
 """
 
-import argparse
 import json
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,10 @@ from anchorage.api.allowed import Schema, allowed, alternatives, takes_decimal
 from anchorage.api.base import Document
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import FieldPath, dotted
+from makers.markers import replace_between
 
-BEGIN = "<!-- Generated from anchorage.api by `python -m anchorage.api.pages`; do not edit from here ... -->"
+PAGE = Path("docs/federation.md")
+BEGIN = "<!-- Generated from anchorage.api by `make generate`; do not edit from here ... -->"
 END = "<!-- ... to here. -->"
 
 _STATUSES: Mapping[str, type[Document]] = {"FederationStatus": Federation, "SiloCrStatus": Silo}
@@ -33,19 +33,9 @@ def tables() -> str:
     return "\n".join(_table(name, places) for name, places in found.items())
 
 
-def replace_tables(page: str) -> str:
-    """Return a page with a new generated part.
-
-    Raises
-    ------
-    ValueError
-        The page lacks a marker or has one twice.
-    """
-    before, begin, rest = page.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end or BEGIN in rest or END in before + after:
-        raise ValueError(f"it must have the lines {BEGIN} and {END} once each")
-    return f"{before}{BEGIN}\n\n{tables()}\n{END}{after}"
+def files(root: Path) -> Mapping[Path, str | None]:
+    """Return the reference of a checkout, its tables as they must be."""
+    return {PAGE: replace_between((root / PAGE).read_text(encoding="utf-8"), BEGIN, END, tables())}
 
 
 def _walk(kind: type[Document], name: str, path: FieldPath, found: dict[str, list[Place]]) -> None:
@@ -109,29 +99,3 @@ def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
 
 def _cell(text: str) -> str:
     return text.replace("|", "\\|")
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the page's generated part, or with ``--check`` compare it; return the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m anchorage.api.pages", description=__doc__)
-    parser.add_argument("file", type=Path, help="page with the two markers, such as docs/federation.md")
-    parser.add_argument("--check", action="store_true", help="exit 1 where the page differs, write nothing")
-    options = parser.parse_args(arguments)
-    try:
-        page = options.file.read_text(encoding="utf-8")
-        wanted = replace_tables(page)
-        if page != wanted and not options.check:
-            options.file.write_text(wanted, encoding="utf-8")
-    except (OSError, ValueError) as error:
-        sys.stderr.write(f"{options.file} cannot be updated: {error}\n")
-        return 2
-    if page != wanted and options.check:
-        sys.stderr.write(
-            f"{options.file} is not what the spec says; run `python -m anchorage.api.pages {options.file}`\n"
-        )
-        return 1
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -13,9 +13,9 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.methods import check
 from fedctl.output import Format, counted, emit, people, plain_table
-from fedctl.results import Results, SimulationFolder, Spread
-from fedctl.simulation import DEFAULT_FOLDER, SimulationRequest, results_of, simulate_seeds
-from fedctl.simulation_view import SHOWN_SILOS
+from fedctl.research.results import Results, SimulationFolder, Spread
+from fedctl.research.simulation import DEFAULT_FOLDER, SimulationRequest, results_of, simulate_seeds
+from fedctl.research.simulation_view import SHOWN_SILOS
 from fedctl.view import View, view_for
 
 METRIC = "accuracy"
@@ -51,7 +51,7 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
     Raises
     ------
     AnchorageError
-        There is nothing to compare, or as `fedctl.simulation.simulate_federation`.
+        There is nothing to compare, or as `fedctl.research.simulation.simulate_federation`.
     InterruptError
         A signal came; what is committed stays.
     """

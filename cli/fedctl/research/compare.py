@@ -11,10 +11,10 @@ from rich.console import RenderableType
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.methods.published import NAMES, PublishedResult, find_published
-from fedctl.curves import curve, plot
 from fedctl.output import Format, amount, emit, people, plain_table
-from fedctl.pictures import check_picture_suffix
-from fedctl.results import Results, common_metrics, read_results
+from fedctl.research.curves import curve, plot
+from fedctl.research.pictures import check_picture_suffix
+from fedctl.research.results import Results, common_metrics, read_results
 from fedctl.view import FIRST_METRICS
 
 

@@ -219,7 +219,7 @@ class SimulationFolder:
     @property
     def documents(self) -> Path:
         """The documents that are simulated."""
-        return self.root / "simulation.yaml"
+        return Workdir(self.root).simulation
 
     @property
     def multiplied(self) -> Path:

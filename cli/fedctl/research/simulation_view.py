@@ -14,7 +14,7 @@ from anchorage.methods import resolve
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
 from fedctl.output import counted, duration, people, plain_table
-from fedctl.results import Results, Spread
+from fedctl.research.results import Results, Spread
 from fedctl.view import Pace, Picture, View
 
 SHOWN_SILOS = 16

@@ -13,11 +13,11 @@ from anchorage.api.base import Document
 from anchorage.api.files import Study
 from anchorage.api.single import read_document
 from anchorage.methods.published import PublishedResult
-from fedctl.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.output import Format
-from fedctl.pictures import check_picture_suffix
-from fedctl.results import SimulationFolder
-from fedctl.simulation import SimulationRequest, results_of, simulate_seeds
+from fedctl.research.compare import Row, chosen_metric, published_beside, show_rows, slug
+from fedctl.research.pictures import check_picture_suffix
+from fedctl.research.results import SimulationFolder
+from fedctl.research.simulation import SimulationRequest, results_of, simulate_seeds
 from fedctl.view import FIRST_METRICS, View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from fedctl.pictures import new_figure, save_figure
-from fedctl.results import Results, Spread, finite
+from fedctl.research.pictures import new_figure, save_figure
+from fedctl.research.results import Results, Spread, finite
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,7 @@ def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> No
     metric : str
         What they show.
     path : Path
-        The picture, of a kind of `fedctl.pictures.SUFFIXES`.
+        The picture, of a kind of `fedctl.research.pictures.SUFFIXES`.
 
     Raises
     ------
