@@ -67,9 +67,9 @@ def test_c1_weights_in_a_group(known):
     sizes, apart = np.array(case["sizes"]), np.array(case["distances"])
     slot = Weighting(
         type="SubConsensus",
-        labelled_factor=str(case["labelled_multiplier"]),
-        scale=str(case["unlabelled_group_scale"]),
-        labelled_scale=str(case["labelled_scale"]),
+        labelled_factor=known.decimal(case["labelled_multiplier"]),
+        scale=known.decimal(case["unlabelled_group_scale"]),
+        labelled_scale=known.decimal(case["labelled_scale"]),
     )
     one = np.arange(len(sizes)) == case["labelled_index"]
     computed = {
