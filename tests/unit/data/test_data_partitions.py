@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from anchorage.api.data import Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS
+from anchorage.learning.data import dirichlet
 from anchorage.learning.data.dirichlet import per_class, per_client
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.partitions import divide
@@ -31,8 +32,9 @@ def sizes_of(parts):
 
 
 @pytest.mark.known_answers
-def test_dirichlet_counts_are_the_known_ones(known):
+def test_dirichlet_counts_are_the_known_ones(known, monkeypatch):
     inputs = known.inputs("W1_dirichlet_counts")
+    monkeypatch.setattr(dirichlet, "MOST_TRIES", inputs["max_tries"])
     classes, each = map(int, re.findall(r"\d+", inputs["labels"]))
     labels = np.repeat(np.arange(classes), each)
     computed = {}

@@ -76,7 +76,7 @@ def scaffold(rate="1"):
     return step
 
 
-def test_o1_clients_that_all_take_part(known):
+def test_o1_two_clients(known):
     case = known.inputs("O1_scaffold")
     clients, rate = range(len(case["a"])), known.decimal(case["eta_g"])
     federation = Federation(case, scaffold(rate))
