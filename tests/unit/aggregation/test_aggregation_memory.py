@@ -18,17 +18,14 @@ def test_d1_thresholds(known):
     case = known.inputs("D1_cbafed_thresholds")
     slot = PseudoLabels(
         type="ClassAdaptive",
-        threshold=str(case["T_base"]),
-        ceiling=str(case["cap"]),
-        rare_below=str(case["T_lower"]),
+        threshold=known.decimal(case["T_base"]),
+        ceiling=known.decimal(case["cap"]),
+        rare_below=known.decimal(case["T_lower"]),
     )
-    memory = ClassThresholds(slot, len(case["counts"]))
-    halves = np.array(case["counts"], int) // 2
-    memory.conclude(
-        {"a": announced(halves.tolist()), "b": announced((np.array(case["counts"], int) - halves).tolist())}
-    )
-    side = memory.side_channel()
-    share = np.array(case["counts"]) / sum(case["counts"]) * len(case["counts"]) / 10
+    counts = np.array(case["counts"], int)
+    memory = ClassThresholds(slot, len(counts))
+    memory.conclude({"a": announced((counts // 2).tolist()), "b": announced((counts - counts // 2).tolist())})
+    side, share = memory.side_channel(), scaled_shares(counts)
     known.check(
         "D1_cbafed_thresholds",
         {

