@@ -6,7 +6,7 @@ ARGS ?=
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint types layers generate check-generated check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
+.PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -36,7 +36,7 @@ lint: $(VENV)/.dev ## ruff
 
 types: $(VENV)/.dev ## mypy strict
 	$(BIN)/mypy -p anchorage -p anchorage_server -p anchorage_operator -p anchorage_silo -p fedctl
-	MYPYPATH=charts/values $(BIN)/mypy charts/values/*.py images/lock.py
+	$(BIN)/mypy tools images/lock.py
 
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
@@ -46,19 +46,19 @@ GENERATED := core/anchorage/transport/grpc docs/errors docs/conditions.md docs/f
 
 generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values
 	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/transport/grpc/anchorage.proto
-	$(BIN)/python -m anchorage.api.errors.pages docs/errors
-	$(BIN)/python -m anchorage.api.pages docs/federation.md
 	$(BIN)/python -m anchorage.methods.pages docs/methods
-	$(BIN)/python -m anchorage_operator.pages docs/conditions.md
 	$(BIN)/python -m anchorage.crd crds
 	$(BIN)/python -m anchorage.crd --chart charts/anchorage/templates
-	$(BIN)/python charts/values
+	$(BIN)/python tools/make_files.py
 
 check-generated: generate ## Fail when a generated file is not in step with its source
 	@git diff --exit-code --stat -- $(GENERATED)
 	@test -z "$$(git ls-files --others --exclude-standard -- $(GENERATED))"
 
-check: lint types layers check-generated ## Everything but the tests
+keys: ## Fail when a private key is in a tracked file
+	@git grep -nIE -e '-{5}BEGIN ([A-Z0-9]+ )*PRIVATE KEY' -- . ; test $$? -eq 1
+
+check: lint types layers check-generated keys ## Everything but the tests
 
 charts: ## Package the charts into dist/ (HELM=helm)
 	$(HELM) package charts/anchorage charts/silo-agent --destination dist

@@ -1,4 +1,4 @@
-"""How fast updates are averaged, beside how fast this machine's memory can be read: ``make bench-aggregate ARGS="--json FILE"``.
+"""Throughput of averaging updates, compared with this machine's memory bandwidth: ``make bench-aggregate ARGS="--json FILE"``.
 
 Every round measures, one after the other: the floor (two threads read the same bytes once, by `numpy.dot` of each chunk with itself), the
 weighted sum alone, the whole weighted mean with its checks and digests, and the same from spool files.

@@ -1,8 +1,8 @@
-"""How long one commit to the asynchronous community takes, by the number of silos: ``make bench-async ARGS="--json FILE"``.
+"""Time of one commit to the asynchronous global model, by the number of silos: ``make bench-async ARGS="--json FILE"``.
 
-A commit puts a silo's update in the place of its previous one and makes the new community model with its digests. The floor is what this
-cannot avoid whatever the number of silos: reading the two updates once, by two threads. Measured in turn for every number of silos, so
-that a busy moment of the machine hits all alike.
+A commit replaces a silo's previous update by its new one and computes the new global model with its digests. The floor is the unavoidable
+work, whatever the number of silos: reading the two updates once, by two threads. The numbers of silos are measured in turn, so
+that a busy moment of the machine affects all equally.
 
 The second table is of whole federations in one process: engine, workers and store, from one commit to the next, once every silo has
 registered and committed. Null trainers, a small model so that a thousand updates fit into memory.
@@ -38,7 +38,7 @@ from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 THREADS = 2
 DISTINCT_UPDATES = 8
@@ -46,7 +46,7 @@ DISTINCT_UPDATES = 8
 
 
 class Committing:
-    """A community to which every silo has committed once.
+    """An asynchronous global model to which every silo has committed once.
 
     Parameters
     ----------

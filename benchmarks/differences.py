@@ -1,7 +1,7 @@
-"""What differences would save where DVW sends models to be scored: ``make bench-differences ARGS="--model ResNet18 --json FILE"``.
+"""Savings if DVW sent models for evaluation as differences: ``make bench-differences ARGS="--model ResNet18 --json FILE"``.
 
-Two silos train on the digits, enlarged; then a silo's update is packed as FedMatch's are on their way up (`anchorage.transport.tensors.differences`),
-against the community model that it was trained from and that every silo of a round holds (METHODS.md 9.2, number 19).
+Two silos train on the digits, enlarged; then a silo's update is packed like FedMatch's uploads (`anchorage.transport.tensors.differences`),
+against the global model that it was trained from and that every silo of a round holds (methods reference, 9.2, number 19).
 """
 
 import argparse
@@ -58,7 +58,7 @@ def packed(update: ModelBytes, received: ModelBytes) -> dict[str, float]:
 
 
 class Federation:
-    """Two silos and their community model.
+    """Two silos and their global model.
 
     Parameters
     ----------
@@ -75,7 +75,7 @@ class Federation:
             federation="bench", seed=1, model=model, method=method, rounds=99, mode="Synchronous",
             down=server.down.to_json(), up=server.up.to_json(),
         )  # fmt: skip
-        self.up, self.community = server.up, server.initialise()
+        self.up, self.global_model = server.up, server.initialise()
         self._learners: list[TorchSiloLearner] = [
             build_silo_learner(
                 run=run, silo=f"s{k}", labels="All", images=digits(k), state=folder / str(k), device="cpu"
@@ -86,15 +86,15 @@ class Federation:
     def play(self, number: int) -> dict[str, float]:
         """Play a round; return what is left of an update, and its accuracy on the silo's own validation images."""
         updates = [self._trained(learner, number) for learner in self._learners]
-        row = {**packed(updates[0][0], self.community), "accuracy": updates[0][1], "round": number}
+        row = {**packed(updates[0][0], self.global_model), "accuracy": updates[0][1], "round": number}
         mean = weighted_mean([update for update, _ in updates], [1.0] * SILOS, self.up)
-        self.community = self.community.replaced(mean)
+        self.global_model = self.global_model.replaced(mean)
         return row
 
     def _trained(self, learner: TorchSiloLearner, number: int) -> tuple[ModelBytes, float]:
         buffer = np.empty(self.up.nbytes, np.uint8)
-        task = Task(str(number), TaskKind.TRAIN, number, self.community.manifest)
-        said = learner.train(task, self.community.buffer(), lambda nbytes: buffer, lambda done, total: 0)
+        task = Task(str(number), TaskKind.TRAIN, number, self.global_model.manifest)
+        said = learner.train(task, self.global_model.buffer(), lambda nbytes: buffer, lambda done, total: 0)
         right, total = said.side["validation"].tolist()
         return ModelBytes.of(self.up, buffer), right / total
 

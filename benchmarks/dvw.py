@@ -1,8 +1,8 @@
-"""What scoring costs beside training: ``make bench-dvw ARGS="--device cuda --json FILE"``.
+"""Cost of evaluation compared with training in DVW: ``make bench-dvw ARGS="--device cuda --json FILE"``.
 
-DVW sends every committed model to all silos, which score it on their validation images (METHODS.md 6.14). The cost of a commit is the sum of
-those times over all silos, the committing one's own among them; beside it stands the time of the training that made the update. Images are
-drawn at random: what is in them changes no time. The last column is what counting multiplications says: a step costs three forward passes.
+DVW sends every committed model to all silos, which evaluate it on their validation images (methods reference, 6.14). The cost of a commit is the
+sum of those times over all silos, including the committing one; it is compared with the time of the training that made the update. Images are
+random, since their content does not affect the time. The last column is computed by counting multiplications: a step costs three forward passes.
 """
 
 import argparse

@@ -1,6 +1,6 @@
-"""How long after `kubectl apply` the first round is committed, and how far `kubectl get` is behind the server.
+"""Time from `kubectl apply` to the first committed round, and the delay of `kubectl get` behind the server.
 
-Starts a cluster of its own as the cluster tests do (root, Go: see tests/cluster/prepare.sh), with the images present and the chart
+Starts a new cluster as the cluster tests do (root, Go: see tests/cluster/prepare.sh), with the images present and the chart
 installed, applies examples/digits.yaml, and compares what `kubectl get --watch` showed with the times in the server's log.
 """
 

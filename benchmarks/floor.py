@@ -1,8 +1,8 @@
-"""The floor under a round: the same bytes down and up over plain grpcio streaming with mutual TLS, and nothing else.
+"""The floor of a round: the same bytes down and up over plain grpcio streaming with mutual TLS, and nothing else.
 
 One server process and N client processes. In a round every client receives `nbytes` as raw messages of 1 MiB and sends as many
-back; no digest, no disk, no orders, no training, grpcio's own defaults. `Floor.round` plays one round, so that a benchmark can
-interleave it with rounds of its own.
+back; no digest, no disk, no orders, no training, grpcio's own defaults. `Floor.round` runs one round, so that a benchmark can
+interleave it with its own rounds.
 """
 
 import datetime

@@ -1,4 +1,4 @@
-"""The gRPC link alone against the floor: fetch, announce, permit, push into spool files; digests checked at both ends, no training.
+"""The gRPC link alone, compared with the floor: fetch, announce, permit, push into spool files; digests checked at both ends, no training.
 
 Prints a row per number of silos; `--json FILE` writes the same.
 """

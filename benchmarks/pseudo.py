@@ -1,6 +1,6 @@
-"""FedAnchor's pseudo-labels by class prototypes beside the similarity to every anchor: ``make bench-pseudo ARGS="--json FILE"``.
+"""FedAnchor's pseudo-labels by class prototypes, compared with the similarity to every anchor: ``make bench-pseudo ARGS="--json FILE"``.
 
-Both are exact (METHODS.md 9.2 number 1); the table counts the images whose label or acceptance differs. One thread, as in a silo's trainer.
+Both are exact (methods reference, 9.2 number 1); the table counts the images whose label or acceptance differs. One thread, as in a silo's trainer.
 """
 
 import argparse

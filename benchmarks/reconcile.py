@@ -1,9 +1,9 @@
-"""What the operator costs with many federations: ``KUBECONFIG=FILE make bench-reconcile ARGS="--json FILE"``.
+"""Cost of the operator with many federations: ``KUBECONFIG=FILE make bench-reconcile ARGS="--json FILE"``.
 
-Against a real API server (Kubernetes 1.34 or later, an empty namespace is made and removed): applies the CRDs, creates federations with
+Against a real API server (Kubernetes 1.34 or later, an empty namespace is created and removed): applies the CRDs, creates federations with
 their silos, starts the operator as its own process, and waits until every federation has its server's StatefulSet and a status. The pods
-ask for a node that does not exist, so that nothing but the operator is measured. Then nothing changes for a few resyncs: resident memory,
-processor time per full resync (every federation looked at once, every kind listed once), and the writes that the API server counted;
+ask for a node that does not exist, so that only the operator is measured. Then nothing changes for a few resyncs: resident memory,
+processor time per full resync (every federation reconciled once, every kind listed once), and the writes that the API server counted;
 Events, which other components post too, are counted at the operator.
 """
 

@@ -1,6 +1,6 @@
-"""How long a killed server needs from its new process to the next dispatch, killed at many points of a round.
+"""Recovery time of a killed server, from its new process to the next dispatch, for kills at many points of a round.
 
-`fedctl bench rounds` plays; this script kills the server (SIGKILL) at growing fractions of a round, and the runner starts it again. The
+`fedctl bench rounds` runs; this script kills the server (SIGKILL) at growing fractions of a round, and the runner starts it again. The
 floor is a process that only imports the server.
 """
 

@@ -1,6 +1,6 @@
-"""How long a round takes with everything on, against plain grpcio streaming of the same bytes, and what memory the server needs.
+"""Time of a round with everything on, compared with plain grpcio streaming of the same bytes, and the server's memory.
 
-`fedctl bench rounds` plays the rounds; the floor (benchmarks/floor.py) is played in blocks between them, in the same run.
+`fedctl bench rounds` runs the rounds; the floor (benchmarks/floor.py) runs in blocks between them, in the same run.
 """
 
 import argparse

@@ -1,8 +1,8 @@
-"""How long a simulated round takes beside the memory traffic that it cannot avoid, and what memory a simulation needs.
+"""Time of a simulated round compared with its unavoidable memory traffic, and the memory of a simulation.
 
 A null trainer adds a constant to every number of a 44.76 MB model; engine, workers, store and checkpoints are those of `fedctl simulate`. Per
 silo a round must read the model and write the update, and read the update once more for the mean: the floor is the time of just that, with
-numpy on the same arrays in the same process, in blocks between the rounds. Memory is measured in processes of their own.
+numpy on the same arrays in the same process, in blocks between the rounds. Memory is measured in separate processes.
 """
 
 import argparse
@@ -33,8 +33,8 @@ from anchorage.simulation.store import FolderStore
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
-from fedctl.resnet18 import random_model
+from anchorage_silo.null_learner import NullLearner
+from fedctl.research.resnet18 import random_model
 
 CLASSES = 7
 MODEL_BYTES = 44_759_784

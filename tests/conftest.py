@@ -3,7 +3,9 @@
 import json
 import math
 import os
+import re
 from collections.abc import Iterator, Mapping
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +23,24 @@ class KnownAnswers:
         self.cases: Mapping[str, Any] = json.loads(path.read_text())
 
     def inputs(self, name: str) -> Any:
-        """Return a case's inputs, with the explicit inputs and implicit constants of `_meta` merged in."""
+        """Return a case's inputs, and what `_meta` adds to them: implicit constants and explicit inputs."""
         meta = self.cases["_meta"]
         extra = {**meta["implicit_constants"].get(name, {}), **meta["explicit_inputs"].get(name, {})}
-        return {**self.cases[name]["inputs"], **extra}
+        return {**extra, **self.cases[name]["inputs"]}
 
     def expected(self, name: str) -> Any:
         """Return a case's expected outputs."""
         return self.cases[name]["expected"]
+
+    def key(self, name: str, pattern: str) -> str:
+        """Return the one name among a case's expected outputs that a pattern fits, for names that spell out a constant."""
+        (key,) = (key for key in self.expected(name) if re.fullmatch(pattern, key))
+        return key
+
+    @staticmethod
+    def decimal(value: float) -> str:
+        """Write a number as a document has it."""
+        return f"{Decimal(str(round(value, 12))):f}"
 
     def check(self, name: str, computed: Any, *, absolute: float = 1e-10, relative: float = 0.0) -> None:
         """Compare every leaf of a case's expected outputs with what was computed; a missing or extra key fails."""

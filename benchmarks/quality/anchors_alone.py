@@ -1,4 +1,4 @@
-"""What the server's labelled images alone reach: the lower bound of every method of a study that has labels at the server.
+"""Training on the server's labelled images alone: the lower bound of the methods of a study with labels at the server.
 
 python benchmarks/quality/anchors_alone.py --workdir DIR --data-root DIR
 
@@ -16,7 +16,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.learning import learners
 from anchorage.methods import resolve
 from anchorage.methods.study import read_images
-from fedctl.results import SimulationFolder
+from fedctl.research.results import SimulationFolder
 
 KEPT = "anchors-alone.json"
 

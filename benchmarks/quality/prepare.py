@@ -1,4 +1,4 @@
-"""Unpack JPEG CIFAR-10 or ISIC 2018 Task 3 into one folder per class, for the studies beside this file.
+"""Unpack JPEG CIFAR-10 or ISIC 2018 Task 3 into one folder per class, for the studies in this folder.
 
 python benchmarks/quality/prepare.py cifar10|isic18 --out DIR [--data DIR] [--limit N [--classes C]]
 

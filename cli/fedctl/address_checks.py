@@ -1,4 +1,4 @@
-"""What ``fedctl doctor`` looks at between this machine and a federation: the way, the TLS handshake, the certificate."""
+"""Checks of ``fedctl doctor`` on the connection to a federation: network path, TLS handshake, certificate."""
 
 import socket
 import ssl
@@ -35,21 +35,14 @@ _OTHER_AUTHORITY = (
 
 @dataclass(frozen=True, slots=True)
 class Expectation:
-    """What the federation's server must show.
-
-    Parameters
-    ----------
-    authority : str
-        The federation's ca.pem; empty where it is not known.
-    federation : str
-        Its name; empty where it is not known.
-    addresses : tuple of str
-        Where to reach it, host:port.
-    """
+    """The expected certificate of the federation's server."""
 
     authority: str = ""
+    """The federation's ca.pem; empty where it is not known."""
     federation: str = ""
+    """Its name; empty where it is not known."""
     addresses: tuple[str, ...] = ()
+    """Where to reach it, host:port."""
 
 
 def read_expectation(path: Path) -> Expectation:
@@ -82,7 +75,7 @@ def read_expectation(path: Path) -> Expectation:
 
 
 def address_checks(address: str, expected: Expectation, proxy: str | None) -> Iterator[Check]:
-    """Go to an address as an agent would, and judge what answers.
+    """Connect to an address as an agent would, and check the response.
 
     Parameters
     ----------
@@ -138,7 +131,7 @@ def _handshake(connection: socket.socket, host: str, address: str, expected: Exp
 
 
 def certificate_check(certificate: x509.Certificate, address: str, federation: str, now: float) -> Check:
-    """Judge whose certificate it is and how long it lasts."""
+    """Check the certificate's owner and its validity."""
     name, uris = f"certificate {address}", uris_of(certificate)
     if federation and uris != [server_uri(federation)]:
         found = f"it is of {', '.join(uris) or 'nobody'}, not of the server of {federation}"
@@ -153,7 +146,7 @@ def certificate_check(certificate: x509.Certificate, address: str, federation: s
 
 
 def _through(proxy: str, host: str, port: int) -> socket.socket:
-    """Open a connection by HTTP CONNECT.
+    """Open a connection through an HTTP proxy.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``fedctl silo approve``, ``deny`` and ``remove``: who decides which hospital is a member."""
+"""``fedctl silo approve``, ``deny`` and ``remove``: decisions about the membership of silos."""
 
 import re
 import time
@@ -8,10 +8,9 @@ import typer
 from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
-from anchorage.api.status import timestamp
+from anchorage.api.status import find_condition, timestamp
 from fedctl.choice import Place
-from fedctl.cluster_api import SECRETS, SILOS
-from fedctl.cluster_source import condition, is_managed, typed_status
+from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
 
@@ -19,7 +18,7 @@ _KEY = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool) -> None:
-    """Write the condition Approved into a silo's status, and say which key asks.
+    """Set the condition Approved of a silo, and print the key that requests enrolment.
 
     Raises
     ------
@@ -35,7 +34,7 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         )
     status = typed_status(silo, SiloCrStatus)
     word = "True" if approved else "False"
-    before = condition(status, "Approved")
+    before = find_condition(status.conditions, "Approved")
     same = before is not None and before.status == word
     decision = {
         "type": "Approved",
@@ -46,13 +45,12 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         "observedGeneration": silo["metadata"].get("generation", 0),
     }
     source.api.apply_status(
-        SILOS,
         {
             "apiVersion": API_VERSION,
-            "kind": SILOS.kind,
+            "kind": "Silo",
             "metadata": {"name": name, "namespace": source.api.namespace},
             "status": {"conditions": [decision]},
-        },
+        }
     )
     key = _key(status)
     if not output.for_people:
@@ -63,10 +61,10 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
 
 
 def _key(status: SiloCrStatus) -> str:
-    """Return the SHA-256 of the key that has a certificate, or of the one that asks for it; empty where none has asked."""
+    """Return the SHA-256 of the key with a certificate, or of the one that requests it; empty if there is none."""
     if status.certificate is not None and status.certificate.key:
         return status.certificate.key
-    enrolled = condition(status, "Enrolled")
+    enrolled = find_condition(status.conditions, "Enrolled")
     asking = _KEY.findall(enrolled.message) if enrolled is not None and enrolled.reason == "PendingApproval" else []
     return ", ".join(asking)
 
@@ -81,8 +79,8 @@ def remove(federation: str, name: str, place: Place, output: Format) -> None:
     """
     source = remote_federation(federation, place)
     source.silo(name)
-    source.api.delete(SILOS, name)
-    source.api.delete(SECRETS, secret_name(name))
+    source.api.delete("Silo", source.api.namespace, name)
+    source.api.delete("Secret", source.api.namespace, secret_name(name))
     if output.for_people:
         typer.echo(f"{name} removed from {federation}; an agent of it is refused from now on")
     else:

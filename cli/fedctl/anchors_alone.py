@@ -1,4 +1,4 @@
-"""``python -m fedctl.anchors_alone``: trains a federation's model on its anchors alone and writes what it reaches."""
+"""``python -m fedctl.anchors_alone``: trains a federation's model on its anchors alone and writes the metrics."""
 
 import argparse
 import json
@@ -10,6 +10,7 @@ from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import load_federation
 from anchorage.methods import resolve
+from anchorage.transport.files import write_atomically
 
 LEAST_PRIORITY = 19
 
@@ -27,9 +28,7 @@ def main() -> int:
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code
-    temporary = options.out.with_suffix(".part")
-    temporary.write_text(json.dumps(metrics))
-    temporary.replace(options.out)
+    write_atomically(options.out, json.dumps(metrics).encode())
     return 0
 
 

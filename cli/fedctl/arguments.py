@@ -34,7 +34,7 @@ Silo = Annotated[str, typer.Argument(help="Name of the silo.")]
 
 
 class Site(StrEnum):
-    """What a cluster is to become."""
+    """The intended role of a cluster."""
 
     COORDINATOR = "coordinator"
     HOSPITAL = "hospital"

@@ -1,4 +1,4 @@
-"""One thing that ``fedctl doctor`` looked at."""
+"""The result of one check of ``fedctl doctor``."""
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ from anchorage.api.errors import AnchorageError, cluster
 
 
 class Level(StrEnum):
-    """How bad it is: WARN goes on with less, FAIL does not go on."""
+    """Severity: WARN limits functionality, FAIL prevents operation."""
 
     OK = "OK"
     WARN = "WARN"
@@ -17,28 +17,20 @@ class Level(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """A finding.
-
-    Parameters
-    ----------
-    name : str
-        What was looked at.
-    level : Level
-        How bad it is.
-    found : str
-        What was found, one line.
-    remedy : str
-        What to do, one line; empty where all is well.
-    """
+    """A finding."""
 
     name: str
+    """What was checked."""
     level: Level
+    """The severity."""
     found: str
+    """What was found, one line."""
     remedy: str = ""
+    """How to fix it, one line; empty if nothing is wrong."""
 
 
 def guarded(name: str, look: Callable[[], Iterable[Check]]) -> Iterator[Check]:
-    """Yield what a look finds; where it fails, that is the finding (a WARN where the user may not look)."""
+    """Yield the findings of a check; an error becomes a finding itself (WARN if the user lacks permission)."""
     try:
         yield from look()
     except AnchorageError as error:

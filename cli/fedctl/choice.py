@@ -1,4 +1,4 @@
-"""Which federation a command is about: a run on this machine, or one in a cluster."""
+"""Selects the federation that a command applies to: a run on this machine or one in a cluster."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,39 +6,35 @@ from pathlib import Path
 import typer
 
 from anchorage.api.errors import AnchorageError, cluster, commands
-from fedctl.cluster_api import FEDERATIONS, ClusterApi
-from fedctl.cluster_connection import ClusterConnection
+from anchorage.transport.kube.access import read_kubeconfig
+from anchorage.transport.kube.client import KubeClient
 from fedctl.cluster_source import ClusterSource
 from fedctl.local_source import LocalSource
 from fedctl.observation import require_run
 from fedctl.source import Source
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
+FIELD_MANAGER = "fedctl"
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What the command line says about where.
-
-    Parameters
-    ----------
-    workdir : Path or None
-        A working folder.
-    namespace, context : str or None
-        A place in a cluster.
-    """
+    """The location given on the command line."""
 
     workdir: Path | None = None
+    """A working folder."""
     namespace: str | None = None
     context: str | None = None
+    """A place in a cluster."""
 
     @property
-    def says_cluster(self) -> bool:
-        """Whether a cluster was named."""
+    def names_cluster(self) -> bool:
+        """Whether a namespace or a context was given."""
         return self.namespace is not None or self.context is not None
 
 
 def choose(name: str | None, place: Place) -> Source:
-    """Return the federation that is meant.
+    """Return the selected federation.
 
     A folder that is named, a run of this name below ``.anchorage``, or the only run there, wins; a namespace or a context that is
     named, or no run here, means the cluster.
@@ -48,12 +44,12 @@ def choose(name: str | None, place: Place) -> Source:
     AnchorageError
         There is none, there are several, or the cluster cannot be asked.
     """
-    here = None if place.says_cluster and place.workdir is None else local_run(name, place)
+    here = None if place.names_cluster and place.workdir is None else local_run(name, place)
     return LocalSource(here) if here is not None else in_cluster(name, place)
 
 
 def local_run(name: str | None, place: Place) -> Workdir | None:
-    """Return the run on this machine that is meant, None where a cluster is.
+    """Return the selected run on this machine, None if a cluster is selected.
 
     Raises
     ------
@@ -61,7 +57,7 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
         The folder holds no run, or several runs are here and none is named.
     """
     if place.workdir is not None:
-        if place.says_cluster:
+        if place.names_cluster:
             raise typer.BadParameter("--workdir names a run on this machine; leave --namespace and --context out")
         run = Workdir(place.workdir.resolve())
         require_run(run)
@@ -76,8 +72,19 @@ def local_run(name: str | None, place: Place) -> Workdir | None:
     return Workdir(found.resolve()) if found is not None else None
 
 
+def connect(place: Place) -> KubeClient:
+    """Return a client for the selected cluster and namespace.
+
+    Raises
+    ------
+    AnchorageError
+        The Kubernetes client is not installed, there is no usable kubeconfig, or the context is unknown.
+    """
+    return KubeClient(read_kubeconfig(None, place.context, place.namespace), field_manager=FIELD_MANAGER)
+
+
 def in_cluster(name: str | None, place: Place) -> ClusterSource:
-    """Return the federation of the cluster that is meant.
+    """Return the selected federation in a cluster.
 
     Raises
     ------
@@ -85,9 +92,9 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
         As `choose`.
     """
     try:
-        api = ClusterApi(ClusterConnection.open(place.context, place.namespace))
+        api = connect(place)
     except AnchorageError as error:
-        if place.says_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
+        if place.names_cluster or error.failure is not cluster.KUBECONFIG_UNUSABLE:
             raise
         raise AnchorageError(
             commands.NO_RUN_HERE,
@@ -95,8 +102,8 @@ def in_cluster(name: str | None, place: Place) -> ClusterSource:
         ) from error
     if name is not None:
         return ClusterSource(api, name)
-    found = [item["metadata"]["name"] for item in api.list_all(FEDERATIONS)]
-    where = f"namespace {api.namespace!r} of context {api.connection.context!r}"
+    found = [item["metadata"]["name"] for item in api.list("Federation", api.namespace)]
+    where = f"namespace {api.namespace!r} of context {api.access.context!r}"
     if not found:
         raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{where} has no federation; name its namespace with -n")
     if len(found) > 1:

@@ -1,25 +1,16 @@
-"""What ``fedctl doctor`` looks at in a cluster."""
+"""Checks of ``fedctl doctor`` on a cluster."""
 
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
 from typing import Any
 
 from anchorage.crd.definitions import RESOURCES, definition
+from anchorage.transport.kube import resources
+from anchorage.transport.kube.client import KubeClient
 from fedctl.arguments import Site
 from fedctl.checkup import Check, Level, guarded
-from fedctl.cluster_api import (
-    DEFINITIONS,
-    ENDPOINT_SLICES,
-    NAMESPACES,
-    NODES,
-    SECRETS,
-    SILOS,
-    STORAGE_CLASSES,
-    ClusterApi,
-    Resource,
-)
 
 OLDEST_VERSION = (1, 29)
 """Rules in CRDs (CEL) are stable from here on."""
@@ -35,29 +26,23 @@ ENFORCED = "pod-security.kubernetes.io/enforce"
 
 _VERBS = ("get", "create", "patch", "delete")
 _AGENT = (
-    Resource("apps", "v1", "statefulsets", "StatefulSet"),
-    Resource("", "v1", "serviceaccounts", "ServiceAccount"),
-    Resource("", "v1", "configmaps", "ConfigMap"),
-    Resource("", "v1", "services", "Service"),
-    Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim"),
-    SECRETS,
-    Resource("networking.k8s.io", "v1", "networkpolicies", "NetworkPolicy"),
+    "StatefulSet",
+    "ServiceAccount",
+    "ConfigMap",
+    "Service",
+    "PersistentVolumeClaim",
+    "Secret",
+    "NetworkPolicy",
 )
-_OPERATOR = (
-    *_AGENT,
-    Resource("apps", "v1", "deployments", "Deployment"),
-    Resource("policy", "v1", "poddisruptionbudgets", "PodDisruptionBudget"),
-    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role"),
-    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding"),
-)
+_OPERATOR = (*_AGENT, "Deployment", "PodDisruptionBudget", "Role", "RoleBinding")
 
 
-def cluster_checks(api: ClusterApi, site: Site) -> Iterator[Check]:
-    """Look at a cluster from outside; changes nothing.
+def cluster_checks(api: KubeClient, site: Site) -> Iterator[Check]:
+    """Check a cluster without changing anything.
 
     Parameters
     ----------
-    api : ClusterApi
+    api : KubeClient
         The cluster, and the namespace of the install.
     site : Site
         What the cluster is to become.
@@ -65,28 +50,26 @@ def cluster_checks(api: ClusterApi, site: Site) -> Iterator[Check]:
     yield from guarded("API server", lambda: server_checks(api))
     if site is Site.COORDINATOR:
         yield from guarded("CRDs", lambda: [definitions_check(api)])
-    yield from guarded("nodes", lambda: nodes_checks(api.list_all(NODES)))
-    yield from guarded("storage class", lambda: [storage_check(api.list_all(STORAGE_CLASSES))])
+    yield from guarded("nodes", lambda: nodes_checks(list(api.list("Node", None))))
+    yield from guarded("storage class", lambda: [storage_check(list(api.list("StorageClass", None)))])
     yield from guarded("DNS", lambda: [dns_check(api)])
     yield from guarded("namespace", lambda: [namespace_check(api)])
     yield from guarded("rights", lambda: [rights_check(api, site)])
 
 
-def server_checks(api: ClusterApi) -> Iterator[Check]:
-    """Look at the API server's version and clock."""
+def server_checks(api: KubeClient) -> Iterator[Check]:
+    """Check the API server's version and clock."""
     before = time.time()
-    answer = api.version()
+    version, date = api.version()
     after = time.time()
-    said = answer.document()
-    yield version_check(str(said.get("gitVersion", "")))
-    date = answer.headers.get("date")
+    yield version_check(version)
     if date is not None:
         ahead = parsedate_to_datetime(date).timestamp() - (before + after) / 2
         yield clock_check(ahead, 1 + (after - before) / 2)
 
 
 def version_check(version: str) -> Check:
-    """Judge a version such as ``v1.34.4``."""
+    """Check a version such as ``v1.34.4``."""
     found = re.match(r"v?(\d+)\.(\d+)", version)
     number = (int(found[1]), int(found[2])) if found else (0, 0)
     if number < OLDEST_VERSION:
@@ -98,7 +81,7 @@ def version_check(version: str) -> Check:
 
 
 def clock_check(ahead: float, uncertain: float) -> Check:
-    """Judge the API server's clock.
+    """Check the API server's clock.
 
     Parameters
     ----------
@@ -115,9 +98,9 @@ def clock_check(ahead: float, uncertain: float) -> Check:
     return Check("clock", level, found, "set both clocks by NTP: certificates are refused by a clock that is wrong")
 
 
-def definitions_check(api: ClusterApi) -> Check:
+def definitions_check(api: KubeClient) -> Check:
     """Compare the installed CRDs with those of this fedctl."""
-    present = {resource.name: api.get(DEFINITIONS, resource.name) for resource in RESOURCES}
+    present = {resource.name: api.get("CustomResourceDefinition", "", resource.name) for resource in RESOURCES}
     if not any(present.values()):
         return Check("CRDs", Level.OK, "not installed yet; the chart brings them (crds.enabled)")
     ours = {resource.name: definition(resource) for resource in RESOURCES}
@@ -136,7 +119,7 @@ def _schema(definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
 
 
 def nodes_checks(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:
-    """Look for ready nodes and their GPUs."""
+    """Check for ready nodes and their GPUs."""
     ready = [node for node in nodes if _is_ready(node) and not node.get("spec", {}).get("unschedulable")]
     if not ready:
         found = f"{len(nodes)} nodes, none ready for pods"
@@ -157,7 +140,7 @@ def _is_ready(node: Mapping[str, Any]) -> bool:
 
 
 def storage_check(classes: Sequence[Mapping[str, Any]]) -> Check:
-    """Look for the class that volume claims without one get."""
+    """Check for a default storage class."""
     defaults = [
         item["metadata"]["name"]
         for item in classes
@@ -172,9 +155,9 @@ def storage_check(classes: Sequence[Mapping[str, Any]]) -> Check:
     return Check("storage class", Level.WARN, f"no default; there are: {names}", remedy)
 
 
-def dns_check(api: ClusterApi) -> Check:
-    """Look whether the cluster's DNS has a ready endpoint."""
-    slices = api.list_all(ENDPOINT_SLICES, namespace="kube-system", labels="kubernetes.io/service-name=kube-dns")
+def dns_check(api: KubeClient) -> Check:
+    """Check that the cluster's DNS has a ready endpoint."""
+    slices = list(api.list("EndpointSlice", "kube-system", "kubernetes.io/service-name=kube-dns"))
     endpoints = [endpoint for item in slices for endpoint in item.get("endpoints") or []]
     ready = sum(endpoint.get("conditions", {}).get("ready") is not False for endpoint in endpoints)
     if ready:
@@ -183,9 +166,9 @@ def dns_check(api: ClusterApi) -> Check:
     return Check("DNS", Level.WARN, found, "see that the cluster resolves names: pods reach the server by its name")
 
 
-def namespace_check(api: ClusterApi) -> Check:
-    """Look at the namespace's Pod Security Standard."""
-    found = api.get(NAMESPACES, api.namespace)
+def namespace_check(api: KubeClient) -> Check:
+    """Check the namespace's Pod Security Standard."""
+    found = api.get("Namespace", "", api.namespace)
     if found is None:
         remedy = f"helm install … -n {api.namespace} --create-namespace makes it"
         return Check("namespace", Level.WARN, f"{api.namespace} does not exist", remedy)
@@ -198,25 +181,22 @@ def namespace_check(api: ClusterApi) -> Check:
     return Check("namespace", Level.WARN, f"{api.namespace} enforces {enforced or 'no Pod Security Standard'}", remedy)
 
 
-def rights_check(api: ClusterApi, site: Site) -> Check:
+def rights_check(api: KubeClient, site: Site) -> Check:
     """Ask the API server whether this user may install the chart."""
-    wanted = [(verb, resource, api.namespace) for resource in _resources(site) for verb in _VERBS]
-    wanted.append(("list", SECRETS, api.namespace))  # Helm keeps its releases in Secrets
+    kinds = _OPERATOR if site is Site.COORDINATOR else _AGENT
+    wanted = [(verb, kind, api.namespace) for kind in kinds for verb in _VERBS]
+    wanted.append(("list", "Secret", api.namespace))  # Helm keeps its releases in Secrets
     if site is Site.COORDINATOR:
-        wanted += [(verb, DEFINITIONS, "") for verb in ("create", "patch")]
+        wanted += [(verb, "CustomResourceDefinition", "") for verb in ("create", "patch")]
     missing = [
-        f"{verb} {resource.full_name}{'' if namespace else ' (cluster-wide)'}"
-        for verb, resource, namespace in wanted
-        if not api.may(verb, resource, namespace=namespace)
+        f"{verb} {resources.RESOURCES[kind].full_name}{'' if namespace else ' (cluster-wide)'}"
+        for verb, kind, namespace in wanted
+        if not api.may(verb, kind, namespace=namespace)
     ]
     if missing:
         remedy = "ask whoever runs the cluster for these rights, or to install the chart"
         return Check("rights", Level.FAIL, f"this user may not {', '.join(missing)}", remedy)
-    extra = "" if api.may("patch", SILOS, namespace=api.namespace, subresource="status") else "; not to approve silos"
+    extra = "" if api.may("patch", "Silo", namespace=api.namespace, subresource="status") else "; not to approve silos"
     return Check(
         "rights", Level.OK, f"to install in namespace {api.namespace}{extra if site is Site.COORDINATOR else ''}"
     )
-
-
-def _resources(site: Site) -> Iterable[Resource]:
-    return _OPERATOR if site is Site.COORDINATOR else _AGENT

@@ -1,4 +1,4 @@
-"""A federation in a cluster: its objects' status, its server's files by commands in the pod, its pods' logs."""
+"""A federation in a cluster: the status of its objects, the server's files read by commands in the pod, and the pods' logs."""
 
 import json
 import re
@@ -14,14 +14,15 @@ from anchorage.api.checking import check_document
 from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
-from anchorage.api.status import Condition, FederationStatus, SiloStatus, timestamp
-from fedctl.cluster_api import EVENTS, FEDERATIONS, PODS, SILOS, ClusterApi, Json
-from fedctl.cluster_connection import CommandError
+from anchorage.api.status import FederationStatus, SiloStatus, find_condition, is_true, timestamp
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.execution import CommandError
+from anchorage.transport.kube.resources import Json
 from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow
 
 STATE = "/var/lib/anchorage"
 READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
-"""What is run in the server's pod."""
+"""Command for reading the server's files in its pod."""
 
 RECONNECT_SECONDS = 1.0
 
@@ -35,13 +36,13 @@ class ClusterSource:
 
     Parameters
     ----------
-    api : ClusterApi
+    api : KubeClient
         The cluster and the namespace.
     name : str
         The federation.
     """
 
-    def __init__(self, api: ClusterApi, name: str) -> None:
+    def __init__(self, api: KubeClient, name: str) -> None:
         self.api = api
         self.name = name
         self._rounds: tuple[int, Sequence[Round]] | None = None
@@ -52,10 +53,10 @@ class ClusterSource:
         return f"{self.name}-server-0"
 
     def observe(self) -> Observation:
-        """Return the Federation as the cluster has it, without its managers' bookkeeping."""
+        """Return the Federation object, without managedFields."""
         federation = self.federation()
         status = typed_status(federation, FederationStatus)
-        live = any(c.type == "ServerAvailable" and c.status == "True" for c in status.conditions)
+        live = is_true(status.conditions, "ServerAvailable")
         metadata = {key: value for key, value in federation["metadata"].items() if key != "managedFields"}
         return Observation({**federation, "metadata": metadata}, status, live)
 
@@ -67,14 +68,14 @@ class ClusterSource:
         AnchorageError
             There is none, or the cluster cannot be asked.
         """
-        found = self.api.get(FEDERATIONS, self.name)
+        found = self.api.get("Federation", self.api.namespace, self.name)
         if found is None:
             raise AnchorageError(cluster.NO_SUCH_FEDERATION, f"{self.name!r} is not in {self._where()}")
         return found
 
     def silo_objects(self) -> Sequence[Json]:
         """Return the Silo objects of the federation, by name."""
-        silos = self.api.list_all(SILOS)
+        silos = self.api.list("Silo", self.api.namespace)
         mine = [silo for silo in silos if silo.get("spec", {}).get("federation") == self.name]
         return sorted(mine, key=lambda silo: str(silo["metadata"]["name"]))
 
@@ -84,7 +85,7 @@ class ClusterSource:
         return [silo_row(silo) for silo in self.silo_objects()]
 
     def rounds(self) -> Sequence[Round]:
-        """Return the journal of the server; it is read again only when the federation's round has moved."""
+        """Return the server's journal; it is read again only after another round was committed."""
         now = self.observe().status.round
         if self._rounds is None or self._rounds[0] != now:
             entries = self._read_json("rounds")
@@ -93,14 +94,14 @@ class ClusterSource:
         return self._rounds[1]
 
     def events(self) -> Sequence[Event]:
-        """Return the Events of the Federation, its Silos, and the objects and pods made for them."""
+        """Return the Events of the Federation, its Silos, and the objects and pods created for them."""
         self.federation()
         mine = {("Federation", self.name)} | _children(self.name, "server")
         for silo in self.silo_objects():
             name = silo["metadata"]["name"]
             mine |= {("Silo", name)} | _children(name, "silo")
         found = []
-        for item in self.api.list_all(EVENTS):
+        for item in self.api.list("Event", self.api.namespace):
             about = item.get("involvedObject", {})
             if (about.get("kind"), about.get("name")) in mine:
                 found.append(_event(item))
@@ -120,7 +121,7 @@ class ClusterSource:
                     cluster.POD_UNREACHABLE, f"silo {process} runs at the hospital, and so lies its log: ask there"
                 )
         pod = self.server_pod if process == "server" else f"{process}-silo-0"
-        return self._followed(pod, tail) if follow else self.api.logs(pod, tail=tail, follow=False)
+        return self._followed(pod, tail) if follow else self.api.logs(self.api.namespace, pod, tail=tail, follow=False)
 
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:
@@ -148,7 +149,7 @@ class ClusterSource:
         AnchorageError
             There is none.
         """
-        silo = self.api.get(SILOS, name)
+        silo = self.api.get("Silo", self.api.namespace, name)
         if silo is None or silo.get("spec", {}).get("federation") != self.name:
             raise AnchorageError(
                 cluster.NO_SUCH_SILO, f"{self._where()} has no silo {name!r} of federation {self.name!r}"
@@ -156,19 +157,19 @@ class ClusterSource:
         return silo
 
     def _followed(self, pod: str, tail: int) -> Iterator[str]:
-        """Yield a pod's log for ever: after a restart the new container's, after a broken stream what came since."""
+        """Yield a pod's log indefinitely, across restarts of the container and broken streams."""
         began = self._container_start(pod)
-        yield from self.api.logs(pod, tail=tail, follow=True)
+        yield from self.api.logs(self.api.namespace, pod, tail=tail, follow=True)
         while True:
             ended = timestamp(time())
             sleep(RECONNECT_SECONDS)
             if start := self._container_start(pod):
                 since, began = (ended if start == began else start), start
-                yield from self.api.logs(pod, follow=True, since=since)
+                yield from self.api.logs(self.api.namespace, pod, follow=True, since=since)
 
     def _container_start(self, pod: str) -> str:
-        """Return when the pod's container started, empty while none runs."""
-        found = self.api.get(PODS, pod) or {}
+        """Return the start time of the pod's container, empty while none is running."""
+        found = self.api.get("Pod", self.api.namespace, pod) or {}
         for container in found.get("status", {}).get("containerStatuses", []):
             return str(container.get("state", {}).get("running", {}).get("startedAt", ""))
         return ""
@@ -183,7 +184,7 @@ class ClusterSource:
 
     def _read(self, *what: str) -> Iterator[bytes]:
         try:
-            yield from self.api.execute(self.server_pod, *READ, *what)
+            yield from self.api.execute(self.api.namespace, self.server_pod, (*READ, *what))
         except CommandError as error:
             if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[said[1]], said[2]) from error
@@ -199,21 +200,16 @@ class ClusterSource:
             ) from error
 
     def _where(self) -> str:
-        return f"namespace {self.api.namespace!r} of context {self.api.connection.context!r}"
+        return f"namespace {self.api.namespace!r} of context {self.api.access.context!r}"
 
 
 def is_managed(silo: Mapping[str, Any]) -> bool:
-    """Say whether a silo's agent runs in the cluster."""
+    """Return whether a silo's agent runs in the cluster."""
     return silo.get("spec", {}).get("managed") is not None
 
 
-def condition(status: SiloCrStatus, kind: str) -> Condition | None:
-    """Return a condition of a silo's status, None where it has not been written."""
-    return next((c for c in status.conditions if c.type == kind), None)
-
-
 def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
-    """Return an object's status; fields that this version does not know are left out.
+    """Parse an object's status; unknown fields are ignored.
 
     Raises
     ------
@@ -231,9 +227,11 @@ def typed_status(item: Mapping[str, Any], kind: type[D]) -> D:
 
 
 def silo_row(silo: Mapping[str, Any]) -> SiloRow:
-    """Write a Silo object as the row that a local run has for it, and what only a cluster knows."""
+    """Convert a Silo object to a row as of a local run, with additional fields of a cluster."""
     status = typed_status(silo, SiloCrStatus)
-    approved, connected, ready = (condition(status, kind) for kind in ("Approved", "Connected", "Ready"))
+    approved, connected, ready = (
+        find_condition(status.conditions, kind) for kind in ("Approved", "Connected", "Ready")
+    )
     common = status.model_dump(include=set(SiloStatus.model_fields) & set(SiloCrStatus.model_fields))
     waits = approved is not None and approved.status != "True"
     state = (
@@ -259,7 +257,7 @@ def silo_row(silo: Mapping[str, Any]) -> SiloRow:
 
 
 def _description(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Put what the server says of its models together as its own file ``model.json`` has it; empty before the run's end."""
+    """Build the content of ``model.json`` from the server's description of its models; empty before the run has ended."""
     if not known.get("description"):
         return {}
     models = {name: known[name] for name in ("final", "best") if known.get(name)}
@@ -268,7 +266,7 @@ def _description(known: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _children(name: str, component: str) -> set[tuple[str, str]]:
-    """Name the objects that the operator and its StatefulSet make for a federation or a silo."""
+    """Return the objects that the operator and its StatefulSet create for a federation or a silo."""
     base = f"{name}-{component}"
     kinds = ("StatefulSet", "Service", "ConfigMap", "PodDisruptionBudget", "NetworkPolicy")
     made = {("Service", f"{base}-public"), ("Pod", f"{base}-0"), ("PersistentVolumeClaim", f"state-{base}-0")}

@@ -1,4 +1,4 @@
-"""What training on the anchors alone reaches, beside the federation: measured in a process of its own at low priority."""
+"""Measures training on the anchors alone for comparison, in a process of its own at low priority."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from types import TracebackType
 
 from anchorage.api.federation import Federation
 from anchorage.methods import resolve
-from fedctl.processes import Child, Happening, end_all
+from fedctl.processes import Child, ProcessEvent, end_all
 from fedctl.workdir import Workdir, read_json
 
 
@@ -33,7 +33,7 @@ class Comparison:
         self._say = say
         self._wanted = _comparable(federation)
         self._started = False
-        happenings: SimpleQueue[Happening] = SimpleQueue()
+        happenings: SimpleQueue[ProcessEvent] = SimpleQueue()
         options = ["--federation", str(run.federation), "--data-root", str(data_root), "--out", str(run.anchors_alone)]
         self._child = Child(
             "anchors-alone", ["-m", "fedctl.anchors_alone", *options], run.root, run.log("anchors-alone"), happenings
@@ -48,14 +48,14 @@ class Comparison:
         end_all([self._child], grace_seconds=0.0)
 
     def start(self) -> None:
-        """Begin the training, unless it was begun or measured before."""
+        """Start the training, unless it was started or measured before."""
         if self._wanted and not self._started and not self._run.anchors_alone.exists():
             self._started = True
             self._say("training on the anchors alone, for comparison")
             self._child.start()
 
     def metrics(self) -> Mapping[str, float] | None:
-        """Wait for the training's end and return the metrics on the test images; None where there is nothing to compare with."""
+        """Wait for the training to end and return the metrics on the test images; None if there is nothing to compare with."""
         self.start()
         status = self._child.wait()
         if status:

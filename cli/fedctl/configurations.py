@@ -1,4 +1,4 @@
-"""Configurations of the server and the agents on this machine; the runner has the control plane's part: authority and tokens."""
+"""Configurations of the server and the agents on this machine; the runner acts as control plane with certificate authority and tokens."""
 
 import os
 from collections.abc import Mapping
@@ -18,22 +18,16 @@ LOOPBACK = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True)
 class LocalSilo:
-    """A silo whose agent runs on this machine.
-
-    Parameters
-    ----------
-    name : str
-        Its name.
-    settings : mapping
-        Its part of the agent's configuration, JSON values: ``labels``, ``data``, ``policy``, ``trainer``.
-    """
+    """A silo whose agent runs on this machine."""
 
     name: str
+    """Its name."""
     settings: Mapping[str, Any]
+    """Its part of the agent's configuration, JSON values: ``labels``, ``data``, ``policy``, ``trainer``."""
 
 
 def open_authority(workdir: Workdir, federation: str) -> Authority:
-    """Return the run's certificate authority, made at the first start.
+    """Return the run's certificate authority, created at the first start.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""``fedctl data``: what a federation's images are like, before anything is trained."""
+"""``fedctl data``: checks a federation's images before training."""
 
 from collections.abc import Sequence
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""``fedctl doctor``: is this cluster, and the way to the federation, ready for an install?"""
+"""``fedctl doctor``: checks whether a cluster and the connection to a federation are ready for an installation."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
@@ -10,9 +10,7 @@ from anchorage.api.errors import AnchorageError, cluster
 from fedctl.address_checks import Expectation, address_checks, read_expectation
 from fedctl.arguments import Site
 from fedctl.checkup import Check, Level, guarded
-from fedctl.choice import Place
-from fedctl.cluster_api import ClusterApi
-from fedctl.cluster_connection import ClusterConnection
+from fedctl.choice import Place, connect
 from fedctl.output import Format, emit, people, plain_table
 
 _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
@@ -21,7 +19,7 @@ _STYLES = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
 def examine(
     site: Site, place: Place, addresses: Sequence[str], authority: Path | None, proxy: str | None, output: Format
 ) -> None:
-    """Print every finding.
+    """Run all checks and print the findings.
 
     Parameters
     ----------
@@ -60,10 +58,8 @@ def _of_cluster(place: Place, site: Site) -> Iterator[Check]:
     from fedctl.cluster_checks import cluster_checks
 
     def look() -> Iterator[Check]:
-        api = ClusterApi(ClusterConnection.open(place.context, place.namespace))
-        yield Check(
-            "context", Level.OK, f"{api.connection.context}, {api.connection.server}, namespace {api.namespace}"
-        )
+        api = connect(place)
+        yield Check("context", Level.OK, f"{api.access.context}, {api.access.server}, namespace {api.namespace}")
         yield from cluster_checks(api, site)
 
     return guarded("context", look)

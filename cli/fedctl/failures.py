@@ -1,4 +1,4 @@
-"""How a command ends when something is wrong: one line, where to read more, and the exit code of the catalogue."""
+"""Error output of commands: one line, a reference to documentation, and the exit code of the catalogue."""
 
 from collections.abc import Callable
 from types import FrameType

@@ -1,4 +1,4 @@
-"""``fedctl status``, ``silos``, ``rounds``, ``events`` and ``logs``: what a federation is doing, and what it did."""
+"""``fedctl status``, ``silos``, ``rounds``, ``events`` and ``logs``: shows the state and the history of a federation."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.status import find_condition
 from fedctl.output import Format, amount, duration, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import FIRST_METRICS, metrics_line, moved
@@ -31,7 +32,7 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
     status, spec = seen.status, seen.document["spec"]
     true = next((c for c in status.conditions if c.type in ("Succeeded", "Failed") and c.status == "True"), None)
     refused = next((c for c in status.conditions if c.type == "Accepted" and c.status == "False"), None)
-    ready = next((c for c in status.conditions if c.type == "Ready"), None)
+    ready = find_condition(status.conditions, "Ready")
     waiting = next((c for c in status.conditions if c.type == "QuorumMet" and c.status == "False"), None)
     state = true or refused or (waiting if seen.live else None) or ready
     columns = ["federation", "state", "reason", "round", "silos", "method"]
@@ -127,7 +128,7 @@ def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
 
 
 def show_events(source: Source, output: Format, watch: bool) -> None:
-    """Print one line per thing that happened, the latest last."""
+    """Print one line per event, the latest last."""
     show(lambda: [asdict(event) for event in source.events()], _events_table, output, watch=watch)
 
 
@@ -142,7 +143,7 @@ def _events_table(events: Sequence[Any]) -> RenderableType:
 
 
 def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> None:
-    """Print the end of one process's log, or of all of them.
+    """Print the end of one process's log, or of all logs.
 
     Parameters
     ----------
@@ -164,7 +165,7 @@ def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> 
     if not chosen:
         raise AnchorageError(commands.NO_RUN_HERE, "no process has written a log yet")
     logs = {name: partial(source.log, name, lines, follow=follow) for name in chosen}
-    for name, line in merged(logs) if follow else _one_by_one(logs):
+    for name, line in interleave(logs) if follow else _one_by_one(logs):
         if not isinstance(line, AnchorageError):
             typer.echo(_readable(line, name if len(chosen) > 1 else ""))
         elif len(chosen) > 1:  # one log of several that cannot be read keeps nobody from the others
@@ -187,8 +188,8 @@ def _one_by_one(logs: Mapping[str, Log]) -> Iterator[Said]:
             yield name, error
 
 
-def merged(logs: Mapping[str, Log]) -> Iterator[Said]:
-    """Yield the lines of several logs as they come, until all of them have ended."""
+def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
+    """Yield the lines of several logs as they arrive, until all logs have ended."""
     said: SimpleQueue[Said | None] = SimpleQueue()
 
     def pump(name: str, log: Log) -> None:
@@ -208,7 +209,7 @@ def merged(logs: Mapping[str, Log]) -> Iterator[Said]:
 
 
 def _readable(line: str, process: str) -> str:
-    """Write a JSON log line for people; other lines stay as they are."""
+    """Format a JSON log line for people; other lines are unchanged."""
     prefix = f"{process}: " if process else ""
     try:
         values = json.loads(line)

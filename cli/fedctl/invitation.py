@@ -1,4 +1,4 @@
-"""``fedctl silo invite``: what a hospital's agent needs to enrol, and what the cluster must know of it."""
+"""``fedctl silo invite``: creates an invitation with which a hospital's agent enrols."""
 
 import base64
 import hashlib
@@ -14,9 +14,10 @@ import yaml
 from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.resources import Json
 from fedctl.arguments import Labels
 from fedctl.choice import Place, in_cluster, local_run
-from fedctl.cluster_api import CONFIG_MAPS, SECRETS, SILOS, ClusterApi, Json
 from fedctl.cluster_source import ClusterSource, is_managed
 
 ENROLMENT_PORT = 8444
@@ -27,60 +28,51 @@ _SECONDS = {"m": 60, "h": 3600, "d": 86_400}
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """An invitation as the command line asks for it.
-
-    Parameters
-    ----------
-    silo : str
-        Name of the silo.
-    labels : Labels or None
-        None keeps the Silo object's, or takes ``None`` for a new one.
-    valid : str
-        How long the token may be used, such as ``12h`` or ``7d``.
-    address, enrolment_address : str or None
-        host:port; None takes what the federation says.
-    replace : bool
-        Whether an enrolled silo may be invited again.
-    """
+class InvitationRequest:
+    """The options of an invitation."""
 
     silo: str
+    """Name of the silo."""
     labels: Labels | None
+    """None keeps the Silo object's, or takes ``None`` for a new one."""
     valid: str
+    """How long the token may be used, such as ``12h`` or ``7d``."""
     address: str | None
     enrolment_address: str | None
+    """host:port; None takes what the federation says."""
     replace: bool
+    """Whether an enrolled silo may be invited again."""
 
 
-def invite(name: str, place: Place, wanted: Wanted) -> None:
-    """Write ``enrolment.yaml`` to standard output, after the cluster knows the silo and the hash of its token.
+def invite(name: str, place: Place, request: InvitationRequest) -> None:
+    """Write ``enrolment.yaml`` to standard output, after storing the silo and the hash of its token in the cluster.
 
     Raises
     ------
     AnchorageError
         The federation runs on this machine or does not exist, its authority or address is not known, or the silo's name is taken.
     """
-    seconds = span(wanted.valid)
+    seconds = parse_span(request.valid)
     source = remote_federation(name, place)
     federation, api = source.federation(), source.api
-    present = _acceptable(api.get(SILOS, wanted.silo), name, wanted)
-    labels = present["spec"].get("labels", "None") if present else str(wanted.labels or Labels.NONE)
-    server, enrolment = addresses(federation, wanted)
+    present = _acceptable(api.get("Silo", api.namespace, request.silo), name, request)
+    labels = present["spec"].get("labels", "None") if present else str(request.labels or Labels.NONE)
+    server, enrolment = addresses(federation, request)
     authority = _authority(api, name)
-    held = api.get(SECRETS, secret_name(wanted.silo))
-    if held is not None and "key" in held.get("data", {}) and not wanted.replace:
+    held = api.get("Secret", api.namespace, secret_name(request.silo))
+    if held is not None and "key" in held.get("data", {}) and not request.replace:
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} has enrolled already; --replace invites it again and refuses its present key",
+            f"silo {request.silo} has enrolled already; --replace invites it again and refuses its present key",
         )
-    silo = present or api.create(SILOS, _silo(name, wanted.silo, labels, api.namespace))
-    if present and wanted.replace:
-        api.apply_status(SILOS, _without_decision(wanted.silo, api.namespace))
+    silo = present or api.create(_silo(name, request.silo, labels, api.namespace))
+    if present and request.replace:
+        api.apply_status(_without_decision(request.silo, api.namespace))
     token = secrets.token_urlsafe(32)
     _store(api, silo, name, token, seconds, exists=held is not None)
     values = {
         "federation": name,
-        "silo": wanted.silo,
+        "silo": request.silo,
         "labels": labels,
         "server": server,
         "enrolment": enrolment,
@@ -88,7 +80,7 @@ def invite(name: str, place: Place, wanted: Wanted) -> None:
         "token": token,
     }
     typer.echo(_yaml({"enrolment": values}), nl=False)
-    _tell(wanted, name, server, f"-n {api.namespace}" + (f" --context {place.context}" if place.context else ""))
+    _tell(request, name, server, f"-n {api.namespace}" + (f" --context {place.context}" if place.context else ""))
 
 
 def remote_federation(name: str, place: Place) -> ClusterSource:
@@ -99,7 +91,7 @@ def remote_federation(name: str, place: Place) -> ClusterSource:
     AnchorageError
         A run of this name is on this machine, and no cluster was named; or the cluster cannot be asked.
     """
-    if not place.says_cluster and (run := local_run(name, place)) is not None:
+    if not place.names_cluster and (run := local_run(name, place)) is not None:
         raise AnchorageError(
             cluster.LOCAL_RUN,
             f"{name} runs on this machine ({run.root}): its silos are members without invitation or approval",
@@ -107,8 +99,8 @@ def remote_federation(name: str, place: Place) -> ClusterSource:
     return in_cluster(name, place)
 
 
-def span(text: str) -> int:
-    """Return the seconds that a time span such as ``12h`` or ``7d`` stands for.
+def parse_span(text: str) -> int:
+    """Parse a time span such as ``12h`` or ``7d`` to seconds.
 
     Raises
     ------
@@ -124,8 +116,8 @@ def span(text: str) -> int:
     return seconds
 
 
-def addresses(federation: Json, wanted: Wanted) -> tuple[str, str]:
-    """Return where the hospital reaches the server, and where it enrols.
+def addresses(federation: Json, request: InvitationRequest) -> tuple[str, str]:
+    """Return the addresses of the server and of enrolment for the hospital.
 
     Raises
     ------
@@ -133,14 +125,14 @@ def addresses(federation: Json, wanted: Wanted) -> tuple[str, str]:
         Neither the command line nor the federation says it.
     """
     status, server = federation.get("status", {}), federation["spec"].get("server", {})
-    reached = wanted.address or server.get("address") or status.get("endpoint")
+    reached = request.address or server.get("address") or status.get("endpoint")
     if not reached:
         raise AnchorageError(
             cluster.ADDRESS_UNKNOWN,
             f"federation {federation['metadata']['name']} says no address; name it with --address host:port",
         )
     known = server.get("enrolmentAddress") or status.get("enrolmentEndpoint")
-    enrols = wanted.enrolment_address or (None if wanted.address else known)
+    enrols = request.enrolment_address or (None if request.address else known)
     if enrols is None:
         host = address_parts(reached)[0]
         enrols = f"{host}:{address_parts(known)[1] if known else ENROLMENT_PORT}"
@@ -168,29 +160,29 @@ def secret_name(silo: str) -> str:
     return f"{silo}-enrolment"
 
 
-def _acceptable(silo: Json | None, federation: str, wanted: Wanted) -> Json | None:
+def _acceptable(silo: Json | None, federation: str, request: InvitationRequest) -> Json | None:
     if silo is None:
         return None
     spec = silo["spec"]
     if spec.get("federation") != federation:
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} is a member of federation {spec.get('federation')} in this namespace",
+            f"silo {request.silo} is a member of federation {spec.get('federation')} in this namespace",
         )
     if is_managed(silo):
         raise AnchorageError(
-            cluster.SILO_NOT_REMOTE, f"the agent of silo {wanted.silo} runs in this cluster (spec.managed)"
+            cluster.SILO_NOT_REMOTE, f"the agent of silo {request.silo} runs in this cluster (spec.managed)"
         )
-    if wanted.labels is not None and wanted.labels != spec.get("labels", "None"):
+    if request.labels is not None and request.labels != spec.get("labels", "None"):
         raise AnchorageError(
             cluster.SILO_TAKEN,
-            f"silo {wanted.silo} has spec.labels {spec.get('labels', 'None')}, not {wanted.labels}; edit the Silo first",
+            f"silo {request.silo} has spec.labels {spec.get('labels', 'None')}, not {request.labels}; edit the Silo first",
         )
     return silo
 
 
-def _authority(api: ClusterApi, federation: str) -> str:
-    found = api.get(CONFIG_MAPS, f"{federation}-authority") or {}
+def _authority(api: KubeClient, federation: str) -> str:
+    found = api.get("ConfigMap", api.namespace, f"{federation}-authority") or {}
     certificate = found.get("data", {}).get("ca.pem")
     if not certificate:
         raise AnchorageError(
@@ -203,24 +195,24 @@ def _authority(api: ClusterApi, federation: str) -> str:
 def _silo(federation: str, name: str, labels: str, namespace: str) -> Json:
     return {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "metadata": {"name": name, "namespace": namespace},
         "spec": {"federation": federation, "labels": labels},
     }
 
 
 def _without_decision(name: str, namespace: str) -> Json:
-    """Give the status without fedctl's condition, so that a new key must be approved anew."""
+    """Return a status without fedctl's condition, so that a new key must be approved again."""
     return {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "metadata": {"name": name, "namespace": namespace},
         "status": {"conditions": []},
     }
 
 
-def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
-    """Write the token's hash, never the token; a key that used an earlier token goes."""
+def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
+    """Store the token's hash, never the token; removes a key that used an earlier token."""
     name = silo["metadata"]["name"]
     facts = {
         "hash": hashlib.sha256(token.encode()).hexdigest(),
@@ -228,11 +220,11 @@ def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: in
     }
     data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
     if exists:
-        api.merge(SECRETS, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
+        api.patch("Secret", api.namespace, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
         return
     owner = {
         "apiVersion": API_VERSION,
-        "kind": SILOS.kind,
+        "kind": "Silo",
         "name": name,
         "uid": silo["metadata"]["uid"],
     }
@@ -242,9 +234,7 @@ def _store(api: ClusterApi, silo: Json, federation: str, token: str, seconds: in
         "labels": {"anchorage.dev/federation": federation, "anchorage.dev/silo": name},
         "ownerReferences": [owner],
     }
-    api.create(
-        SECRETS, {"apiVersion": "v1", "kind": SECRETS.kind, "metadata": metadata, "type": "Opaque", "data": data}
-    )
+    api.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data})
 
 
 class _Dumper(yaml.SafeDumper):
@@ -262,10 +252,10 @@ def _yaml(values: Json) -> str:
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False)
 
 
-def _tell(wanted: Wanted, federation: str, server: str, where: str) -> None:
-    silo = wanted.silo
+def _tell(request: InvitationRequest, federation: str, server: str, where: str) -> None:
+    silo = request.silo
     lines = [
-        f"invited {silo} to {federation}; the file holds a one-time token, valid for {wanted.valid}: hand it over on a way "
+        f"invited {silo} to {federation}; the file holds a one-time token, valid for {request.valid}: hand it over on a way "
         "that only the hospital reads",
         f"at the hospital: helm install {silo} charts/silo-agent -f enrolment.yaml -f site.yaml",
         f"then here:       fedctl silo approve {federation} {silo} {where}",

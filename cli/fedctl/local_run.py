@@ -15,14 +15,13 @@ import psutil
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true
 from anchorage.methods import validate_study
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.observation import ask_status, left_status, succeeded
+from fedctl.observation import ask_status, last_status
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.results import SimulationFolder
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.view import Pace, Picture, View, view_for
@@ -37,41 +36,34 @@ MAY_CHANGE = ("rounds", "activeDeadlineSeconds", "protocol", "tracking", "server
 
 @dataclass
 class RunWatcher:
-    """Shows a run to people.
-
-    Parameters
-    ----------
-    federation : Federation
-        What is run.
-    view : View
-        Where it is shown.
-    comparison : Comparison
-        Begun as soon as the last round is committed, while the server still stores the results.
-    """
+    """Shows a run to people."""
 
     federation: Federation
+    """What is run."""
     view: View
+    """Where it is shown."""
     comparison: Comparison
+    """Started as soon as the last round is committed, while the server still stores the results."""
     status: FederationStatus = field(default_factory=FederationStatus)
     begun: float = field(default_factory=monotonic)
     pace: Pace = field(default_factory=Pace)
 
     def started(self, name: str, pid: int) -> None:
-        """Say that a process was started."""
+        """Report that a process was started."""
         self.view.say(f"started {'the server' if name == 'server' else f'silo {name}'}, process {pid}")
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """Ask the server how far it is and show it; a server that does not answer leaves the last picture."""
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+        """Show the server's status; if the server does not respond, the last one stays."""
         if endpoints is not None:
             with suppress(AnchorageError):
                 self.status = ask_status(endpoints["status"])
-            if succeeded(self.status):
+            if is_true(self.status.conditions, "Succeeded"):
                 self.comparison.start()
         self._show(processes)
         return self.status.round if self.status.last_checkpoint else -1
 
     def over(self, status: FederationStatus) -> None:
-        """Show the status that the server left."""
+        """Show the last status of the server."""
         self.status = status
         self._show({})
 
@@ -89,14 +81,14 @@ class RunWatcher:
         )
 
     def say(self, line: str) -> None:
-        """Pass on."""
+        """Show a message."""
         self.view.say(line)
 
 
 def run_federation(
     file: Path, workdir: Path | None, data_root: Path | None, overrides: Sequence[str], output: Format
 ) -> None:
-    """Run a federation to its end, or go on with it, and say what came out.
+    """Run a federation to its end, or resume it, and print the results.
 
     Parameters
     ----------
@@ -140,10 +132,10 @@ def run_federation(
             if not output.for_people:
                 emit(document_with_status(run, federation), output)
             if isinstance(error, InterruptError):
-                raise InterruptError(error.number, f"{left_status(run).round} rounds are kept; {GO_ON}") from None
+                raise InterruptError(error.number, f"{last_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         if output.for_people:
-            print_summary(run, federation, left_status(run), alone, None if finished else monotonic() - begun)
+            print_summary(run, federation, last_status(run), alone, None if finished else monotonic() - begun)
         else:
             emit(document_with_status(run, federation), output)
 
@@ -171,11 +163,11 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
         silo_config=silo_config,
     )
     Supervisor(plan, watcher).play()
-    watcher.over(left_status(run))
+    watcher.over(last_status(run))
 
 
 def local_silos(study: Study, root: Path) -> list[LocalSilo]:
-    """Return what the agents of a study's silos are started with.
+    """Return the configurations of a study's local silos.
 
     Raises
     ------
@@ -201,7 +193,7 @@ def local_silos(study: Study, root: Path) -> list[LocalSilo]:
 
 
 def claim(run: Workdir, study: Study) -> Federation:
-    """Write the documents that the run follows, and return the federation as it is run.
+    """Write the documents of the run, and return the effective federation.
 
     Raises
     ------
@@ -220,7 +212,7 @@ def claim(run: Workdir, study: Study) -> Federation:
     federation = study.federation.model_copy(
         update={"spec": spec.model_copy(update={"tracking": tracking}), "status": None}
     )
-    if SimulationFolder(run.root).documents.exists():
+    if run.simulation.exists():
         message = f"{run.root} holds a simulation of `fedctl simulate`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if run.federation.exists():
@@ -259,18 +251,20 @@ def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
 
 
 def already_finished(run: Workdir, federation: Federation) -> bool:
-    """Say whether every round that is asked for was committed before, and the model stored."""
-    status = left_status(run)
-    return succeeded(status) and status.round >= federation.spec.rounds and status.model is not None
+    """Return whether all requested rounds were committed before and the model was stored."""
+    status = last_status(run)
+    return (
+        is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and status.model is not None
+    )
 
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:
-    """Return the federation's document with the status that the server left, JSON values."""
-    return as_mapping(federation.model_copy(update={"status": left_status(run)}))
+    """Return the federation's document with the server's last status, as JSON values."""
+    return as_mapping(federation.model_copy(update={"status": last_status(run)}))
 
 
 def wait_for_orphan(run: Workdir) -> None:
-    """Wait for the end of a server whose runner was killed; the system has told it to end.
+    """Wait for the end of a server whose runner was killed; the system has sent it a signal.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""A run on this machine: its server while that lives, else the files that it left."""
+"""A run on this machine: its server while that is running, otherwise its files."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,15 +18,10 @@ FOLLOW_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class LocalSource:
-    """A run in a working folder; see `fedctl.source.Source`.
-
-    Parameters
-    ----------
-    run : Workdir
-        The folder.
-    """
+    """A run in a working folder; see `fedctl.source.Source`."""
 
     run: Workdir
+    """The folder."""
 
     def observe(self) -> Observation:
         """Return the documents of the run with its status."""
@@ -35,7 +30,7 @@ class LocalSource:
         return Observation(as_mapping(federation.model_copy(update={"status": status})), status, live)
 
     def silos(self) -> Sequence[SiloRow]:
-        """Return the silos as the server sees them."""
+        """Return the silos of the server's status."""
         rows: list[SiloRow] = observe(self.run)[0].model_dump(mode="json", by_alias=True)["silos"]
         return rows
 
@@ -80,7 +75,7 @@ class LocalSource:
 
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:
-        """Give the stored model; of a run that goes on, the last committed checkpoint."""
+        """Return the stored model; for an unfinished run, the last committed checkpoint."""
         status, _ = observe(self.run)
         stored = status.best_model if best else status.model
         found = stored or (None if best else status.last_checkpoint)
@@ -96,7 +91,7 @@ class LocalSource:
 
 
 def _lines(path: Path, tail: int, follow: bool) -> Iterator[str]:
-    """Yield the end of a file, and with `follow` what is added, without a last line that is being written."""
+    """Yield the end of a file, and with `follow` added lines, without an incomplete last line."""
     content = path.read_bytes()
     offset = len(content) if not follow else content.rfind(b"\n") + 1
     yield from content[:offset].decode(errors="replace").splitlines()[-tail:] if tail else ()

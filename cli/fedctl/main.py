@@ -1,4 +1,4 @@
-"""The command line. Commands import what they need when they run, so that the small ones answer at once."""
+"""The command line. Commands import their dependencies when they run, so that small ones start quickly."""
 
 import sys
 from pathlib import Path
@@ -19,12 +19,14 @@ from fedctl.arguments import (
     Silo,
     Site,
 )
+from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
-from fedctl.simulation_commands import compare, simulate, study
+from fedctl.research.commands import bench_rounds, compare, partition, simulate, study
 
 app = typer.Typer(
     name="fedctl",
+    cls=GroupedCommands,
     help="Train one model across hospitals that cannot pool their images. Manual: docs/cli.md.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -35,14 +37,14 @@ model_app = typer.Typer(help="Models of a run.", no_args_is_help=True)
 data_app = typer.Typer(help="Images of a federation.", no_args_is_help=True)
 methods_app = typer.Typer(help="Methods that a federation can use.", no_args_is_help=True)
 bench_app = typer.Typer(help="How fast this machine is.", no_args_is_help=True)
-app.add_typer(silo_app, name="silo")
-app.add_typer(model_app, name="model")
-app.add_typer(data_app, name="data")
-app.add_typer(methods_app, name="methods")
-app.add_typer(bench_app, name="bench")
+app.add_typer(silo_app, name="silo", rich_help_panel=SITES)
+app.add_typer(model_app, name="model", rich_help_panel=RUNS)
+app.add_typer(data_app, name="data", rich_help_panel=DOCUMENTS)
+app.add_typer(methods_app, name="methods", rich_help_panel=DOCUMENTS)
+app.add_typer(bench_app, name="bench", rich_help_panel=RESEARCH)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def run(
     file: File,
     workdir: Folder = None,
@@ -50,25 +52,27 @@ def run(
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run a federation on this machine, or go on with it: a server and one agent per silo, each a process."""
+    """Run or resume a federation on this machine: a server and one agent per silo, each in its own process."""
     from fedctl.local_run import run_federation
 
     run_federation(file, workdir, data_root, overrides or [], output)
 
 
-for _command in (simulate, compare, study):
-    app.command()(_command)
+for _command in (simulate, study, compare):
+    app.command(rich_help_panel=RESEARCH)(_command)
+data_app.command("partition")(partition)
+bench_app.command("rounds")(bench_rounds)
 
 
-@app.command()
+@app.command(rich_help_panel=DOCUMENTS)
 def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -> None:
-    """Check a file's documents and say every mistake with its line."""
+    """Check a file's documents and report all errors with their lines."""
     from fedctl.validation import validate_file
 
     validate_file(file, overrides or [], output)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def status(
     name: Run = None,
     workdir: Folder = None,
@@ -77,14 +81,14 @@ def status(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """Say how far a federation is and what it waits for."""
+    """Show the progress of a federation and what it is waiting for."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_status
 
     show_status(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def silos(
     name: Run = None,
     workdir: Folder = None,
@@ -93,14 +97,14 @@ def silos(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """List the silos of a federation: what they do, how much they count, what failed."""
+    """List the silos of a federation: their state, weight and last error."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_silos
 
     show_silos(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def rounds(
     name: Run = None,
     workdir: Folder = None,
@@ -116,7 +120,7 @@ def rounds(
     show_rounds(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def events(
     name: Run = None,
     workdir: Folder = None,
@@ -125,14 +129,14 @@ def events(
     output: Output = Format.TABLE,
     watch: Watch = False,
 ) -> None:
-    """List what happened to a federation, its silos and their pods."""
+    """List the events of a federation, its silos and their pods."""
     from fedctl.choice import Place, choose
     from fedctl.inspection import show_events
 
     show_events(choose(name, Place(workdir, namespace, context)), output, watch)
 
 
-@app.command()
+@app.command(rich_help_panel=RUNS)
 def logs(
     name: Run = None,
     workdir: Folder = None,
@@ -149,7 +153,7 @@ def logs(
     show_logs(choose(name, Place(workdir, namespace, context)), process, tail, follow)
 
 
-@app.command()
+@app.command(rich_help_panel=SITES)
 def doctor(
     site: Annotated[
         Site, typer.Option("--for", help="coordinator: the operator and servers. hospital: one agent.")
@@ -169,7 +173,7 @@ def doctor(
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Check a cluster before an install, and say what to do."""
+    """Check a cluster before an installation, and suggest fixes."""
     from fedctl.choice import Place
     from fedctl.doctor import examine
 
@@ -196,11 +200,11 @@ def silo_invite(
     namespace: Namespace = None,
     context: Context = None,
 ) -> None:
-    """Write a hospital's enrolment.yaml to standard output, and let the cluster know its one-time token's hash."""
+    """Write a hospital's enrolment.yaml to standard output, and store the hash of its one-time token in the cluster."""
     from fedctl.choice import Place
-    from fedctl.invitation import Wanted, invite
+    from fedctl.invitation import InvitationRequest, invite
 
-    wanted = Wanted(silo, labels, valid, address, enrolment_address, replace)
+    wanted = InvitationRequest(silo, labels, valid, address, enrolment_address, replace)
     invite(name, Place(None, namespace, context), wanted)
 
 
@@ -212,7 +216,7 @@ def silo_approve(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Let a hospital in; shows the fingerprint of the key that asks."""
+    """Approve a hospital as a member; shows the fingerprint of the key that requests enrolment."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 
@@ -227,7 +231,7 @@ def silo_deny(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Keep a hospital out, or put it out; its late update is dropped."""
+    """Deny or revoke a hospital's membership; a late update is dropped."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 
@@ -242,7 +246,7 @@ def silo_remove(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Take a hospital out of the federation for good, with its invitation."""
+    """Remove a hospital and its invitation from the federation."""
     from fedctl.admission import remove
     from fedctl.choice import Place
 
@@ -259,7 +263,7 @@ def model_pull(
     best: Annotated[bool, typer.Option("--best", help="The best model instead of the last.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Copy a federation's model (safetensors) and check that it is whole."""
+    """Copy a federation's model (safetensors) and check its digest."""
     from fedctl.choice import Place, choose
     from fedctl.model_pull import pull_model
 
@@ -274,32 +278,10 @@ def data_check(
     overrides: Set = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Read every image of a federation and say which cannot be used."""
+    """Read all images of a federation and report unusable ones."""
     from fedctl.data import check_data
 
     check_data(file, silo, data_root, overrides or [], output)
-
-
-@data_app.command("partition")
-def data_partition(
-    file: File,
-    data_root: DataRoot = None,
-    overrides: Set = None,
-    silos: Annotated[
-        int | None, typer.Option(min=1, max=100_000, help="Make so many silos of those in the file, as simulate does.")
-    ] = None,
-    plot: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Draw a stacked bar per silo: FILE.png or FILE.svg.")
-    ] = None,
-    write: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write who holds which image: FILE.csv, for the recipe File.")
-    ] = None,
-    output: Output = Format.TABLE,
-) -> None:
-    """Draw how many images of each class every silo holds."""
-    from fedctl.partition import show_partition
-
-    show_partition(file, data_root, overrides or [], output, silos=silos, picture=plot, index=write)
 
 
 @methods_app.command("list")
@@ -314,26 +296,13 @@ def methods_list(output: Output = Format.TABLE) -> None:
 def methods_describe(
     name: Annotated[str, typer.Argument(help="Name of a method, such as FedAnchor.")], output: Output = Format.TABLE
 ) -> None:
-    """Say what a method is made of, what travels, and what that reveals."""
+    """Describe a method: its parts, what is transferred, and what that reveals."""
     from fedctl.methods import describe_method
 
     describe_method(name, output)
 
 
-@bench_app.command("rounds")
-def bench_rounds_command(
-    work: Annotated[Path, typer.Option(help="Folder that gets a new folder with all of the benchmark's files.")],
-    silos: Annotated[int, typer.Option(min=1, max=1000, help="Number of agents.")] = 4,
-    copies: Annotated[int, typer.Option(min=1, max=1000, help="Model size: copies of a ResNet-18, 44.76 MB each.")] = 1,
-    rounds: Annotated[int, typer.Option(min=1, max=100_000, help="Rounds to play.")] = 10,
-) -> None:
-    """Play rounds with real processes and a trainer that does nothing; prints one JSON object a line."""
-    from fedctl.bench_rounds import bench_rounds
-
-    bench_rounds(silos, copies, rounds, work)
-
-
-@app.command()
+@app.command(rich_help_panel=OTHER)
 def version(output: Output = Format.TABLE) -> None:
     """Print the version."""
     from anchorage import __version__

@@ -1,4 +1,4 @@
-"""``fedctl methods``: what a federation can be trained with."""
+"""``fedctl methods``: lists and describes the methods for training a federation."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -1,4 +1,4 @@
-"""``fedctl model pull``: a federation's model as a file."""
+"""``fedctl model pull``: copies a federation's model to a file."""
 
 import json
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ STATE = "method_state/"
 
 
 def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
-    """Copy a model of a federation and its description; of one that goes on, the last committed one. A method's own state
+    """Copy a model of a federation and its description; for an unfinished run, the last committed one. A method's own state
     is left out.
 
     Parameters

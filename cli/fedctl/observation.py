@@ -1,22 +1,21 @@
-"""What is known of a run: from its server while that lives, else from the files that it left."""
+"""The state of a run on this machine: from its server while that is running, otherwise from its files."""
 
-import http.client
 import json
 from collections.abc import Sequence
+from contextlib import closing
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.status import Condition, FederationStatus
+from anchorage.api.status import Condition, FederationStatus, is_true
+from anchorage.transport.server_client import ServerClient
 from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
 
-TIMEOUT_SECONDS = 5.0
-
 
 def ask_status(endpoint: str) -> FederationStatus:
-    """Return what the server's status endpoint says.
+    """Return the status from the server's status endpoint.
 
     Parameters
     ----------
@@ -25,27 +24,16 @@ def ask_status(endpoint: str) -> FederationStatus:
 
     Raises
     ------
-    AnchorageError
-        It does not answer within `TIMEOUT_SECONDS`, or with something else.
+    ServerError
+        It does not answer in time, or with something else.
     """
     address = urlsplit(endpoint)
-    connection = http.client.HTTPConnection(address.hostname or "", address.port or 80, timeout=TIMEOUT_SECONDS)
-    try:
-        connection.request("GET", "/status")
-        response = connection.getresponse()
-        if response.status != 200:
-            raise http.client.HTTPException(f"status {response.status}")
-        return FederationStatus.model_validate_json(response.read())
-    except (OSError, http.client.HTTPException, ValidationError) as error:
-        raise AnchorageError(
-            commands.STATUS_UNREACHABLE, f"{endpoint}/status does not answer as it should: {type(error).__name__}"
-        ) from error
-    finally:
-        connection.close()
+    with closing(ServerClient(address.hostname or "", address.port or 80)) as client:
+        return client.status()
 
 
-def left_status(run: Workdir) -> FederationStatus:
-    """Return the status that the server wrote last; an empty one where it wrote none."""
+def last_status(run: Workdir) -> FederationStatus:
+    """Return the status that the server wrote last; an empty one if there is none."""
     try:
         return FederationStatus.model_validate_json(run.status.read_bytes())
     except (FileNotFoundError, ValidationError):
@@ -53,7 +41,7 @@ def left_status(run: Workdir) -> FederationStatus:
 
 
 def observe(run: Workdir) -> tuple[FederationStatus, bool]:
-    """Return the status of a run, live if its server answers, else as it was left, and whether it is live.
+    """Return the status of a run and whether it is live, that is, from a running server.
 
     A run that is neither live nor over is shown as what it is: nothing is connected, and the condition Ready says ``NotRunning``.
 
@@ -69,12 +57,12 @@ def observe(run: Workdir) -> tuple[FederationStatus, bool]:
             return ask_status(endpoints["status"]), True
         except AnchorageError:
             pass
-    status = _disconnected(left_status(run))
-    return (status if over(status) else _not_running(run, status)), False
+    status = _disconnected(last_status(run))
+    return (status if is_true(status.conditions, "Succeeded", "Failed") else _not_running(run, status)), False
 
 
 def require_run(run: Workdir) -> None:
-    """See that the folder holds a run.
+    """Check that the folder contains a run.
 
     Raises
     ------
@@ -87,18 +75,8 @@ def require_run(run: Workdir) -> None:
         )
 
 
-def succeeded(status: FederationStatus) -> bool:
-    """Say whether every round was committed."""
-    return any(c.type == "Succeeded" and c.status == "True" for c in status.conditions)
-
-
-def over(status: FederationStatus) -> bool:
-    """Say whether the run has succeeded or failed."""
-    return succeeded(status) or any(c.type == "Failed" and c.status == "True" for c in status.conditions)
-
-
 def read_journal(run: Workdir) -> Sequence[Round]:
-    """Return every committed round, ascending; a line that is being written is left out."""
+    """Return all committed rounds, ascending, without an incomplete last line."""
     try:
         lines = run.journal.read_bytes().splitlines()
     except FileNotFoundError:

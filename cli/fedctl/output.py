@@ -1,4 +1,4 @@
-"""How commands print: tables for people, JSON or YAML for programs."""
+"""Output of commands: tables for people, JSON or YAML for programs."""
 
 import json
 import sys
@@ -49,7 +49,7 @@ def emit(document: Any, output: Format) -> None:
 def show(
     observe: Callable[[], Any], table: Callable[[Any], RenderableType], output: Format, *, watch: bool = False
 ) -> None:
-    """Print what is observed, once or whenever it changed.
+    """Print an observation once, or whenever it changes.
 
     Parameters
     ----------
@@ -83,7 +83,7 @@ def show(
 
 
 def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
-    """Yield what is observed: once, or again and again."""
+    """Yield an observation once, or repeatedly."""
     yield observe()
     trouble: Failure | None = None
     while watch:
@@ -102,7 +102,7 @@ def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
 
 
 def people() -> Console:
-    """Return the console on stdout; what goes into a file or a pipe is never wrapped."""
+    """Return the console on stdout, which does not wrap lines in a file or a pipe."""
     return Console() if sys.stdout.isatty() else Console(width=UNBOUNDED)
 
 
@@ -118,12 +118,12 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
 
 
 def counted(number: int, thing: str) -> str:
-    """Write how many there are, such as ``1 round`` or ``2 rounds``."""
+    """Format a count, such as ``1 round`` or ``2 rounds``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def amount(nbytes: float) -> str:
-    """Write a number of bytes for people, in powers of 1000."""
+    """Format a number of bytes, in powers of 1000."""
     for unit in ("B", "kB", "MB", "GB"):
         if nbytes < 1000:
             return f"{nbytes:.0f} {unit}" if unit == "B" else f"{nbytes:.1f} {unit}"
@@ -132,7 +132,7 @@ def amount(nbytes: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write a time span for people."""
+    """Format a time span."""
     whole = round(seconds)
     if whole < 60:
         return f"{seconds:.1f} s" if seconds < 10 else f"{whole} s"

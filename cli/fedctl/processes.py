@@ -1,4 +1,4 @@
-"""The server and the agents as child processes: started as a pod would start them, ended politely, and never left behind."""
+"""The server and the agents as child processes: started as in a pod, terminated gracefully, and never left running."""
 
 import os
 import re
@@ -36,16 +36,16 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class Signalled:
-    """The runner was asked to end."""
+    """The runner received a signal to end."""
 
     number: int
 
 
-Happening = Ended | Signalled
+ProcessEvent = Ended | Signalled
 
 
 class InterruptError(Exception):
-    """Somebody asked this process to end.
+    """The command was interrupted by a signal.
 
     Parameters
     ----------
@@ -62,7 +62,7 @@ class InterruptError(Exception):
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Give SIGINT, SIGTERM and SIGHUP to a handler until the block ends."""
+    """Handle SIGINT, SIGTERM and SIGHUP with a function until the block ends."""
     before = {number: signal.signal(number, handler) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
     try:
         yield
@@ -72,7 +72,7 @@ def signals_to(handler: Callable[[int, FrameType | None], None]) -> Iterator[Non
 
 
 class Child:
-    """One process of the run, and those that it starts itself.
+    """One process of the run with its own child processes.
 
     Parameters
     ----------
@@ -89,14 +89,14 @@ class Child:
     """
 
     def __init__(
-        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[Happening]"
+        self, name: str, arguments: Sequence[str], folder: Path, log: Path, happenings: "SimpleQueue[ProcessEvent]"
     ) -> None:
         self.name = name
         self.log = log
         self.restarts = 0
         self._arguments = [sys.executable, *arguments]
         self._folder = folder
-        self._happenings = happenings
+        self._events = happenings
         self._log_start = 0
         self._process: subprocess.Popen[bytes] | None = None
         self._reaped = threading.Event()
@@ -112,7 +112,7 @@ class Child:
         return self._process is not None and not self._reaped.is_set()
 
     def start(self) -> None:
-        """Start the process in a group of its own, so that Ctrl-C reaches the runner only.
+        """Start the process in its own process group, so that Ctrl-C reaches the runner only.
 
         Raises
         ------
@@ -141,7 +141,7 @@ class Child:
     def _wait(self, process: "subprocess.Popen[bytes]", reaped: threading.Event) -> None:
         status = process.wait()
         reaped.set()
-        self._happenings.put(Ended(self.name, status))
+        self._events.put(Ended(self.name, status))
 
     def signal(self, number: int) -> None:
         """Send a signal to the process; SIGKILL goes to the whole group."""
@@ -156,18 +156,18 @@ class Child:
             pass
 
     def ended_within(self, seconds: float) -> bool:
-        """Wait for the process's end and say whether it came."""
+        """Wait for the process to end and return whether it did."""
         return self._process is None or self._reaped.wait(max(0.0, seconds))
 
     def wait(self) -> int:
-        """Wait for the process's end and return its status, 0 where it was never started."""
+        """Wait for the process to end and return its status, 0 if it was never started."""
         if self._process is None:
             return 0
         self._reaped.wait()
         return self._process.returncode
 
     def failure(self, status: int) -> AnchorageError:
-        """Say why the process ended, from the last failure line of its log since it was started."""
+        """Return why the process ended, from the last failure in its log since it was started."""
         line = self._last_line(_FAILURE_LINE)
         if line is not None:
             code, message = line
@@ -206,7 +206,7 @@ def _how(status: int) -> str:
 
 
 def end_all(children: Iterable[Child], grace_seconds: float) -> Sequence[Child]:
-    """End processes politely: SIGTERM to all, time to finish, SIGKILL last.
+    """Terminate processes: SIGTERM to all, time to finish, then SIGKILL.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Where a federation is watched: one interface over a run on this machine and a federation in a cluster."""
+"""One interface for runs on this machine and federations in a cluster."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
@@ -20,75 +20,50 @@ BOOKKEEPING = frozenset({"schemaVersion", "checksum", "contributions"})
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """A federation at one time.
-
-    Parameters
-    ----------
-    document : mapping
-        The Federation with its status, as JSON values.
-    status : FederationStatus
-        What the server, or the operator, says or said last.
-    live : bool
-        Whether the server answered now.
-    """
+    """A federation with its status at one time."""
 
     document: Mapping[str, Any]
+    """The Federation with its status, as JSON values."""
     status: FederationStatus
+    """Last status of the server or the operator."""
     live: bool
+    """Whether the server answered now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened.
-
-    Parameters
-    ----------
-    time : str
-        RFC 3339 in UTC; the last time, where it happened again and again.
-    type : str
-        ``Normal`` or ``Warning``.
-    reason : str
-        One word.
-    about : str
-        What it happened to, such as ``Federation/derm``.
-    message : str
-        One line.
-    count : int
-        How often it happened.
-    """
+    """An event of a federation."""
 
     time: str
+    """RFC 3339 in UTC; the last time of a repeated event."""
     type: str
+    """``Normal`` or ``Warning``."""
     reason: str
+    """One word."""
     about: str
+    """The object that it is about, such as ``Federation/derm``."""
     message: str
+    """One line."""
     count: int = 1
+    """Number of repetitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class ModelFile:
-    """A model of a federation as a file of this machine.
-
-    Parameters
-    ----------
-    path : Path
-        Safetensors.
-    digest : str
-        What its content address must be.
-    round : int
-        The round that it came from.
-    description : mapping
-        What the server wrote about it; empty where it wrote nothing yet.
-    """
+    """A model of a federation as a file of this machine."""
 
     path: Path
+    """Safetensors."""
     digest: str
+    """Expected content address."""
     round: int
+    """The round that it was committed in."""
     description: Mapping[str, Any]
+    """The server's description of it; empty if there is none yet."""
 
 
 class Source(Protocol):
-    """One federation, wherever it runs. Every method raises `AnchorageError` where it cannot be read."""
+    """One federation. Every method raises `AnchorageError` if it cannot be read."""
 
     def observe(self) -> Observation:
         """Return the federation with its status."""
@@ -100,13 +75,13 @@ class Source(Protocol):
         """Return every committed round, ascending."""
 
     def events(self) -> Sequence[Event]:
-        """Return what happened, the latest last."""
+        """Return all events, the latest last."""
 
     def processes(self) -> Sequence[str]:
-        """Return whose logs can be read here: ``server`` and names of silos, sorted."""
+        """Return the processes whose logs can be read: ``server`` and names of silos, sorted."""
 
     def log(self, process: str, tail: int, *, follow: bool) -> Iterator[str]:
-        """Return the last `tail` lines of a process's log, and with `follow` those that come, for ever."""
+        """Return the last `tail` lines of a process's log, and with `follow` further lines, without end."""
 
     def model(self, *, best: bool) -> AbstractContextManager[ModelFile]:
-        """Give the last (or the best) model for as long as the context lasts."""
+        """Return the last (or the best) model, available while the context is open."""

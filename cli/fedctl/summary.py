@@ -1,4 +1,4 @@
-"""What a finished run says of itself."""
+"""The summary of a finished run."""
 
 from collections.abc import Mapping
 

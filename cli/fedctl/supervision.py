@@ -1,4 +1,4 @@
-"""Keeps a federation's processes going: one server, one agent per silo, restarted when they die, ended together."""
+"""Supervises a federation's processes: one server and one agent per silo, restarted when they fail, and ended together."""
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
@@ -10,13 +10,14 @@ from types import FrameType
 from typing import Any, Protocol
 
 from anchorage.api.errors import AnchorageError, commands
-from fedctl.processes import Child, Ended, Happening, InterruptError, Signalled, end_all, signals_to
+from anchorage.transport.retry import RetryPolicy
+from fedctl.processes import Child, Ended, InterruptError, ProcessEvent, Signalled, end_all, signals_to
 from fedctl.workdir import Workdir, read_json
 
 MOST_RESTARTS = 5
 """Restarts of one process between two committed rounds."""
-BACK_OFF_SECONDS = 0.5
-"""Wait before the first restart; doubles with each further one."""
+RESTART = RetryPolicy(0.5)
+"""Pauses before a process is restarted."""
 READY_SECONDS = 300.0
 """How long the server may take until it listens."""
 LEAVE_SECONDS = 20.0
@@ -28,65 +29,49 @@ HOPELESS_EXIT_CODES = (2, 3)
 
 
 class Watcher(Protocol):
-    """Is told what happens to a run, in the runner's thread."""
+    """Receives the events of a run, in the runner's thread."""
 
     def started(self, name: str, pid: int) -> None:
         """A process was started."""
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """A moment passed; return the last committed round, -1 before the first.
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+        """Called at intervals; returns the last committed round, -1 before the first.
 
         `endpoints` is what the server wrote (None until it is ready); `processes` the state of every process.
         """
         ...
 
     def say(self, line: str) -> None:
-        """Something that people should know."""
+        """Show a message to people."""
 
 
 @dataclass(frozen=True)
 class Plan:
-    """What is to be started.
-
-    Parameters
-    ----------
-    workdir : Workdir
-        The folder of the run.
-    silos : sequence of str
-        Names of the silos whose agents run here.
-    min_silos : int
-        Quorum: with fewer agents the run is given up.
-    server_config : callable
-        ``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path.
-    silo_config : callable
-        ``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path.
-    look_seconds : float
-        Time between two looks.
-    """
+    """The processes to start."""
 
     workdir: Workdir
+    """The folder of the run."""
     silos: Sequence[str]
+    """Names of the silos whose agents run here."""
     min_silos: int
+    """Quorum: with fewer agents the run is given up."""
     server_config: Callable[[Mapping[str, str] | None], Path]
+    """``server_config(endpoints)`` writes the server's configuration, with the addresses of its last start or None, and returns its path."""
     silo_config: Callable[[str, Mapping[str, str]], Path]
+    """``silo_config(silo, endpoints)`` writes an agent's configuration and returns its path."""
     look_seconds: float = 0.5
+    """Time between two looks."""
 
 
 @dataclass
 class Supervisor:
-    """Plays a plan to its end.
-
-    Parameters
-    ----------
-    plan : Plan
-        What is to be started.
-    watcher : Watcher
-        Who is told.
-    """
+    """Runs the processes of a plan to their end."""
 
     plan: Plan
+    """The processes to start."""
     watcher: Watcher
-    _happenings: "SimpleQueue[Happening]" = field(default_factory=SimpleQueue)
+    """Who is told."""
+    _events: "SimpleQueue[ProcessEvent]" = field(default_factory=SimpleQueue)
     _children: dict[str, Child] = field(default_factory=dict)
     _processes: dict[str, str] = field(default_factory=dict)
     _due: dict[str, float] = field(default_factory=dict)
@@ -96,7 +81,7 @@ class Supervisor:
     _signals: list[int] = field(default_factory=list)
 
     def play(self) -> None:
-        """Start everything, restart what dies, and return when the server has ended well; nothing is left running.
+        """Start all processes, restart failed ones, and return when the server has ended successfully; no process is left running.
 
         Raises
         ------
@@ -106,12 +91,12 @@ class Supervisor:
             A signal came.
         """
         workdir = self.plan.workdir
-        with signals_to(self._received):
+        with signals_to(self._handle_signal):
             try:
                 workdir.endpoints.unlink(missing_ok=True)
                 self._add("server", "anchorage_server", self.plan.server_config(None), workdir.server)
                 self._watch()
-                self._let_agents_leave()
+                self._await_agents()
             finally:
                 killed = end_all(self._children.values(), GRACE_SECONDS)
                 if killed:
@@ -119,7 +104,7 @@ class Supervisor:
 
     def _add(self, name: str, module: str, config: Path, folder: Path) -> None:
         arguments = ["-m", module, "--config", str(config)]
-        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._happenings)
+        child = Child(name, arguments, folder, self.plan.workdir.log(name), self._events)
         self._children[name] = child
         self._start(child)
 
@@ -140,7 +125,7 @@ class Supervisor:
                 case Ended(name, 0):
                     self._processes[name] = "ended"
                 case Ended(name, status):
-                    self._bury(self._children[name], status)
+                    self._handle_exit(self._children[name], status)
                 case None:
                     pass
             if self._endpoints is None:
@@ -148,10 +133,10 @@ class Supervisor:
             self._restart_due()
             self._note_progress()
 
-    def _next(self) -> Happening | None:
+    def _next(self) -> ProcessEvent | None:
         due = min(self._due.values(), default=monotonic() + self.plan.look_seconds)
         try:
-            return self._happenings.get(timeout=max(0.0, min(due - monotonic(), self.plan.look_seconds)))
+            return self._events.get(timeout=max(0.0, min(due - monotonic(), self.plan.look_seconds)))
         except Empty:
             return None
 
@@ -169,15 +154,15 @@ class Supervisor:
             config = self.plan.silo_config(silo, self._endpoints)
             self._add(silo, "anchorage_silo", config, self.plan.workdir.silo(silo))
 
-    def _bury(self, child: Child, status: int) -> None:
+    def _handle_exit(self, child: Child, status: int) -> None:
         failure = child.failure(status)
         self._processes[child.name] = "ended"
         own_reason = failure.failure is not commands.PROCESS_DIED and failure.failure.exit_code != 70
         if (child.name == "server" and own_reason) or failure.failure.exit_code in HOPELESS_EXIT_CODES:
             raise failure
         if child.restarts < MOST_RESTARTS:
-            wait = BACK_OFF_SECONDS * 2**child.restarts
             child.restarts += 1
+            wait = RESTART.pause(child.restarts)
             self._due[child.name] = monotonic() + wait
             self._processes[child.name] = "restarting"
             self.watcher.say(f"{failure}; restarting in {wait:g} s ({child.restarts} of {MOST_RESTARTS})")
@@ -197,22 +182,22 @@ class Supervisor:
                 self._start(self._children[name])
 
     def _note_progress(self) -> None:
-        committed = self.watcher.looked(self._endpoints, self._processes)
+        committed = self.watcher.refresh(self._endpoints, self._processes)
         if committed > self._round:
             self._round = committed
             for child in self._children.values():
                 child.restarts = 0
 
-    def _let_agents_leave(self) -> None:
+    def _await_agents(self) -> None:
         deadline = monotonic() + LEAVE_SECONDS
         for child in self._children.values():
             child.ended_within(deadline - monotonic())
 
-    def _received(self, number: int, _frame: FrameType | None) -> None:
-        """Note the first signal; a second one kills the processes at once."""
+    def _handle_signal(self, number: int, _frame: FrameType | None) -> None:
+        """Handle a signal: the first ends the run, a second one kills the processes at once."""
         self._signals.append(number)
         if len(self._signals) == 1:
-            self._happenings.put(Signalled(number))
+            self._events.put(Signalled(number))
             return
         for child in self._children.values():
             child.signal(signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""``fedctl validate``: every mistake of a file at once."""
+"""``fedctl validate``: reports all errors of a file at once."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +11,7 @@ from fedctl.output import Format, counted, emit
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
-    """Check a file and print what is in it; with ``-o json`` or ``yaml`` also its mistakes, as a list on stdout.
+    """Check a file and print its content; with ``-o json`` or ``yaml`` also its errors, as a list on stdout.
 
     Raises
     ------

@@ -1,4 +1,4 @@
-"""What a running federation looks like: a live picture on a terminal, plain lines elsewhere."""
+"""Live output of a running federation: a live table on a terminal, plain lines elsewhere."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,28 +21,19 @@ STORING = "storing the model, and sending the results to MLflow"
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A moment of a run.
-
-    Parameters
-    ----------
-    federation, method : str
-        What is run.
-    status : FederationStatus
-        What the server says.
-    processes : mapping of str to str
-        State of every process as the runner sees it: ``starting``, ``running``, ``restarting``, ``ended``.
-    elapsed_seconds : float
-        Since this start.
-    remaining_seconds : float or None
-        Estimated from the rounds of this start; None while none is committed.
-    """
+    """The state of a run at one time."""
 
     federation: str
     method: str
+    """What is run."""
     status: FederationStatus
+    """What the server says."""
     processes: Mapping[str, str] = field(default_factory=dict)
+    """State of every process as the runner sees it: ``starting``, ``running``, ``restarting``, ``ended``."""
     elapsed_seconds: float = 0.0
+    """Since this start."""
     remaining_seconds: float | None = None
+    """Estimated from the rounds of this start; None while none is committed."""
 
 
 class View(Protocol):
@@ -58,11 +49,11 @@ class View(Protocol):
         """Show the run as it is now."""
 
     def say(self, line: str) -> None:
-        """Tell something that stays on the screen."""
+        """Print a permanent message."""
 
 
 class LiveView:
-    """One picture, drawn over itself.
+    """A live display that is redrawn in place.
 
     Parameters
     ----------
@@ -83,16 +74,16 @@ class LiveView:
         self._live.stop()
 
     def show(self, picture: Picture) -> None:
-        """Draw the run as it is now."""
+        """Redraw the current state of the run."""
         self._live.update(draw(picture))
 
     def say(self, line: str) -> None:
-        """Print a line above the picture."""
+        """Print a line above the live display."""
         self._live.console.print(Text(line))
 
 
 class LineView:
-    """One line for what changed.
+    """Prints one line per change.
 
     Parameters
     ----------
@@ -116,7 +107,7 @@ class LineView:
         pass
 
     def show(self, picture: Picture) -> None:
-        """Say which silos came or went, which round was committed, and what the run waits for."""
+        """Print which silos connected or disconnected, which round was committed, and what the run is waiting for."""
         status = picture.status
         connected = frozenset(silo.name for silo in status.silos if silo.connected)
         for silo in sorted(connected ^ self._connected):
@@ -140,7 +131,7 @@ class LineView:
 
 
 def view_for(stream: TextIO, *, terminal: bool) -> View:
-    """Return a live picture where `terminal`, else plain lines to `stream`."""
+    """Return a live display if `terminal`, otherwise plain lines to `stream`."""
     return LiveView(Console(file=stream)) if terminal else LineView(stream)
 
 
@@ -150,7 +141,7 @@ def _storing(picture: Picture) -> bool:
 
 
 def waiting_for(status: FederationStatus) -> str:
-    """Return what the run cannot go on without, empty while it goes on."""
+    """Return what the run is waiting for, empty if nothing."""
     for condition in status.conditions:
         if condition.type == "QuorumMet" and condition.status == "False":
             return f"waiting: {condition.message or condition.reason}"
@@ -180,7 +171,7 @@ def _round_line(picture: Picture) -> str:
 
 
 def draw(picture: Picture) -> RenderableType:
-    """Draw the run: what it is, how far it is, every silo, the metrics so far."""
+    """Render a run: its name, its progress, all silos, and the latest metrics."""
     status = picture.status
     left = picture.remaining_seconds
     times = f"elapsed {duration(picture.elapsed_seconds)}" + (f", about {duration(left)} left" if left else "")
@@ -200,7 +191,7 @@ def draw(picture: Picture) -> RenderableType:
 
 
 def silo_table(picture: Picture) -> Table:
-    """Draw one line per silo: its state, progress and share."""
+    """Render one line per silo: its state, progress and weight."""
     table = plain_table("silo", "state", "progress", "images", "weight", "note", right=("images", "weight"))
     known = {silo.name: silo for silo in picture.status.silos}
     for name in dict.fromkeys([*known, *(name for name in picture.processes if name != "server")]):
@@ -221,7 +212,7 @@ def _bar(total: int, completed: int, width: int) -> ProgressBar:
 
 @dataclass(slots=True)
 class Pace:
-    """Estimates how long a run still takes, from the rounds committed since this start."""
+    """Estimates the remaining time of a run from the rounds committed since this start."""
 
     first_round: int | None = None
     first_time: float = 0.0
@@ -229,7 +220,7 @@ class Pace:
     last_time: float = 0.0
 
     def seen(self, status: FederationStatus, now: float) -> float | None:
-        """Take note of the round and return the remaining seconds, None while nothing can be said."""
+        """Record the round and return the remaining seconds, None if unknown."""
         if status.last_checkpoint is None:
             return None
         if self.first_round is None:
@@ -244,5 +235,5 @@ class Pace:
 
 
 def moved(status: FederationStatus) -> str:
-    """Write how many model bytes travelled."""
+    """Format the number of transferred model bytes."""
     return f"{amount(status.bytes_up)} up, {amount(status.bytes_down)} down"

@@ -1,4 +1,4 @@
-"""The folder of one federation's run on this machine: which file lies where, and who may work in it."""
+"""The working folder of a federation's run on this machine: its files and its lock."""
 
 import fcntl
 import json
@@ -16,24 +16,24 @@ DEFAULT_PARENT = Path(".anchorage")
 
 @dataclass(frozen=True, slots=True)
 class Workdir:
-    """Paths of a run.
-
-    Parameters
-    ----------
-    root : Path
-        The folder, absolute.
-    """
+    """Paths of a run."""
 
     root: Path
+    """The folder, absolute."""
 
     @property
     def federation(self) -> Path:
-        """The documents that the run follows, with every override applied."""
+        """The documents of the run, with all overrides applied."""
         return self.root / "federation.yaml"
 
     @property
+    def simulation(self) -> Path:
+        """The documents of a simulation; a folder holds them or a run's, never both."""
+        return self.root / "simulation.yaml"
+
+    @property
     def authority(self) -> Path:
-        """The federation's certificate authority and the silos' enrolment tokens; the runner is the control plane."""
+        """The federation's certificate authority and the silos' enrolment tokens."""
         return self.root / "authority"
 
     @property
@@ -48,12 +48,12 @@ class Workdir:
 
     @property
     def endpoints(self) -> Path:
-        """Where the server listens; the server writes it when it is ready."""
+        """The addresses of the server, which writes them when it is ready."""
         return self.server / "endpoints.json"
 
     @property
     def status(self) -> Path:
-        """The status that the server leaves at every commit and at its end."""
+        """The status that the server writes at every commit and at its end."""
         return self.server / "status.json"
 
     @property
@@ -68,7 +68,7 @@ class Workdir:
 
     @property
     def anchors_alone(self) -> Path:
-        """What training on the anchors alone reached."""
+        """The metrics of training on the anchors alone."""
         return self.root / "anchors_alone.json"
 
     @property
@@ -102,7 +102,7 @@ class Workdir:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keep other runs out of the folder until the block ends, however it ends.
+        """Lock the folder against other runs until the block ends.
 
         Raises
         ------
@@ -127,7 +127,7 @@ class Workdir:
             os.close(handle)
 
     def busy(self) -> bool:
-        """Say whether a run holds the lock now."""
+        """Return whether a run holds the lock."""
         path = self.root / "lock"
         if not path.exists():
             return False
@@ -140,7 +140,7 @@ class Workdir:
 
 
 def read_json(path: Path) -> Any:
-    """Return the content of a small JSON file, None where it is missing or only partly written."""
+    """Return the content of a small JSON file, None if it is missing or incomplete."""
     try:
         return json.loads(path.read_bytes())
     except (FileNotFoundError, json.JSONDecodeError):

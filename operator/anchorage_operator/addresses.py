@@ -1,4 +1,4 @@
-"""Where the server is reached, and under which names."""
+"""Addresses of a federation's server and the names in its certificate."""
 
 from collections.abc import Iterator
 
@@ -9,7 +9,7 @@ from anchorage_operator.settings import OperatorSettings
 
 
 def endpoints(observed: Observed, spec: FederationSpec, settings: OperatorSettings) -> tuple[str, str]:
-    """Return where silos reach the server and where they enrol, each ``host:port``.
+    """Return the addresses of the server and of enrolment, each ``host:port``.
 
     The spec's addresses come first, then the load balancer's, then the service's name inside the cluster. Where the spec has only
     an address for silos, enrolment is taken to be at the same host.
@@ -23,7 +23,7 @@ def endpoints(observed: Observed, spec: FederationSpec, settings: OperatorSettin
 
 
 def certificate_names(observed: Observed, spec: FederationSpec, settings: OperatorSettings) -> tuple[str, ...]:
-    """Return every name under which the server may be called, sorted."""
+    """Return all names for the server's certificate, sorted."""
     addresses = (spec.server.address, spec.server.enrolment_address)
     hosts = {address.rpartition(":")[0].strip("[]") for address in addresses if address is not None}
     inside = {*_service_names(observed, settings), "localhost", "127.0.0.1"}

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from anchorage.api.federation import Managed, SiloSpec
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_pod import (
     PodParts,
     claim_template,
     config_mount,
-    merged,
+    merge_overrides,
     pod_template,
     resources_of,
     secret_mount,
@@ -35,7 +36,6 @@ from anchorage_operator.names import (
     selector,
     server_name,
 )
-from anchorage_operator.observed import Json
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.yaml_text import as_yaml
 
@@ -45,27 +45,18 @@ REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 
 @dataclass(frozen=True, slots=True)
 class AgentParts:
-    """What an agent's objects are built from.
-
-    Parameters
-    ----------
-    silo : Json
-        The Silo object.
-    spec : SiloSpec
-        Its spec, typed.
-    managed : Managed
-        Its part about the agent.
-    running : bool
-        Whether the pod is wanted.
-    authority_hash : str
-        Hash of the authority's certificate.
-    """
+    """Inputs for an agent's objects."""
 
     silo: Json
+    """The Silo object."""
     spec: SiloSpec
+    """Its spec, typed."""
     managed: Managed
+    """Its part about the agent."""
     running: bool
+    """Whether the pod is wanted."""
     authority_hash: str
+    """Hash of the authority's certificate."""
 
     @property
     def name(self) -> str:
@@ -88,7 +79,7 @@ class AgentParts:
 
 
 def agent_objects(parts: AgentParts, settings: OperatorSettings, *, with_pod: bool) -> Iterator[dict[str, Any]]:
-    """Yield the agent's objects in the order in which they are needed.
+    """Yield the agent's objects in the order in which they must be created.
 
     Parameters
     ----------
@@ -132,7 +123,7 @@ def agent_config_map(parts: AgentParts, settings: OperatorSettings) -> dict[str,
 
 
 def agent_claims(managed: Managed) -> set[str]:
-    """Name the volume claims that the agent reads: of its images and of its policy."""
+    """Return the names of the volume claims that the agent mounts: images and policy."""
     claims = {managed.data.claim_name} if managed.data.claim_name is not None else set()
     if managed.policy is not None and "/" in managed.policy:
         claims.add(managed.policy.split("/", 1)[0])
@@ -158,7 +149,7 @@ def _stateful_set(parts: AgentParts, settings: OperatorSettings, config_hash: st
             ],
             claims=agent_claims(managed),
         ),
-        merged(managed.pod, settings.agent),
+        merge_overrides(managed.pod, settings.agent),
         settings,
     )
     metadata: Mapping[str, Any] = {

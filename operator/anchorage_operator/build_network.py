@@ -1,4 +1,4 @@
-"""Network policies: who may call a pod, and whom it may call. Their effect needs a network plug-in that enforces them."""
+"""Network policies of the pods; effective only with a network plug-in that enforces them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -51,7 +51,7 @@ def server_network_policy(
 
 
 def agent_network_policy(metadata: Mapping[str, Any], match: Mapping[str, str], federation: str) -> dict[str, Any]:
-    """Build a managed agent's policy: nobody calls it but for probes and metrics; it calls its federation's server and names."""
+    """Build a managed agent's policy: ingress for probes and metrics only; egress to its federation's server and DNS."""
     server = {"podSelector": {"matchLabels": selector(server_labels(federation))}}
     ingress = [{"from": [{"namespaceSelector": {}}], "ports": [_tcp(PROBES_PORT)]}]
     egress = [_DNS, {"to": [server], "ports": [_tcp(SILOS_PORT), _tcp(ENROLMENT_PORT)]}]
@@ -79,6 +79,6 @@ def _tcp(port: int) -> dict[str, Any]:
 
 
 def _port(uri: str | None) -> int | None:
-    """Return the port of a URI that is reached over the network, None for a file's."""
+    """Return the port of a network URI, None for a file URI."""
     parts = urlsplit(uri or "")
     return parts.port or _SCHEME_PORTS.get(parts.scheme)

@@ -1,4 +1,4 @@
-"""Parts of every pod that the operator makes: security, probes, volumes, and the overrides of users over the operator's defaults."""
+"""Parts of all pods that the operator creates: security context, probes, volumes, and users' overrides."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,63 +33,46 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """What tells one pod from another.
-
-    Parameters
-    ----------
-    container : str
-        Name of the container, ``server`` or ``agent``.
-    module : str
-        Python module that the container runs.
-    config : str
-        File below `CONFIG_FOLDER`.
-    config_map : str
-        Name of the ConfigMap with it.
-    config_hash : str
-        Hash of the ConfigMap's data; another one restarts the pod.
-    image : str
-        Image where no override names one.
-    service_account : str
-        Its account, which has no rights and no token.
-    labels, annotations : mapping of str to str
-        Of the pod.
-    ports : mapping of str to int
-        Ports by name, beside that of the probes.
-    mounts : sequence of Mount
-        Beside the ConfigMap, the state and /tmp.
-    claims : iterable of str
-        Volume claims with images, read-only below `DATA_FOLDER`.
-    resources : mapping
-        As `resources_of` returns them.
-    grace_seconds : int
-        How long the process has to end.
-    """
+    """Parameters of a pod template."""
 
     container: str
+    """Name of the container, ``server`` or ``agent``."""
     module: str
+    """Python module that the container runs."""
     config: str
+    """File below `CONFIG_FOLDER`."""
     config_map: str
+    """Name of the ConfigMap with it."""
     config_hash: str
+    """Hash of the ConfigMap's data; another one restarts the pod."""
     image: str
+    """Image where no override names one."""
     service_account: str
+    """Its account, which has no rights and no token."""
     labels: Mapping[str, str]
     resources: Mapping[str, Any]
+    """As `resources_of` returns them."""
     ports: Mapping[str, int] = field(default_factory=dict)
+    """Ports by name, beside that of the probes."""
     mounts: Sequence[Mount] = ()
+    """Beside the ConfigMap, the state and /tmp."""
     claims: Iterable[str] = ()
+    """Volume claims with images, read-only below `DATA_FOLDER`."""
     annotations: Mapping[str, str] = field(default_factory=dict)
+    """Of the pod."""
     grace_seconds: int = 30
+    """How long the process has to end."""
 
 
 def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSettings) -> dict[str, Any]:
-    """Build the template of a pod that the restricted Pod Security Standard lets in.
+    """Build a pod template that meets the restricted Pod Security Standard.
 
     Parameters
     ----------
     parts : PodParts
         What this pod is.
     overrides : PodOverrides
-        As `merged` returns them.
+        As `merge_overrides` returns them.
     settings : OperatorSettings
         Image pull policy and secrets where the overrides say nothing.
     """
@@ -125,8 +108,8 @@ def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSet
     return {"metadata": {"labels": dict(parts.labels), "annotations": annotations}, "spec": pod}
 
 
-def merged(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
-    """Lay a spec's overrides over the operator's defaults: mappings key by key, lists item by item, anything else whole."""
+def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
+    """Merge a spec's overrides into the operator's defaults: mappings by key, lists by item, other values replaced."""
     values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
     values["node_selector"] = defaults.node_selector | own.node_selector
     values["tolerations"] = (*defaults.tolerations, *(t for t in own.tolerations if t not in defaults.tolerations))
@@ -138,7 +121,7 @@ def merged(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
 
 
 def resources_of(asked: Resources, requests: Mapping[str, Amount]) -> dict[str, Any]:
-    """Return the resources of a container: what is asked for, and requests where nothing is said about a resource.
+    """Return the resources of a container, with default requests for resources that are not specified.
 
     Parameters
     ----------
@@ -172,7 +155,7 @@ def stateful_set(
     claim: Mapping[str, Any],
     keep_claim: bool,
 ) -> dict[str, Any]:
-    """Build the StatefulSet of one pod with a volume of its own.
+    """Build a StatefulSet with one pod and its own volume.
 
     Pods are managed in parallel, as otherwise a pod that never becomes ready is not replaced when its template is mended.
     """
@@ -238,7 +221,7 @@ def _container(
 
 
 def _environment(overrides: PodOverrides) -> list[dict[str, str]]:
-    """Return the variables; libraries that want a home folder find one that is writable."""
+    """Return the environment variables, including a writable home folder for libraries that need one."""
     variables = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
     return [{"name": name, "value": value} for name, value in variables.items()]
 
@@ -253,7 +236,7 @@ def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:
 
 
 def _volumes(parts: PodParts, extra: Sequence[ClaimMount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the pod's volumes and the container's mounts; a claim is one volume per way of using it."""
+    """Return the pod's volumes and the container's mounts; a claim mounted read-only and writable becomes two volumes."""
     fixed = [
         config_mount("config", CONFIG_FOLDER, parts.config_map),
         Mount("tmp", "/tmp", {"emptyDir": {}}),
@@ -281,5 +264,5 @@ _READ_ONLY = {"readOnly": True}
 
 
 def _amounts(values: Mapping[str, Amount]) -> dict[str, str]:
-    """Write amounts as text, as the API server gives them back."""
+    """Convert quantities to strings, as the API server returns them."""
     return {name: str(value) for name, value in values.items()}

@@ -7,11 +7,12 @@ from typing import Any
 from anchorage.api.base import API_VERSION
 from anchorage.api.federation import FederationSpec
 from anchorage.api.pod import Resources
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.build_pod import (
     PodParts,
     claim_template,
-    merged,
+    merge_overrides,
     pod_template,
     resources_of,
     secret_mount,
@@ -35,7 +36,6 @@ from anchorage_operator.names import (
     server_name,
     server_tls_name,
 )
-from anchorage_operator.observed import Json
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.yaml_text import as_yaml
 
@@ -50,27 +50,18 @@ FEDERATION_FILE = "federation.yaml"
 
 @dataclass(frozen=True, slots=True)
 class ServerParts:
-    """What the server's objects are built from.
-
-    Parameters
-    ----------
-    federation : Json
-        The Federation object.
-    spec : FederationSpec
-        Its spec, typed.
-    running : bool
-        Whether the pod is wanted.
-    results_only : bool
-        Whether training is over: the pod then needs neither GPU nor much memory.
-    authority : str
-        The authority's certificate, PEM.
-    """
+    """Inputs for the server's objects."""
 
     federation: Json
+    """The Federation object."""
     spec: FederationSpec
+    """Its spec, typed."""
     running: bool
+    """Whether the pod is wanted."""
     results_only: bool
+    """Whether training is over: the pod then needs neither GPU nor much memory."""
     authority: str
+    """The authority's certificate, PEM."""
 
     @property
     def name(self) -> str:
@@ -88,7 +79,7 @@ class ServerParts:
 
 
 def server_objects(parts: ServerParts, settings: OperatorSettings, *, with_pod: bool) -> Iterator[dict[str, Any]]:
-    """Yield the server's objects in the order in which they are needed.
+    """Yield the server's objects in the order in which they must be created.
 
     Parameters
     ----------
@@ -116,7 +107,7 @@ def server_objects(parts: ServerParts, settings: OperatorSettings, *, with_pod: 
 
 
 def config_map(parts: ServerParts, tracking: str | None) -> dict[str, Any]:
-    """Build the server's configuration and the federation's document, without silos: these come and go while it runs."""
+    """Build the ConfigMap with the server's configuration and the federation's document, without silos, which may change while it runs."""
     server = {
         "federation": f"{CONFIG_FOLDER}/{FEDERATION_FILE}",
         "state": STATE_FOLDER,
@@ -137,13 +128,13 @@ def config_map(parts: ServerParts, tracking: str | None) -> dict[str, Any]:
 
 
 def authority_config_map(parts: ServerParts) -> dict[str, Any]:
-    """Build the public half of the authority, which agents and invitations take."""
+    """Build the ConfigMap with the certificate authority's certificate, for agents and invitations."""
     metadata = parts.metadata(authority_name(parts.name))
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"ca.pem": parts.authority}}
 
 
 def service_account(metadata: Mapping[str, Any]) -> dict[str, Any]:
-    """Build an account without rights and without a token."""
+    """Build a service account without permissions and without a token."""
     return {
         "apiVersion": "v1",
         "kind": "ServiceAccount",
@@ -153,7 +144,7 @@ def service_account(metadata: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def service(parts: ServerParts, match: Mapping[str, str]) -> dict[str, Any]:
-    """Build the Service inside the cluster; it leads to the pod before that is ready, so that the operator hears what it waits for."""
+    """Build the cluster-internal Service; it includes the pod before it is ready, so that the operator can ask what it is waiting for."""
     ports = [_port("silos", SILOS_PORT), _port("enrolment", ENROLMENT_PORT), _port("control", CONTROL_PORT)]
     ports.append({"name": "metrics", "port": PROBES_PORT, "targetPort": "probes", "protocol": "TCP"})
     asked = parts.spec.server.service
@@ -162,7 +153,7 @@ def service(parts: ServerParts, match: Mapping[str, str]) -> dict[str, Any]:
 
 
 def public_service(parts: ServerParts, match: Mapping[str, str]) -> dict[str, Any]:
-    """Build the Service that hospitals reach from outside: silos and enrolment only, neither control nor metrics."""
+    """Build the external Service for hospitals, with the ports for silos and enrolment only."""
     asked = parts.spec.server.service
     numbers = (asked.node_ports.silos, asked.node_ports.enrolment) if asked.node_ports is not None else (None, None)
     ports = [_port("silos", SILOS_PORT), _port("enrolment", ENROLMENT_PORT)]
@@ -173,7 +164,7 @@ def public_service(parts: ServerParts, match: Mapping[str, str]) -> dict[str, An
 
 
 def disruption_budget(metadata: Mapping[str, Any], match: Mapping[str, str]) -> dict[str, Any]:
-    """Build the budget that keeps a drain from ending an open round; a pod that is not ready does not hold up a drain.
+    """Build the PodDisruptionBudget that keeps a drain from interrupting an open round; a pod that is not ready does not block it.
 
     It exists only while training runs; ``suspend: true`` takes it away and stops after the last committed round.
     """
@@ -190,7 +181,7 @@ def disruption_budget(metadata: Mapping[str, Any], match: Mapping[str, str]) -> 
 
 
 def claims_of(spec: FederationSpec) -> set[str]:
-    """Name the volume claims that the server reads: of the anchors, the test images, and the first weights."""
+    """Return the names of the volume claims that the server mounts: anchors, test images, initial weights."""
     sections = [spec.anchor_data, spec.evaluation.data if spec.evaluation else None]
     claims = {section.claim_name for section in sections if section is not None and section.claim_name is not None}
     if spec.model.initial is not None:
@@ -221,7 +212,7 @@ def _stateful_set(
             claims=claims_of(parts.spec),
             grace_seconds=60,
         ),
-        merged(server.pod, settings.server),
+        merge_overrides(server.pod, settings.server),
         settings,
     )
     return stateful_set(

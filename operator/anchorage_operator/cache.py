@@ -1,4 +1,4 @@
-"""What the watch and the resync have seen, by federation, packed: as objects they would take twelve times the memory."""
+"""The watched objects by federation, compressed: as Python objects they would take twelve times the memory."""
 
 import json
 import zlib
@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.names import FEDERATION_LABEL
-from anchorage_operator.observed import CHILD_KINDS, Json
+from anchorage_operator.observed import CHILD_KINDS
 
 CLAIM = "PersistentVolumeClaim"
 
 
 class Key(NamedTuple):
-    """A federation: what one reconcile is about."""
+    """A federation, the unit of reconciling."""
 
     namespace: str
     federation: str
@@ -28,7 +29,7 @@ class Ref(NamedTuple):
     name: str
 
 
-class _Held(NamedTuple):
+class _PackedObject(NamedTuple):
     uid: str
     version: str
     federation: str
@@ -46,21 +47,21 @@ class Cache:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._held: dict[Ref, _Held] = {}
+        self._pack_object: dict[Ref, _PackedObject] = {}
         self._of: defaultdict[Key, set[Ref]] = defaultdict(set)
         self._claims: defaultdict[str, dict[str, str]] = defaultdict(dict)
         self._awaited: dict[Ref, float] = {}
         self._lock = Lock()
 
-    def watched(self, body: Json) -> set[Key]:
-        """Take in an object that the watch brought; return the federations that it concerns, none where it is known."""
+    def add_watched(self, body: Json) -> set[Key]:
+        """Store an object from the watch; return the affected federations, none if the object is already known."""
         ref = ref_of(body)
         with self._lock:
             self._awaited.pop(ref, None)
             return self._put(ref, body)
 
-    def adopt(self, body: Json) -> set[Key]:
-        """Take in an object that came as an answer; the watch is expected to bring it too. Returns as `watched`."""
+    def add_answer(self, body: Json) -> set[Key]:
+        """Store an object from an API answer, which the watch is expected to deliver too. Returns as `add_watched`."""
         ref = ref_of(body)
         with self._lock:
             touched = self._put(ref, body)
@@ -68,14 +69,14 @@ class Cache:
                 self._awaited.setdefault(ref, self._clock())
             return touched
 
-    def drop(self, ref: Ref) -> set[Key]:
-        """Forget an object that is gone; return the federations that it concerned."""
+    def remove(self, ref: Ref) -> set[Key]:
+        """Remove a deleted object; return the affected federations."""
         with self._lock:
             self._awaited.pop(ref, None)
             return self._drop(ref)
 
     def lag(self) -> float:
-        """Seconds for which the longest-awaited object has been known here without the watch having brought it."""
+        """Age in seconds of the oldest stored object that the watch has not delivered yet."""
         with self._lock:
             return self._clock() - min(self._awaited.values()) if self._awaited else 0.0
 
@@ -85,19 +86,19 @@ class Cache:
             return key in self._of
 
     def versions(self, kind: str, namespaces: Iterable[str]) -> dict[Ref, str]:
-        """Return the resourceVersion of every object of a kind, of these namespaces or (none given) of all."""
+        """Return the resourceVersion of every object of a kind, in these namespaces, or in all if none are given."""
         wanted = set(namespaces)
         with self._lock:
             return {
                 ref: held.version
-                for ref, held in self._held.items()
+                for ref, held in self._pack_object.items()
                 if ref.kind == kind and (not wanted or ref.namespace in wanted)
             }
 
     def get(self, ref: Ref) -> Json | None:
         """Return an object."""
         with self._lock:
-            held = self._held.get(ref)
+            held = self._pack_object.get(ref)
         return _unpacked(held.packed) if held else None
 
     def federation(self, key: Key) -> Json | None:
@@ -109,7 +110,7 @@ class Cache:
         return {ref.name: body for ref, body in self._all(key, {"Silo"})}
 
     def children(self, key: Key) -> dict[tuple[str, str], Json]:
-        """Return the objects that the operator made for the federation, by kind and name."""
+        """Return the objects that the operator created for the federation, by kind and name."""
         return {(ref.kind, ref.name): body for ref, body in self._all(key, CHILD_KINDS)}
 
     def pods(self, key: Key) -> list[Json]:
@@ -123,15 +124,15 @@ class Cache:
 
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
-            found = [(ref, self._held[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
+            found = [(ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
         return [(ref, _unpacked(packed)) for ref, packed in found]
 
     def _put(self, ref: Ref, body: Json) -> set[Key]:
-        before, now = self._held.get(ref), _held(ref.kind, body)
+        before, now = self._pack_object.get(ref), _pack_object(ref.kind, body)
         if before and before.uid == now.uid and _no_newer(now.version, before.version):
             return set()
         touched = self._drop(ref)
-        self._held[ref] = now
+        self._pack_object[ref] = now
         if ref.kind == CLAIM:
             self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", "")
         if now.federation:
@@ -139,7 +140,7 @@ class Cache:
         return touched | self._concerned(ref, now)
 
     def _drop(self, ref: Ref) -> set[Key]:
-        held = self._held.pop(ref, None)
+        held = self._pack_object.pop(ref, None)
         if held is None:
             return set()
         key = Key(ref.namespace, held.federation)
@@ -151,18 +152,18 @@ class Cache:
             del self._claims[ref.namespace][ref.name]
         return self._concerned(ref, held)
 
-    def _concerned(self, ref: Ref, held: _Held) -> set[Key]:
+    def _concerned(self, ref: Ref, held: _PackedObject) -> set[Key]:
         if held.federation:
             return {Key(ref.namespace, held.federation)}
         return {key for key in self._of if key.namespace == ref.namespace}  # a claim that any of them may use
 
 
 def ref_of(body: Json) -> Ref:
-    """Return which object this is."""
+    """Return the reference of an object."""
     return Ref(body["kind"], body["metadata"]["namespace"], body["metadata"]["name"])
 
 
-def _held(kind: str, body: Json) -> _Held:
+def _pack_object(kind: str, body: Json) -> _PackedObject:
     metadata: dict[str, Any] = {key: value for key, value in body["metadata"].items() if key != "managedFields"}
     match kind:
         case "Federation":
@@ -172,7 +173,7 @@ def _held(kind: str, body: Json) -> _Held:
         case _:
             federation = metadata.get("labels", {}).get(FEDERATION_LABEL, "")
     packed = b"" if kind == CLAIM else _packed({**body, "metadata": metadata})
-    return _Held(metadata["uid"], metadata["resourceVersion"], federation, packed)
+    return _PackedObject(metadata["uid"], metadata["resourceVersion"], federation, packed)
 
 
 def _packed(body: Json) -> bytes:
@@ -185,5 +186,5 @@ def _unpacked(packed: bytes) -> dict[str, Any]:
 
 
 def _no_newer(version: str, than: str) -> bool:
-    """Say whether a version of an object is the held one or an older one, which a late event may bring."""
+    """Return whether an object is the stored version or an older one, which a late event may deliver."""
     return version == than or (version.isdigit() and than.isdigit() and int(version) < int(than))

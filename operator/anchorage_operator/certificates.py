@@ -1,4 +1,4 @@
-"""The authority and the server's certificate: when they are made, renewed and warned of."""
+"""The certificate authority and the server's certificate: when they are created and renewed, and when to warn."""
 
 from collections.abc import Iterator
 
@@ -23,7 +23,7 @@ def renewal_time(certificate: CertificateFacts) -> float:
 
 
 def certificate_effects(situation: Situation) -> Iterator[Effect]:
-    """Yield what must be made; the server's certificate comes after the authority's, at the next look."""
+    """Yield the certificates to create; the server's follows the authority's at the next reconcile."""
     observed, spec = situation.observed, situation.spec
     if spec is None:
         return
@@ -46,25 +46,29 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
 
 
 def certificates_valid(situation: Situation) -> Finding:
-    """Judge both certificates."""
+    """Return the condition CertificatesValid."""
     authority, certificate, now = situation.observed.authority, situation.observed.server_certificate, situation.now
     if authority is None or certificate is None:
-        return Finding("False", reasons.CERTIFICATES_PENDING, "the certificates are being made")
-    ends = {"the authority's": authority.not_after, "the server's": certificate.not_after}
+        return Finding("False", reasons.CERTIFICATES_PENDING, "the certificates are being created")
+    ends = {"the certificate authority's": authority.not_after, "the server's": certificate.not_after}
     for whose, end in ends.items():
         if now >= end:
-            return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{whose} certificate ended at {timestamp(end)}")
+            return Finding("False", reasons.CERTIFICATE_EXPIRED, f"{whose} certificate expired at {timestamp(end)}")
     if now >= renewal_time(certificate) + OVERDUE_SECONDS:
-        message = f"the server's certificate ends at {timestamp(certificate.not_after)} and was not renewed in time"
+        message = f"the server's certificate expires at {timestamp(certificate.not_after)} and was not renewed in time"
         return Finding("True", reasons.CERTIFICATE_EXPIRING, message)
     if now >= authority.not_after - WARN_SECONDS:
-        message = f"the authority's certificate ends at {timestamp(authority.not_after)}"
+        message = f"the certificate authority's certificate expires at {timestamp(authority.not_after)}"
         return Finding("True", reasons.CERTIFICATE_EXPIRING, message)
-    return Finding("True", reasons.CERTIFICATES_VALID, f"the server's ends at {timestamp(certificate.not_after)}")
+    return Finding(
+        "True",
+        reasons.CERTIFICATES_VALID,
+        f"the server's certificate is valid until {timestamp(certificate.not_after)}",
+    )
 
 
 def certificate_times(situation: Situation) -> Iterator[float]:
-    """Yield when something about the certificates will change, seconds since the epoch."""
+    """Yield the times at which the certificates' state will change, seconds since the epoch."""
     authority, certificate = situation.observed.authority, situation.observed.server_certificate
     if authority is not None:
         yield from (authority.not_after - WARN_SECONDS, authority.not_after)

@@ -1,11 +1,11 @@
-"""Conditions in the form that Kubernetes gives them."""
+"""Conditions in the format of the Kubernetes API."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from anchorage.api.status import timestamp
-from anchorage_operator.observed import Json
+from anchorage.transport.kube.resources import Json
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -15,7 +15,7 @@ LONGEST_MESSAGE = 1024
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What a condition says."""
+    """The value of a condition."""
 
     status: Truth
     reason: str
@@ -30,7 +30,7 @@ class Finding:
 def conditions(
     findings: Mapping[str, Finding], before: Sequence[Json], *, generation: int, now: float
 ) -> list[dict[str, Any]]:
-    """Write findings as a list of conditions; ``lastTransitionTime`` moves only where ``status`` changes.
+    """Convert findings to a list of conditions; ``lastTransitionTime`` changes only with ``status``.
 
     Parameters
     ----------
@@ -53,7 +53,7 @@ def conditions(
                 "type": kind,
                 "status": finding.status,
                 "reason": finding.reason,
-                "message": clipped(finding.message),
+                "message": clip_message(finding.message),
                 "lastTransitionTime": since,
                 "observedGeneration": generation,
             }
@@ -69,8 +69,8 @@ def find(status: Json, kind: str) -> Finding | None:
     return None
 
 
-def clipped(message: str) -> str:
-    """Cut a message to `LONGEST_MESSAGE` bytes of one line."""
+def clip_message(message: str) -> str:
+    """Shorten a message to one line of at most `LONGEST_MESSAGE` bytes."""
     line = " ".join(message.split())
     raw = line.encode()
     if len(raw) <= LONGEST_MESSAGE:
@@ -78,8 +78,8 @@ def clipped(message: str) -> str:
     return raw[: LONGEST_MESSAGE - 3].decode(errors="ignore") + "…"
 
 
-def listed(names: Iterable[str], most: int = 8) -> str:
-    """List names for people: ``a, b and 3 more``."""
+def join_names(names: Iterable[str], most: int = 8) -> str:
+    """Join names for a message: ``a, b and 3 more``."""
     all_names = sorted(names)
     shown, rest = all_names[:most], len(all_names) - most
     return ", ".join(shown) + (f" and {rest} more" if rest > 0 else "")

@@ -1,4 +1,4 @@
-"""Whether an object in the cluster is as it was built, so that nothing is written where nothing changed."""
+"""Detects whether an object in the cluster differs from the built one, so that only changes are written."""
 
 import hashlib
 import json
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.names import APPLIED_HASH
-from anchorage_operator.observed import Json
 
 _SUFFIXES = {
     "m": Decimal("0.001"),
@@ -29,25 +29,25 @@ _KEYS = ("mountPath", "uid", "name")
 
 
 def digest(value: Any) -> str:
-    """Return a short hash of plain values."""
+    """Return a short hash of JSON values."""
     text = json.dumps(value, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def stamped(built: Json) -> dict[str, Any]:
-    """Return a built object with the annotation that tells which object was applied last."""
+def with_applied_hash(built: Json) -> dict[str, Any]:
+    """Return a built object with the annotation that holds its hash."""
     metadata = built["metadata"]
     annotations = {**metadata.get("annotations", {}), APPLIED_HASH: digest(built)}
     return {**built, "metadata": {**metadata, "annotations": annotations}}
 
 
-def differs(wanted: Json, found: Json | None) -> bool:
-    """Say whether a stamped object must be applied: it is not there, was built otherwise, or somebody changed a field of it."""
-    return found is None or not _holds(wanted, found)
+def needs_apply(wanted: Json, found: Json | None) -> bool:
+    """Return whether an object must be applied: it is missing, its hash differs, or somebody changed one of its fields."""
+    return found is None or not _contains(wanted, found)
 
 
-def amount(text: str | int) -> Decimal | None:
-    """Return a Kubernetes quantity as a number, None where it is none."""
+def parse_quantity(text: str | int) -> Decimal | None:
+    """Parse a Kubernetes quantity; None if it is not one."""
     word = str(text)
     suffix = word.lstrip("0123456789.")
     try:
@@ -56,23 +56,28 @@ def amount(text: str | int) -> Decimal | None:
         return None
 
 
-def _holds(wanted: Any, found: Any, quantities: bool = False) -> bool:
-    """Say whether everything that is wanted is found; the API server adds defaults and leaves empty parts out."""
+def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
+    """Return whether all wanted values are present; the API server adds defaults and omits empty values."""
     if wanted == found:
         return True
     if isinstance(wanted, Mapping):
         have = found if isinstance(found, Mapping) else {}
-        return all(_holds(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
+        return all(_contains(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
     if isinstance(wanted, list):
-        return _holds_list(wanted, found if isinstance(found, list) else [], quantities)
-    return quantities and found is not None and amount(wanted) is not None and amount(wanted) == amount(found)
+        return _contains_list(wanted, found if isinstance(found, list) else [], quantities)
+    return (
+        quantities
+        and found is not None
+        and parse_quantity(wanted) is not None
+        and parse_quantity(wanted) == parse_quantity(found)
+    )
 
 
-def _holds_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
+def _contains_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:
     for key in _KEYS:
         if wanted and all(isinstance(item, Mapping) and key in item for item in wanted):
             by_key = {item.get(key): item for item in found if isinstance(item, Mapping)}
-            return all(_holds(item, by_key.get(item[key]), quantities) for item in wanted)
+            return all(_contains(item, by_key.get(item[key]), quantities) for item in wanted)
     return len(wanted) == len(found) and all(
-        _holds(one, other, quantities) for one, other in zip(wanted, found, strict=True)
+        _contains(one, other, quantities) for one, other in zip(wanted, found, strict=True)
     )

@@ -1,4 +1,4 @@
-"""Events about federations and silos: few, on transitions; a repeated one is counted, not posted again."""
+"""Posts Events about federations and silos; a repeated Event is counted instead of posted again."""
 
 import secrets
 from collections import OrderedDict
@@ -8,7 +8,7 @@ from threading import Lock
 from typing import Any
 
 from anchorage.api.status import timestamp
-from anchorage_operator.kube import ApiError, KubeApi
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.planned import Event
 
@@ -35,20 +35,20 @@ class EventPoster:
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Writes them.
     now : callable
         Seconds since the epoch.
     """
 
-    def __init__(self, api: KubeApi, now: Callable[[], float]) -> None:
+    def __init__(self, api: KubeClient, now: Callable[[], float]) -> None:
         self._api = api
         self._now = now
         self._posted: OrderedDict[tuple[str, str, str], _Posted] = OrderedDict()
         self._lock = Lock()
 
     def post(self, event: Event) -> None:
-        """Post an event, or count it where the same was posted lately.
+        """Post an Event, or count it if the same one was posted recently.
 
         Raises
         ------
@@ -75,7 +75,7 @@ class EventPoster:
                 self._posted.popitem(last=False)
 
     def _count(self, event: Event, known: _Posted, now: float) -> bool:
-        """Write a repeated event's count; False where the event is gone."""
+        """Write the count of a repeated Event; False if the Event no longer exists."""
         body = {"count": known.count, "lastTimestamp": timestamp(now)}
         try:
             self._api.patch("Event", event.about["namespace"], known.name, body)

@@ -5,7 +5,7 @@ from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
 from anchorage.api.status import Condition
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
-from anchorage_operator.conditions import Finding, listed
+from anchorage_operator.conditions import Finding, join_names
 from anchorage_operator.membership import approval, is_managed
 from anchorage_operator.names import server_name
 from anchorage_operator.observed import Unreachable
@@ -16,7 +16,7 @@ UNREACHABLE_SECONDS = 10.0
 
 
 def federation_findings(situation: Situation) -> dict[str, Finding]:
-    """Return what every condition of the Federation says, in the order in which they are read."""
+    """Return the Federation's conditions in the order in which they are shown."""
     accepted = _accepted(situation)
     certificates = certificates_valid(situation)
     server = _server_available(situation)
@@ -35,14 +35,14 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
 
 
 def has_begun(situation: Situation) -> bool:
-    """Whether there ever were enough silos for a round."""
+    """Whether enough silos for a round were ever connected."""
     report, before = situation.report, situation.finding("Succeeded")
     committed = bool(situation.status.get("round")) or (report is not None and report.round > 0)
     return committed or (before is not None and before.reason == reasons.TRAINING)
 
 
-def said(situation: Situation, kind: str) -> Condition | None:
-    """Return a condition as the server itself says it."""
+def reported_condition(situation: Situation, kind: str) -> Condition | None:
+    """Return a condition that the server itself reports."""
     report = situation.report
     return next((each for each in report.conditions if each.type == kind), None) if report is not None else None
 
@@ -52,33 +52,39 @@ def _accepted(situation: Situation) -> Finding:
     if refusal is not None:
         return Finding("False", refusal.reason, refusal.message)
     refused = situation.verdict.refused
-    message = f"silos that are not accepted: {listed(refused)}" if refused else ""
+    message = f"silos that are not accepted: {join_names(refused)}" if refused else ""
     return Finding("True", reasons.ACCEPTED, message)
 
 
 def _server_available(situation: Situation) -> Finding:
     if situation.spec is None:
-        return Finding("False", reasons.FEDERATION_NOT_ACCEPTED, "nothing was made, as the spec is not accepted")
+        return Finding(
+            "False", reasons.FEDERATION_NOT_ACCEPTED, "no objects were created because the spec is not accepted"
+        )
     if situation.suspended:
         return Finding("False", reasons.SUSPENDED, "spec.suspend is true")
     if situation.stopped:
-        return Finding("False", reasons.HALTED, "training failed; any change of the spec starts it again")
+        return Finding("False", reasons.HALTED, "training failed; any change of the spec restarts it")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)
     if ("StatefulSet", server_name(situation.observed.name)) not in situation.observed.children:
-        return Finding("False", reasons.STARTING, "its objects are being made")
+        return Finding("False", reasons.STARTING, "its objects are being created")
     pod, unreachable = situation.server_pod, situation.observed.report
     if not pod.ready:
         return Finding("False", pod.reason, pod.message)
     if not isinstance(unreachable, Unreachable) or situation.now - unreachable.since < UNREACHABLE_SECONDS:
         before = situation.finding("ServerAvailable")
-        return before if before is not None and before.holds else Finding("False", reasons.STARTING, "no answer yet")
+        return (
+            before
+            if before is not None and before.holds
+            else Finding("False", reasons.STARTING, "the server has not responded yet")
+        )
     return Finding("False", reasons.SERVER_UNREACHABLE, f"{unreachable.reason}: {unreachable.message}")
 
 
 def _quorum_met(situation: Situation, server: Finding) -> Finding:
     if situation.finished:
-        return Finding("True", reasons.SUCCEEDED, "every round is committed")
+        return Finding("True", reasons.SUCCEEDED, "all rounds are committed")
     if server.reason in (reasons.SUSPENDED, reasons.HALTED, reasons.FEDERATION_NOT_ACCEPTED):
         return Finding("False", server.reason, server.message)
     if server.reason == QUORUM_LOST.reason:
@@ -89,19 +95,19 @@ def _quorum_met(situation: Situation, server: Finding) -> Finding:
         return before if server.holds and before is not None else Finding("Unknown", reasons.SERVER_UNAVAILABLE)
     needed = spec.protocol.min_silos
     if report.connected_silos >= needed:
-        own = said(situation, "QuorumMet")
+        own = reported_condition(situation, "QuorumMet")
         if own is None or own.status != "False":
             return Finding("True", reasons.QUORUM_MET)
         return Finding("False", own.reason, own.message)
     lost = before is not None and (before.holds or before.reason == QUORUM_LOST.reason)
     reason = QUORUM_LOST.reason if lost else reasons.WAITING_FOR_SILOS
     return Finding(
-        "False", reason, f"{report.connected_silos} of {needed} silos needed are connected; {_missing(situation)}"
+        "False", reason, f"{report.connected_silos} of {needed} required silos are connected; {_missing(situation)}"
     )
 
 
 def _missing(situation: Situation) -> str:
-    """Name the silos that are not connected, and of a managed one why."""
+    """List the silos that are not connected; for managed ones with the reason."""
     report = situation.report
     connected = {silo.name for silo in report.silos if silo.connected} if report is not None else set()
     words = []
@@ -110,12 +116,12 @@ def _missing(situation: Situation) -> str:
             continue
         pod = situation.agent_pod(name) if is_managed(silo) else None
         words.append(f"{name} ({pod.reason})" if pod is not None and pod.trouble else name)
-    return f"missing: {listed(words)}" if words else "there are no further silos"
+    return f"missing: {join_names(words)}" if words else "the federation has no other silos"
 
 
 def _succeeded(situation: Situation, failed: Finding, open_reason: str) -> Finding:
     if situation.finished:
-        return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "every round is committed")
+        return Finding("True", reasons.ALL_ROUNDS_COMMITTED, "all rounds are committed")
     if failed.holds:
         return Finding("False", failed.reason, failed.message)
     return Finding("Unknown", open_reason)
@@ -127,7 +133,7 @@ def _failed(situation: Situation, open_reason: str) -> Finding:
     before = situation.finding("Failed")
     if situation.stopped and before is not None:
         return before
-    own = said(situation, "Failed")
+    own = reported_condition(situation, "Failed")
     if own is not None and own.status == "True" and own.reason in {entry.reason for entry in CATALOGUE.values()}:
         passing = own.reason in (QUORUM_LOST.reason, STOPPED.reason)
         return Finding("False" if passing else "True", own.reason, own.message)
@@ -138,10 +144,10 @@ def _failed(situation: Situation, open_reason: str) -> Finding:
 
 
 def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Finding, failed: Finding) -> Finding:
-    """Sum up: the first condition that does not hold says why."""
+    """Summarise the conditions: the first one that is not true gives the reason."""
     accepted = findings["Accepted"]
     if not accepted.holds:
-        goes_on = "; what ran before goes on" if situation.spec is not None else ""
+        goes_on = "; the previous spec stays in use" if situation.spec is not None else ""
         return Finding("False", accepted.reason, accepted.message + goes_on)
     if failed.holds:
         return Finding("False", failed.reason, failed.message)
@@ -149,5 +155,7 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
         if not finding.holds:
             return Finding("False", finding.reason, finding.message)
     if succeeded.holds:
-        return Finding("True", reasons.SUCCEEDED, "every round is committed; the server keeps the results at hand")
+        return Finding(
+            "True", reasons.SUCCEEDED, "all rounds are committed; the server keeps running to provide the results"
+        )
     return Finding("True", reasons.TRAINING)

@@ -1,4 +1,4 @@
-"""Effects that need keys: the authority, certificates, invitations. Keys pass through memory and lie in Secrets only."""
+"""Effects that need keys: certificate authority, certificates, invitations. Keys are stored in Secrets only."""
 
 import hashlib
 import secrets
@@ -14,30 +14,31 @@ from typing import Any
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.api.status import timestamp
+from anchorage.transport.files import write_once
+from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
-from anchorage.transport.pki.files import write_once
 from anchorage_operator.cache import Key
-from anchorage_operator.kube import ApiError, KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
-from anchorage_operator.secret_facts import SecretFacts, decoded, encoded, invitation_of
+from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of
 
 OPERATOR_VALID = timedelta(hours=24)
 """How long the certificate is valid with which the operator asks a server; it is replaced at half of that."""
 
 
 class InvitationChangedError(Exception):
-    """A silo's invitation is not the one that was observed: look again before signing."""
+    """A silo's invitation changed since it was observed; reconcile again before signing."""
 
 
 class Identity:
-    """Makes and uses the key material of every federation.
+    """Creates and uses the key material of all federations.
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Reads and writes the Secrets.
     facts : SecretFacts
         Told which Secrets to read again.
@@ -45,7 +46,7 @@ class Identity:
         Seconds since the epoch.
     """
 
-    def __init__(self, api: KubeApi, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
+    def __init__(self, api: KubeClient, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
         self._api = api
         self._facts = facts
         self._now = now
@@ -53,7 +54,7 @@ class Identity:
         self._lock = Lock()
 
     def make_authority(self, key: Key, effect: MakeAuthority) -> None:
-        """Carry out `MakeAuthority`; an authority that somebody made meanwhile stays.
+        """Carry out `MakeAuthority`; keeps an authority that was created meanwhile.
 
         Raises
         ------
@@ -62,7 +63,7 @@ class Identity:
         """
         made = Authority.make(key.federation, now=self._now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
-        secret["data"] = encoded({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
+        secret["data"] = encode_data({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
         try:
             self._api.create(secret)
         except ApiError as error:
@@ -96,7 +97,7 @@ class Identity:
         authority, private = self._authority(key), make_key()
         request = SigningRequest.make(private, server_uri(key.federation))
         secret = _secret(key.namespace, server_tls_name(key.federation), effect.labels, effect.owner)
-        secret["data"] = encoded(
+        secret["data"] = encode_data(
             {
                 "tls.key": key_to_pem(private),
                 "tls.crt": authority.issue_server(request, effect.names),
@@ -121,7 +122,7 @@ class Identity:
             "expires": timestamp(effect.expires),
         }
         name = enrolment_name(effect.silo)
-        secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encoded(values)}
+        secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encode_data(values)}
         try:
             self._api.create(secret)
         except ApiError as error:
@@ -132,7 +133,7 @@ class Identity:
         self._facts.forget(key.namespace, name)
 
     def sign(self, key: Key, effect: Sign, expected: Invitation | None) -> bytes:
-        """Carry out `Sign` up to the certificate (PEM), which the caller hands to the server.
+        """Carry out `Sign` and return the certificate (PEM), which the caller sends to the server.
 
         Of two keys that race for one token, the API server lets one be written; the other finds the invitation changed.
 
@@ -162,12 +163,12 @@ class Identity:
         certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
         end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
-        body = {"metadata": metadata, "data": encoded({"key": effect.key, "notAfter": timestamp(end)})}
+        body = {"metadata": metadata, "data": encode_data({"key": effect.key, "notAfter": timestamp(end)})}
         self._api.patch("Secret", key.namespace, name, body)
         return certificate
 
     def operator_tls(self, key: Key) -> ssl.SSLContext:
-        """Return what the operator shows to a federation's server and trusts of it.
+        """Return the TLS settings for connections to a federation's server.
 
         Raises
         ------
@@ -190,7 +191,7 @@ class Identity:
         return context
 
     def forget(self, key: Key) -> None:
-        """Read the federation's Secrets again, and ask its server with a new certificate."""
+        """Discard cached Secrets and the operator's certificate of a federation."""
         with self._lock:
             self._contexts.pop(key, None)
         self._facts.forget(key.namespace, authority_name(key.federation))
@@ -202,7 +203,9 @@ class Identity:
         if secret is None:
             self.forget(key)
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
-        return Authority.from_pem(key.federation, decoded(secret, "ca.key"), decoded(secret, "ca.pem"), now=self._now)
+        return Authority.from_pem(
+            key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self._now
+        )
 
 
 def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict[str, Any]:
@@ -212,7 +215,7 @@ def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict
 
 
 def _context(authority: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:
-    """Return a client's TLS settings; Python reads keys from files only, so one lies in a private folder for a moment."""
+    """Return a client's TLS settings. Python reads keys from files only, so the key is written to a private folder for a moment."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=authority.decode())

@@ -9,11 +9,16 @@ from types import FrameType
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.logs import log_to_stderr
-from anchorage_operator.kube import HttpKubeApi, configure, connection_of
+from anchorage.transport.kube.access import read_kubeconfig, read_service_account
+from anchorage.transport.kube.client import KubeClient
 from anchorage_operator.metrics import Metrics
+from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.process import POLLERS, WORKERS, Operator
 from anchorage_operator.settings import read_settings
-from anchorage_operator.wiring import quieten
+from anchorage_operator.wiring import silence_kopf
+
+READ_SECONDS = 20.0
+"""How long the API server may take over an answer; it gives up by itself after a minute."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -29,13 +34,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--kubeconfig", type=Path, help="instead of the pod's service account, for development")
     options = parser.parse_args(arguments)
     log_to_stderr()
-    quieten()
+    silence_kopf()
     try:
         settings = read_settings(options.config)
-        configuration = configure(options.kubeconfig)
+        access = read_kubeconfig(str(options.kubeconfig)) if options.kubeconfig else read_service_account()
         metrics = Metrics()
-        api = HttpKubeApi(configuration, WORKERS + POLLERS + 1, metrics.requested)
-        operator = Operator(settings, api, connection_of(configuration), metrics)
+        api = KubeClient(
+            access,
+            field_manager=FIELD_MANAGER,
+            connections=WORKERS + POLLERS + 1,
+            read_seconds=READ_SECONDS,
+            count=metrics.requested,
+        )
+        operator = Operator(settings, api, access, metrics)
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code

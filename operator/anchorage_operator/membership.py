@@ -1,4 +1,4 @@
-"""Who may be a member: approval, invitations, signing requests, and the list that the server is given."""
+"""Membership: approval, invitations, signing requests, and the list of members for the server."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,11 +13,13 @@ from anchorage.api.errors.identity import (
     TOKEN_USED,
 )
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.resources import Json
+from anchorage.transport.server_client import CertificateRequest, Member
 from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.drift import digest
 from anchorage_operator.names import AUTHORITY_HASH, agent_labels, agent_name, enrolment_name, owner_reference
-from anchorage_operator.observed import Invitation, Json, Member, Request
+from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
 from anchorage_operator.situation import Situation
 
@@ -32,18 +34,12 @@ OWN_REASONS = (reasons.MANAGED, reasons.APPROVED_IN_ADVANCE, reasons.PENDING_APP
 
 @dataclass(frozen=True, slots=True)
 class Approval:
-    """Whether a silo may be a member.
-
-    Parameters
-    ----------
-    finding : Finding
-        What the condition Approved says.
-    by_person : bool
-        Whether a person decided: the operator then leaves the condition alone.
-    """
+    """Whether a silo may be a member."""
 
     finding: Finding
+    """What the condition Approved says."""
     by_person: bool
+    """Whether a person decided: the operator then leaves the condition alone."""
 
 
 def is_managed(silo: Json) -> bool:
@@ -52,7 +48,7 @@ def is_managed(silo: Json) -> bool:
 
 
 def approval(situation: Situation, silo: Json) -> Approval:
-    """Say whether a silo may be a member, and who decided."""
+    """Return whether a silo may be a member, and who decided."""
     if is_managed(silo):
         return Approval(Finding("True", reasons.MANAGED), False)
     decided = find(silo.get("status") or {}, "Approved")
@@ -63,11 +59,11 @@ def approval(situation: Situation, silo: Json) -> Approval:
         spec.admission.approval == "Automatic" or silo["metadata"]["name"] in spec.admission.silos
     ):
         return Approval(Finding("True", reasons.APPROVED_IN_ADVANCE), False)
-    return Approval(Finding("Unknown", reasons.PENDING_APPROVAL, "nobody has decided yet"), False)
+    return Approval(Finding("Unknown", reasons.PENDING_APPROVAL, "waiting for `fedctl silo approve` or `deny`"), False)
 
 
 def members(situation: Situation) -> tuple[Member, ...]:
-    """Return the silos that the server lets in: approved ones whose certificate was signed, by name."""
+    """Return the silos that the server admits: approved ones with a signed certificate, sorted by name."""
     found = []
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)
@@ -77,7 +73,7 @@ def members(situation: Situation) -> tuple[Member, ...]:
 
 
 def membership_effects(situation: Situation) -> Iterator[Effect]:
-    """Yield invitations for managed silos, answers to requests, and the server's list where it is another one."""
+    """Yield invitations for managed silos, answers to requests, and the list of members if the server has another one."""
     observed = situation.observed
     if observed.authority is None or observed.federation is None:
         return
@@ -92,8 +88,8 @@ def membership_effects(situation: Situation) -> Iterator[Effect]:
         yield PutMembers(wanted, situation.generation)
 
 
-def outlived(situation: Situation) -> Iterator[Reference]:
-    """Yield what a managed silo keeps of an authority that is no more: its agent, whose volume goes with it, and its invitation."""
+def leftovers_of_lost_authority(situation: Situation) -> Iterator[Reference]:
+    """Yield the objects of a managed silo that belong to a lost certificate authority: its agent (with its volume) and its invitation."""
     authority = situation.observed.authority
     for name, silo in situation.silos.items():
         child = situation.observed.children.get(("StatefulSet", agent_name(name)))
@@ -106,7 +102,7 @@ def outlived(situation: Situation) -> Iterator[Reference]:
 
 
 def _wants_invitation(situation: Situation, name: str) -> bool:
-    """Say whether the pod of a managed silo needs a token; one that lost its volume, and its key with it, needs another."""
+    """Return whether a managed silo needs a new token, for example because its volume with the key was lost."""
     invitation = situation.observed.invitations.get(name)
     if invitation is None or not invitation.has_token:
         return True
@@ -115,8 +111,8 @@ def _wants_invitation(situation: Situation, name: str) -> bool:
     return invitation.expires - situation.now < REPLACED_SECONDS
 
 
-def _answer(situation: Situation, request: Request) -> Iterator[Effect]:
-    """Yield the answer to a request; none as long as nobody has decided."""
+def _answer(situation: Situation, request: CertificateRequest) -> Iterator[Effect]:
+    """Yield the answer to a request; nothing while the silo is neither approved nor denied."""
     silo, invitation = situation.silos.get(request.silo), situation.observed.invitations.get(request.silo)
     refused = _refusal(situation, request, silo, invitation)
     if refused is not None:
@@ -128,7 +124,7 @@ def _answer(situation: Situation, request: Request) -> Iterator[Effect]:
 
 
 def _refusal(
-    situation: Situation, request: Request, silo: Json | None, invitation: Invitation | None
+    situation: Situation, request: CertificateRequest, silo: Json | None, invitation: Invitation | None
 ) -> tuple[Failure, str] | None:
     if silo is None:
         return TOKEN_UNKNOWN, f"federation {situation.observed.name} has no silo {request.silo}"
@@ -141,22 +137,28 @@ def _refusal(
         if invitation is None or not invitation.key:
             return NOT_APPROVED, f"silo {request.silo} has no certificate of this federation"
         same = request.key == invitation.key  # were the answer lost, the server would refuse the silo's former key
-        return None if same else (REQUEST_REFUSED, "a certificate is renewed over its own key; enrol anew for another")
+        return (
+            None
+            if same
+            else (REQUEST_REFUSED, "a certificate can only be renewed for the same key; enrol again to use another key")
+        )
     if invitation is None:
         managed = is_managed(silo)
         return None if managed else (TOKEN_UNKNOWN, f"silo {request.silo} has no invitation; ask for a new one")
     return _token_refusal(situation, request, invitation)
 
 
-def _token_refusal(situation: Situation, request: Request, invitation: Invitation) -> tuple[Failure, str] | None:
+def _token_refusal(
+    situation: Situation, request: CertificateRequest, invitation: Invitation
+) -> tuple[Failure, str] | None:
     if request.token_hash != invitation.hash:
         others = situation.observed.invitations.items()
         owner = next((name for name, other in others if other.hash == request.token_hash), None)
         if owner is not None:
-            return TOKEN_OF_ANOTHER_SILO, f"the token was issued for another silo than {request.silo}"
-        return TOKEN_UNKNOWN, f"the token is not the one that silo {request.silo} was given last"
+            return TOKEN_OF_ANOTHER_SILO, f"the token was not issued for silo {request.silo}"
+        return TOKEN_UNKNOWN, f"the token is not the latest one of silo {request.silo}"
     if invitation.key and invitation.key != request.key:
         return TOKEN_USED, f"the token of silo {request.silo} was used with another key"
     if not invitation.key and situation.now >= invitation.expires:
-        return TOKEN_EXPIRED, f"the token of silo {request.silo} could be used until {timestamp(invitation.expires)}"
+        return TOKEN_EXPIRED, f"the token of silo {request.silo} expired at {timestamp(invitation.expires)}"
     return None

@@ -1,4 +1,4 @@
-"""What Prometheus is told of the operator."""
+"""Prometheus metrics of the operator."""
 
 from collections.abc import Callable
 
@@ -7,17 +7,17 @@ from prometheus_client.process_collector import ProcessCollector
 
 
 class Metrics:
-    """The operator's figures, in a registry of their own."""
+    """The operator's metrics, in a registry of their own."""
 
     def __init__(self) -> None:
         registry = CollectorRegistry()
         self._registry = registry
         self._reconciles = Counter(
-            "anchorage_operator_reconcile", "Looks at a federation, by result", ["result"], registry=registry
+            "anchorage_operator_reconcile", "Reconciles, by result", ["result"], registry=registry
         )
         self._seconds = Histogram(
             "anchorage_operator_reconcile_seconds",
-            "How long one look at a federation took",
+            "Duration of a reconcile in seconds",
             registry=registry,
             buckets=(0.005, 0.02, 0.1, 0.5, 2.0, 10.0, 60.0),
         )
@@ -29,31 +29,33 @@ class Metrics:
         )
         self._resync = Gauge(
             "anchorage_operator_last_resync_timestamp",
-            "When the cache was last compared with the API server's lists, seconds since the epoch",
+            "Time of the last resync, seconds since the epoch",
             registry=registry,
         )
         self._corrected = Counter(
-            "anchorage_operator_resync_corrected", "Objects that the watch had missed", registry=registry
+            "anchorage_operator_resync_corrected",
+            "Objects corrected by a resync because the watch had missed them",
+            registry=registry,
         )
         ProcessCollector(registry=registry)
 
     def observe_depth(self, reconciles: Callable[[], int], polls: Callable[[], int]) -> None:
-        """Tell how many federations wait to be looked at, and how many servers to be asked."""
+        """Register the lengths of the reconcile and poll queues."""
         depth = Gauge("anchorage_operator_workqueue_depth", "Keys that are due", ["queue"], registry=self._registry)
         depth.labels("reconcile").set_function(reconciles)
         depth.labels("poll").set_function(polls)
 
     def observe_watch(self, alive: Callable[[], bool], lag: Callable[[], float]) -> None:
-        """Tell whether the watch is alive, and for how long it has owed an object."""
-        Gauge("anchorage_operator_watch_alive", "1 while the watch is alive", registry=self._registry).set_function(
+        """Register whether the watch is running and how far it is behind."""
+        Gauge("anchorage_operator_watch_alive", "1 while the watch is running", registry=self._registry).set_function(
             alive
         )
         Gauge(
-            "anchorage_operator_watch_lag_seconds", "How long the watch has owed an object", registry=self._registry
+            "anchorage_operator_watch_lag_seconds", "Seconds by which the watch is behind", registry=self._registry
         ).set_function(lag)
 
     def reconciled(self, result: str, seconds: float) -> None:
-        """Count one look at a federation; `result` is ``success``, ``error`` (of the API server or a federation's server) or ``defect``."""
+        """Count one reconcile; `result` is ``success``, ``error`` (of the API server or a federation's server) or ``defect``."""
         self._reconciles.labels(result).inc()
         self._seconds.observe(seconds)
 
@@ -62,7 +64,7 @@ class Metrics:
         self._requests.labels(method, str(status)).inc()
 
     def resynced(self, now: float, corrected: int) -> None:
-        """Tell of a resync."""
+        """Record a resync."""
         self._resync.set(now)
         self._corrected.inc(corrected)
 

@@ -1,10 +1,10 @@
-"""Names, labels, ports and folders of everything that belongs to a federation in a cluster."""
+"""Names, labels, ports and folders of a federation's objects in a cluster."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from anchorage.api.base import API_VERSION
-from anchorage_operator.observed import Json
+from anchorage.transport.kube.resources import Json
 
 FIELD_MANAGER = "anchorage-operator"
 
@@ -45,7 +45,7 @@ def server_name(federation: str) -> str:
 
 
 def public_name(federation: str) -> str:
-    """Name of the Service that hospitals reach from outside the cluster, where there is one."""
+    """Name of the external Service for hospitals."""
     return f"{federation}-server-public"
 
 
@@ -80,12 +80,12 @@ def agent_labels(federation: str, silo: str) -> dict[str, str]:
 
 
 def selector(labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels that choose the pods; they never change."""
+    """Return the label selector of the pods, which never changes."""
     return {key: value for key, value in labels.items() if key in (COMPONENT_LABEL, FEDERATION_LABEL, SILO_LABEL)}
 
 
 def owner_reference(owner: Json) -> dict[str, Any]:
-    """Return a reference to a Federation or a Silo, with which garbage collection deletes what has it."""
+    """Return an owner reference to a Federation or a Silo, for garbage collection."""
     metadata = owner["metadata"]
     return {
         "apiVersion": API_VERSION,
@@ -97,7 +97,7 @@ def owner_reference(owner: Json) -> dict[str, Any]:
 
 
 def involved(owner: Json) -> dict[str, Any]:
-    """Return what an Event says of the object that it is about."""
+    """Return the ``involvedObject`` of an Event about an object."""
     metadata = owner["metadata"]
     return {
         "apiVersion": API_VERSION,

@@ -1,191 +1,99 @@
-"""Everything that one reconcile of a federation looks at. The running part fills it in; `plan` reads nothing else."""
+"""The observed state of a federation: the only input of `plan`."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 from anchorage.api.status import FederationStatus
-
-Json = Mapping[str, Any]
-"""A Kubernetes object or a part of one, as plain values."""
+from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.server_client import CertificateRequest, Member
 
 CHILD_KINDS: Mapping[str, str] = {
-    "StatefulSet": "apps/v1",
-    "Service": "v1",
-    "ConfigMap": "v1",
-    "ServiceAccount": "v1",
-    "NetworkPolicy": "networking.k8s.io/v1",
-    "PodDisruptionBudget": "policy/v1",
+    kind: RESOURCES[kind].api_version
+    for kind in ("StatefulSet", "Service", "ConfigMap", "ServiceAccount", "NetworkPolicy", "PodDisruptionBudget")
 }
 """Kinds of the objects that the operator makes by server-side apply and watches, with their apiVersion."""
 
 
 @dataclass(frozen=True, slots=True)
 class AuthorityFacts:
-    """What is known of the Secret ``<federation>-authority``.
-
-    Parameters
-    ----------
-    certificate : str
-        ``ca.pem``, which is public.
-    not_after : float
-        When the certificate ends, seconds since the epoch.
-    owned : bool
-        Whether the Secret has the Federation as its owner, and so goes with it.
-    """
+    """Content of the Secret ``<federation>-authority``, without the key."""
 
     certificate: str
+    """``ca.pem``, which is public."""
     not_after: float
+    """When the certificate ends, seconds since the epoch."""
     owned: bool = False
+    """Whether the Secret has the Federation as its owner, and so goes with it."""
 
 
 @dataclass(frozen=True, slots=True)
 class CertificateFacts:
-    """What is known of the Secret ``<federation>-server-tls``.
-
-    Parameters
-    ----------
-    not_before, not_after : float
-        Validity, seconds since the epoch.
-    names : tuple of str
-        DNS names and IP addresses in the certificate.
-    authority : str
-        The Secret's ``ca.pem``; where it is not the authority's, the certificate is made again.
-    """
+    """Content of the Secret ``<federation>-server-tls``, without the key."""
 
     not_before: float
     not_after: float
+    """Validity, seconds since the epoch."""
     names: tuple[str, ...]
+    """DNS names and IP addresses in the certificate."""
     authority: str
+    """The Secret's ``ca.pem``; if it is not the authority's, a new certificate is issued."""
 
 
 @dataclass(frozen=True, slots=True)
 class Invitation:
-    """What is known of the Secret ``<silo>-enrolment``.
-
-    Parameters
-    ----------
-    hash : str
-        SHA-256 of the one-time token, hexadecimal.
-    expires : float
-        Until when the token can be used, seconds since the epoch.
-    key : str
-        SHA-256 of the public key (SubjectPublicKeyInfo, DER) that used the token, hexadecimal; empty until then.
-    has_token : bool
-        Whether the Secret holds the plain token, as a managed silo's does.
-    not_after : float
-        When the last certificate that was signed for it ends (``notAfter``), seconds since the epoch; 0 until then.
-    """
+    """Content of the Secret ``<silo>-enrolment``, without the token."""
 
     hash: str
+    """SHA-256 of the one-time token, hexadecimal."""
     expires: float
+    """Until when the token can be used, seconds since the epoch."""
     key: str = ""
+    """SHA-256 of the public key (SubjectPublicKeyInfo, DER) that used the token, hexadecimal; empty until then."""
     has_token: bool = False
+    """Whether the Secret holds the plain token, as a managed silo's does."""
     not_after: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A signing request that waits at the server.
-
-    Parameters
-    ----------
-    id : str
-        The server's name for it.
-    kind : str
-        ``Enrol`` (with a token) or ``Renew`` (over a connection whose certificate showed the silo).
-    silo : str
-        Who asks; for ``Enrol`` only said, for ``Renew`` proved.
-    token_hash : str
-        SHA-256 of the token, hexadecimal; empty for ``Renew``.
-    key : str
-        SHA-256 of the requested public key (SubjectPublicKeyInfo, DER), hexadecimal; empty where the request cannot be read.
-    csr : str
-        The request, PEM.
-    time : float
-        When it was put on the desk, seconds since the epoch.
-    """
-
-    id: str
-    kind: Literal["Enrol", "Renew"]
-    silo: str
-    token_hash: str
-    key: str
-    csr: str = field(repr=False)
-    time: float
-
-
-@dataclass(frozen=True, slots=True)
-class Member:
-    """One silo that the server lets in: its name, which of its images are labelled, and its certificate's key (as `Invitation.key`)."""
-
-    name: str
-    labels: str
-    key: str
+    """When the last certificate that was signed for it ends (``notAfter``), seconds since the epoch; 0 until then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Unreachable:
-    """The server's control endpoint did not answer.
-
-    Parameters
-    ----------
-    reason : str
-        One CamelCase word, such as ``ConnectionRefused`` or ``Timeout``.
-    message : str
-        One line for people.
-    since : float
-        First failure after the last answer, seconds since the epoch.
-    """
+    """The server's control endpoint did not respond."""
 
     reason: str
+    """One CamelCase word, such as ``ConnectionRefused`` or ``Timeout``."""
     message: str
+    """One line for people."""
     since: float
+    """Time of the first failure after the last response, seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class Observed:
-    """One federation and what belongs to it, read at one time.
-
-    Parameters
-    ----------
-    namespace, name : str
-        The reconcile key.
-    federation : Json or None
-        The Federation object (metadata with uid, generation, deletionTimestamp; spec; status); None where there is none.
-    silos : mapping of str to Json
-        Every Silo object of the namespace whose ``spec.federation`` is `name`, by name.
-    children : mapping of (kind, name) to Json
-        Every object of `CHILD_KINDS` with the label ``anchorage.dev/federation: <name>`` and
-        ``app.kubernetes.io/managed-by: anchorage-operator``.
-    pods : sequence of Json
-        Every Pod with the label ``anchorage.dev/federation: <name>``, with its status.
-    claims : mapping of str to str, or None
-        Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up.
-    authority : AuthorityFacts or None
-        None where the Secret does not exist.
-    server_certificate : CertificateFacts or None
-        None where the Secret does not exist.
-    invitations : mapping of str to Invitation
-        By the silo's name; a silo without its Secret is left out.
-    report : FederationStatus, Unreachable or None
-        The server's own status; None where it was not asked, since no pod of it runs.
-    members : sequence of Member, or None
-        The members that the server has; None where it was not asked or did not answer.
-    requests : sequence of Request
-        Signing requests that wait at the server.
-    """
+    """A federation and its objects, observed at one time."""
 
     namespace: str
     name: str
+    """The reconcile key."""
     federation: Json | None = None
+    """The Federation object (metadata with uid, generation, deletionTimestamp; spec; status); None where there is none."""
     silos: Mapping[str, Json] = field(default_factory=dict)
+    """Every Silo object of the namespace whose ``spec.federation`` is `name`, by name."""
     children: Mapping[tuple[str, str], Json] = field(default_factory=dict)
+    """Every object of `CHILD_KINDS` with the label ``anchorage.dev/federation: <name>`` and ``app.kubernetes.io/managed-by: anchorage-
+    operator``."""
     pods: Sequence[Json] = ()
+    """Every Pod with the label ``anchorage.dev/federation: <name>``, with its status."""
     claims: Mapping[str, str] | None = None
+    """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
     authority: AuthorityFacts | None = None
+    """None where the Secret does not exist."""
     server_certificate: CertificateFacts | None = None
+    """None where the Secret does not exist."""
     invitations: Mapping[str, Invitation] = field(default_factory=dict)
+    """By the silo's name; a silo without its Secret is left out."""
     report: FederationStatus | Unreachable | None = None
+    """The server's own status; None where it was not asked, since no pod of it runs."""
     members: Sequence[Member] | None = None
-    requests: Sequence[Request] = ()
+    """The members that the server has; None where it was not asked or did not answer."""
+    requests: Sequence[CertificateRequest] = ()
+    """Signing requests that wait at the server."""

@@ -1,19 +1,20 @@
-"""One federation: from what is observed to what is to be done. Pure: no clock, no network, no keys."""
+"""Plans the changes for one federation from its observed state. Pure: no clock, no network, no keys."""
 
 from collections.abc import Iterator, Mapping, Set
 
 from anchorage.api.federation import Silo
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.build_agent import AgentParts, agent_objects
 from anchorage_operator.build_server import ServerParts, server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times
 from anchorage_operator.conditions import Finding
-from anchorage_operator.drift import differs, digest, stamped
+from anchorage_operator.drift import digest, needs_apply, with_applied_hash
 from anchorage_operator.federation_status import federation_findings
-from anchorage_operator.membership import is_managed, membership_effects, outlived
+from anchorage_operator.membership import is_managed, leftovers_of_lost_authority, membership_effects
 from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name, server_name
-from anchorage_operator.observed import CHILD_KINDS, Json, Observed
+from anchorage_operator.observed import CHILD_KINDS, Observed
 from anchorage_operator.planned import Event, Plan, Reference
-from anchorage_operator.report import due, federation_status, held_back, silo_due
+from anchorage_operator.report import federation_status, has_news, is_silo_write_due, is_write_due
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.silo_status import silo_status
 from anchorage_operator.situation import RESULTS_AFTER_SECONDS, Situation
@@ -24,7 +25,7 @@ LEAST_WAIT_SECONDS = 1.0
 
 
 def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
-    """Decide what to do for one federation.
+    """Return the plan for one federation.
 
     Parameters
     ----------
@@ -39,17 +40,19 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
     if federation is not None and federation["metadata"].get("deletionTimestamp"):
         return Plan(requeue_after=settings.resync_seconds)
     situation = Situation(observed, settings, now)
-    dead = tuple(outlived(situation))
+    dead = tuple(leftovers_of_lost_authority(situation))
     gone = {(reference.kind, reference.name) for reference in dead}
-    wanted = {_key(built): stamped(built) for built in _wanted(situation)}
-    apply = [built for key, built in wanted.items() if key not in gone and differs(built, observed.children.get(key))]
-    delete = (*dead, *_left_over(situation, wanted.keys()))
+    wanted = {_key(built): with_applied_hash(built) for built in _desired_objects(situation)}
+    apply = [
+        built for key, built in wanted.items() if key not in gone and needs_apply(built, observed.children.get(key))
+    ]
+    delete = (*dead, *_surplus_objects(situation, wanted.keys()))
     if federation is None:
         statuses, news = _silo_statuses(situation, {})
         return Plan((), tuple(apply), delete, None, statuses, news, settings.resync_seconds)
     findings = federation_findings(situation)
     status, before = federation_status(situation, findings), situation.status
-    write = due(before, status, situation)
+    write = is_write_due(before, status, situation)
     statuses, news = _silo_statuses(situation, findings)
     return Plan(
         effects=(*certificate_effects(situation), *membership_effects(situation)),
@@ -58,12 +61,12 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
         federation_status=status if write else None,
         silo_statuses=statuses,
         events=(*(federation_events(federation, before, status) if write else ()), *news),
-        requeue_after=_next_look(situation, held_back=not write and held_back(before, status)),
+        requeue_after=_next_look(situation, has_news=not write and has_news(before, status)),
     )
 
 
-def _wanted(situation: Situation) -> Iterator[Json]:
-    """Yield every object that should be there; nothing where the spec is refused, so that what runs goes on as it is."""
+def _desired_objects(situation: Situation) -> Iterator[Json]:
+    """Yield all desired objects; none if the spec is not accepted, so that running objects stay unchanged."""
     observed, settings = situation.observed, situation.settings
     accepted = situation.verdict.federation
     authority = observed.authority
@@ -83,7 +86,7 @@ def _wanted(situation: Situation) -> Iterator[Json]:
 
 
 def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
-    """Yield the objects of a managed silo; where the Federation is gone, an agent that was there rests."""
+    """Yield the objects of a managed silo; if the Federation was deleted, an existing agent is scaled to zero."""
     observed, managed = situation.observed, silo.spec.managed
     child = observed.children.get(("StatefulSet", agent_name(name)))
     if managed is None or (observed.federation is None and child is None):
@@ -102,8 +105,8 @@ def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
     yield from agent_objects(parts, situation.settings, with_pod=child is not None or invited)
 
 
-def _left_over(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[Reference]:
-    """Yield children whose reason is gone while their owner is there; the rest goes with its owner."""
+def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[Reference]:
+    """Yield children that are no longer desired while their owner exists; others are deleted with their owner."""
     children = situation.observed.children
     name = situation.observed.name
     sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
@@ -118,20 +121,20 @@ def _left_over(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[R
 
 
 def _silo_statuses(situation: Situation, findings: Mapping[str, Finding]) -> tuple[dict[str, Json], tuple[Event, ...]]:
-    """Return the statuses of silos that are worth a write, and the Events that go with them."""
+    """Return the silo statuses to write, and their Events."""
     statuses: dict[str, Json] = {}
     events: list[Event] = []
     for name, silo in situation.silos.items():
         before: Json = silo.get("status") or {}
         after = silo_status(situation, name, findings)
-        if silo_due(before, after, situation):
+        if is_silo_write_due(before, after, situation):
             statuses[name] = after
             events += silo_events(silo, before, after)
     return statuses, tuple(events)
 
 
-def _next_look(situation: Situation, held_back: bool) -> float:
-    """Return in how many seconds something may have changed that nothing wakes the federation for; `held_back` is progress not yet written."""
+def _next_look(situation: Situation, has_news: bool) -> float:
+    """Return the seconds until a change that triggers no reconcile by itself; `has_news` means that progress was not written yet."""
     observed, settings, now = situation.observed, situation.settings, situation.now
     moments = [*certificate_times(situation)]
     for invitation in observed.invitations.values():
@@ -140,7 +143,7 @@ def _next_look(situation: Situation, held_back: bool) -> float:
         moments.append(now + RESULTS_AFTER_SECONDS)
     waits = [moment - now for moment in moments if moment > now]
     unsettled = bool(observed.pods) and situation.report is None
-    waits.append(settings.poll_seconds if unsettled or held_back else settings.resync_seconds)
+    waits.append(settings.poll_seconds if unsettled or has_news else settings.resync_seconds)
     return max(min(waits), LEAST_WAIT_SECONDS)
 
 

@@ -1,10 +1,11 @@
-"""What `plan` decides: objects to apply and delete, status to write, Events to post, and effects that need keys or the server."""
+"""The result of `plan`: objects to apply and delete, statuses, Events, and effects that need keys or the server."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from anchorage_operator.observed import Json, Member
+from anchorage.transport.kube.resources import Json
+from anchorage.transport.server_client import Member
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,84 +19,57 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A Kubernetes Event to post once the status that goes with it is written.
-
-    Parameters
-    ----------
-    about : Json
-        The object that it is about: ``apiVersion, kind, name, namespace, uid``, as ``involvedObject`` takes it.
-    type : str
-        ``Normal`` or ``Warning``.
-    reason : str
-        One CamelCase word.
-    message : str
-        At most 1024 bytes.
-    """
+    """A Kubernetes Event to post after its status was written."""
 
     about: Json
+    """The object that it is about: ``apiVersion, kind, name, namespace, uid``, as ``involvedObject`` takes it."""
     type: Literal["Normal", "Warning"]
+    """``Normal`` or ``Warning``."""
     reason: str
+    """One CamelCase word."""
     message: str
+    """At most 1024 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeAuthority:
-    """Make the authority and its Secret ``<federation>-authority`` (``ca.key``, ``ca.pem``); never over one that exists.
-
-    Parameters
-    ----------
-    owner : Json or None
-        Owner reference of the Secret; None keeps it when the Federation is deleted.
-    labels : Json
-        Labels of the Secret.
-    """
+    """Create the certificate authority and its Secret ``<federation>-authority`` (``ca.key``, ``ca.pem``); never replaces an existing one."""
 
     owner: Json | None
+    """Owner reference of the Secret; None keeps it when the Federation is deleted."""
     labels: Json
+    """Labels of the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class OwnAuthority:
-    """Patch the owner references of the authority's Secret: this one, or none."""
+    """Set the owner of the authority's Secret, or remove it."""
 
     owner: Json | None
 
 
 @dataclass(frozen=True, slots=True)
 class MakeServerCertificate:
-    """Make a key and a certificate for the server and write the Secret ``<federation>-server-tls`` (``tls.key, tls.crt, ca.pem``).
-
-    Parameters
-    ----------
-    names : tuple of str
-        DNS names and IP addresses.
-    owner, labels : Json
-        Owner reference and labels of the Secret.
-    """
+    """Create a key and a certificate for the server and write the Secret ``<federation>-server-tls`` (``tls.key, tls.crt, ca.pem``)."""
 
     names: tuple[str, ...]
+    """DNS names and IP addresses."""
     owner: Json
     labels: Json
+    """Owner reference and labels of the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
 class MakeInvitation:
-    """Make a one-time token for a managed silo and write the Secret ``<silo>-enrolment`` (``token, hash, expires``; no ``key``).
-
-    Parameters
-    ----------
-    silo : str
-        The silo.
-    expires : float
-        Seconds since the epoch.
-    owner, labels : Json
-        Owner reference (the Silo) and labels of the Secret.
-    """
+    """Create a one-time token for a managed silo and write the Secret ``<silo>-enrolment`` (``token, hash, expires``; no ``key``)."""
 
     silo: str
+    """The silo."""
     expires: float
+    """Seconds since the epoch."""
     owner: Json
     labels: Json
+    """Owner reference (the Silo) and labels of the Secret."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,27 +78,21 @@ class Sign:
 
     The answer comes last: a crash before it leaves a used token that the same key may ask with again. Where signing fails for a
     mistake in the request, nothing is written and the answer is the catalogue's failure.
-
-    Parameters
-    ----------
-    request : str
-        Its id.
-    silo, csr, key : str
-        As in `Request`.
-    owner : Json
-        Owner reference (the Silo) that the Secret is given along with the key, so that it goes with the Silo.
     """
 
     request: str
+    """Its id."""
     silo: str
     csr: str = field(repr=False)
     key: str
+    """As of `CertificateRequest`."""
     owner: Json
+    """Owner reference (the Silo) that the Secret is given along with the key, so that it goes with the Silo."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refuse:
-    """Answer a request with a catalogue failure that the agent must not repeat."""
+    """Reject a request with a failure of the catalogue, after which the agent must not ask again."""
 
     request: str
     silo: str
@@ -134,7 +102,7 @@ class Refuse:
 
 @dataclass(frozen=True, slots=True)
 class PutMembers:
-    """Give the server its list of members."""
+    """Send the list of members to the server."""
 
     members: tuple[Member, ...]
     generation: int
@@ -145,40 +113,30 @@ Effect = MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation |
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to do now, in this order: effects, apply, delete, status, events; then look again after `requeue_after` seconds.
+    """Actions in this order: effects, apply, delete, status, events; then reconcile again after `requeue_after` seconds.
 
     After any effect but `PutMembers` and `Refuse` succeeded the federation is looked at again at once.
-
-    Parameters
-    ----------
-    effects : tuple of Effect
-        In their order; one that fails does not keep the rest of the plan back.
-    apply : tuple of Json
-        Whole objects, in their order, for server-side apply with force as field manager ``anchorage-operator``. Only those that
-        differ from what was observed.
-    delete : tuple of Reference
-        Children that are no longer wanted; deleted with background propagation.
-    federation_status : Json or None
-        The operator's whole ``status`` of the Federation for server-side apply; None where it is as it should be.
-    silo_statuses : mapping of str to Json
-        The same for Silo objects, by name; only those that differ. Each is meant for the resourceVersion that was observed, as a
-        person may have approved or denied the silo since.
-    events : tuple of Event
-        Transitions between the observed status and the new one.
-    requeue_after : float
-        Seconds until the next look, if nothing wakes it before.
     """
 
     effects: tuple[Effect, ...] = ()
+    """In their order; one that fails does not keep the rest of the plan back."""
     apply: tuple[Json, ...] = ()
+    """Whole objects, in their order, for server-side apply with force as field manager ``anchorage-operator``. Only those that differ from
+    what was observed."""
     delete: tuple[Reference, ...] = ()
+    """Children that are no longer wanted; deleted with background propagation."""
     federation_status: Json | None = None
+    """The operator's whole ``status`` of the Federation for server-side apply; None where it is as it should be."""
     silo_statuses: Mapping[str, Json] = field(default_factory=dict)
+    """The same for Silo objects, by name; only those that differ. Each is meant for the resourceVersion that was observed, as a person may
+    have approved or denied the silo since."""
     events: tuple[Event, ...] = ()
+    """Transitions between the observed status and the new one."""
     requeue_after: float = 30.0
+    """Seconds until the next look, if nothing wakes it before."""
 
     @property
     def idle(self) -> bool:
-        """Whether there is nothing to write or to do."""
+        """Whether the plan contains no action."""
         parts = (self.effects, self.apply, self.delete, self.silo_statuses, self.events)
         return self.federation_status is None and not any(parts)

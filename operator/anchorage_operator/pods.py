@@ -1,4 +1,4 @@
-"""What a pod's status says, in one reason and one line."""
+"""Summarises a pod's status as one reason and one line."""
 
 import re
 from collections.abc import Iterator, Mapping
@@ -7,14 +7,14 @@ from typing import Any
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
+from anchorage.api.status import seconds_of
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.moments import seconds_of
-from anchorage_operator.observed import Json
 
 EXITS: Mapping[int, str] = {
-    0: "ended without an error",
-    1: "error of the program",
-    2: "mistake in the documents or the command",
+    0: "exited without an error",
+    1: "program error",
+    2: "error in the documents or the command",
     3: "data",
     4: "identity or connection",
     5: "rounds or deadline",
@@ -44,34 +44,26 @@ _PULLING = ("ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNev
 
 @dataclass(frozen=True, slots=True)
 class PodHealth:
-    """How a pod is.
-
-    Parameters
-    ----------
-    ready : bool
-        Whether it is ready.
-    reason : str
-        Why it is not, a reason of `reasons` or of the catalogue.
-    message : str
-        One line for people.
-    fatal : bool
-        Whether its process ended with a failure that comes again at every start until somebody mends it.
-    """
+    """The state of a pod."""
 
     ready: bool
+    """Whether it is ready."""
     reason: str
+    """Why it is not, a reason of `reasons` or of the catalogue."""
     message: str = ""
+    """One line for people."""
     fatal: bool = False
+    """Whether its process ended with a failure that comes again at every start until somebody mends it."""
 
     @property
     def trouble(self) -> bool:
-        """Whether somebody should look."""
+        """Whether the pod has a problem that may need attention."""
         passing = (reasons.AVAILABLE, reasons.STARTING, reasons.RESTARTING, reasons.TERMINATING, reasons.POD_MISSING)
         return self.reason not in passing
 
 
 def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> PodHealth:
-    """Say how a pod with one container is.
+    """Summarise the state of a pod with one container.
 
     Parameters
     ----------
@@ -83,10 +75,10 @@ def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> 
         Seconds since the epoch.
     """
     if pod is None:
-        return PodHealth(False, reasons.POD_MISSING, "the pod is not there yet")
+        return PodHealth(False, reasons.POD_MISSING, "the pod does not exist yet")
     status = pod.get("status", {})
     if pod["metadata"].get("deletionTimestamp"):
-        return PodHealth(False, reasons.TERMINATING, "the pod is ending")
+        return PodHealth(False, reasons.TERMINATING, "the pod is being deleted")
     if status.get("phase") == "Failed":
         return _given_up(status)
     container = next(iter(status.get("containerStatuses", ())), None)
@@ -95,7 +87,7 @@ def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> 
         return found
     if any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())):
         return PodHealth(True, reasons.AVAILABLE)
-    return PodHealth(False, reasons.STARTING, "the process runs but is not ready yet")
+    return PodHealth(False, reasons.STARTING, "the process is running but not ready yet")
 
 
 def failure_in(text: str) -> tuple[str, str] | None:
@@ -115,7 +107,7 @@ def _given_up(status: Json) -> PodHealth:
 
 
 def _ended(container: Json) -> PodHealth | None:
-    """Tell of a container that crashes; one that runs again counts as crashed until it is ready."""
+    """Report a crashing container; one that was restarted counts as crashed until it is ready."""
     state = container.get("state", {})
     waiting = state.get("waiting", {}).get("reason") == "CrashLoopBackOff"
     if not waiting and "terminated" not in state and ("running" not in state or container.get("ready")):
@@ -126,11 +118,11 @@ def _ended(container: Json) -> PodHealth | None:
     code = int(ended.get("exitCode", 0))
     if ended.get("reason") == "OOMKilled":
         limit = f" ({_memory_limit(container)})" if _memory_limit(container) else ""
-        return PodHealth(False, reasons.OUT_OF_MEMORY, f"the container used more memory than it may{limit}", True)
+        return PodHealth(False, reasons.OUT_OF_MEMORY, f"the container exceeded its memory limit{limit}", True)
     named = failure_in(str(ended.get("message", "")))
     if named is not None:
         return PodHealth(False, named[0], named[1], named[0] not in _PASSING)
-    message = f"the process ended with exit status {code} ({EXITS.get(code, 'unknown')})"
+    message = f"the process exited with status {code} ({EXITS.get(code, 'unknown')})"
     if waiting or int(container.get("restartCount", 0)) >= MANY_RESTARTS:
         return PodHealth(False, reasons.CRASH_LOOP, message, True)
     return PodHealth(False, reasons.RESTARTING, message)
@@ -155,7 +147,7 @@ def _not_started(pod: Json, container: Json | None, claims: Mapping[str, str] | 
     if container is not None and "waiting" not in container.get("state", {}):
         return None
     return _unscheduled(pod, claims, now) or PodHealth(
-        False, reasons.STARTING, "the node pulls the image or makes the container"
+        False, reasons.STARTING, "the node is pulling the image or creating the container"
     )
 
 

@@ -1,4 +1,4 @@
-"""Asks every running server how it is, every few seconds, and wakes its federation when the answer is a new one."""
+"""Polls the status of every running server and triggers a reconcile when it changed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
@@ -6,39 +6,34 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true
+from anchorage.transport.kube.client import ApiError
+from anchorage.transport.kube.resources import Json
+from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import COMPONENT_LABEL, CONTROL_PORT, server_name
-from anchorage_operator.observed import Json, Member, Request, Unreachable
-from anchorage_operator.server_client import ServerClient, ServerError
+from anchorage_operator.observed import Unreachable
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 
 QUICK_SECONDS = 1.0
 QUICK_FOR_SECONDS = 120.0
-"""How often, and for how long after its pod started to run, a server is asked so that enrolment and the first round are not kept waiting."""
+"""Poll interval, and how long it applies after the pod started, so that enrolment and the first round are not delayed."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a server said last.
-
-    Parameters
-    ----------
-    report : FederationStatus or Unreachable
-        Its status, or why there is none.
-    members : tuple of Member, or None
-        The members that it has; None where it did not answer.
-    requests : tuple of Request
-        Signing requests that wait there.
-    """
+    """The last response of a server."""
 
     report: FederationStatus | Unreachable
+    """The server's status, or why it is unknown."""
     members: tuple[Member, ...] | None = None
-    requests: tuple[Request, ...] = field(default=())
+    """Its list of members; None if it did not respond."""
+    requests: tuple[CertificateRequest, ...] = field(default=())
+    """Signing requests that wait at the server."""
 
 
 class Poller:
@@ -85,7 +80,7 @@ class Poller:
         self._lock = Lock()
 
     def latest(self, key: Key, pods: list[Json]) -> Answer | None:
-        """Return what the federation's server said last, and see that it is polled; None where no pod of it runs.
+        """Return the last response of the federation's server and ensure that it is polled; None if none of its pods is running.
 
         Parameters
         ----------
@@ -97,7 +92,7 @@ class Poller:
         with self._lock:
             answer = self._answers.get(key)
             polled = key in self._clients
-        if not _runs(pods):
+        if not _has_running_server(pods):
             return None
         if not polled:
             self._queue.add(key)
@@ -124,7 +119,7 @@ class Poller:
         return client
 
     def put_members(self, key: Key, members: tuple[Member, ...], generation: int) -> None:
-        """Give a server its list of members.
+        """Send the list of members to a server.
 
         Raises
         ------
@@ -146,29 +141,33 @@ class Poller:
                 self._answers[key] = replace(self._answers[key], requests=left)
 
     def poll(self, key: Key) -> float | None:
-        """Ask one server; return in how many seconds to ask again, None where no pod of it runs.
+        """Poll one server; return the seconds until the next poll, None if none of its pods is running.
 
         Raises
         ------
         ApiError
             There is no certificate to ask it with.
         """
-        if not _runs(self._cache.pods(key)):
+        if not _has_running_server(self._cache.pods(key)):
             self.forget(key)
             return None
         before = self._answers.get(key)
         answer = self._ask(key, before)
         with self._lock:
             self._answers[key] = answer
-        if before is None or _news(before) != _news(answer):
+        if before is None or _without_time(before) != _without_time(answer):
             self._wake(key)
-        if isinstance(answer.report, FederationStatus) and _over(answer.report) and not answer.requests:
+        if (
+            isinstance(answer.report, FederationStatus)
+            and is_true(answer.report.conditions, "Succeeded", "Failed")
+            and not answer.requests
+        ):
             return float(max(self._settings.poll_seconds, self._settings.resync_seconds))
         young = self._now() - self._begun.setdefault(key, self._now()) < QUICK_FOR_SECONDS
         return min(QUICK_SECONDS, self._settings.poll_seconds) if young else float(self._settings.poll_seconds)
 
     def forget(self, key: Key) -> None:
-        """Hang up on a server that is gone."""
+        """Close the connection to a server that no longer exists."""
         with self._lock:
             client = self._clients.pop(key, None)
             self._answers.pop(key, None)
@@ -182,6 +181,8 @@ class Poller:
             return Answer(client.status(), client.members(), client.requests())
         except ServerError as error:
             reason, message = error.reason, error.message
+        except ApiError:
+            raise
         except AnchorageError as error:
             reason, message = error.failure.reason, error.message
         if reason == "CertificateNotTrusted":
@@ -192,7 +193,7 @@ class Poller:
         return Answer(Unreachable(reason, message, known.since if known else self._now()))
 
 
-def _runs(pods: list[Json]) -> bool:
+def _has_running_server(pods: list[Json]) -> bool:
     for pod in pods:
         labels = pod["metadata"].get("labels", {})
         if labels.get(COMPONENT_LABEL) == "server" and pod.get("status", {}).get("phase") == "Running":
@@ -200,12 +201,8 @@ def _runs(pods: list[Json]) -> bool:
     return False
 
 
-def _over(report: FederationStatus) -> bool:
-    return any(c.type in ("Succeeded", "Failed") and c.status == "True" for c in report.conditions)
-
-
-def _news(answer: Answer) -> Answer:
-    """Return an answer without what changes by itself."""
+def _without_time(answer: Answer) -> Answer:
+    """Return an answer without values that change constantly."""
     if isinstance(answer.report, Unreachable):
         return replace(answer, report=replace(answer.report, message=""))
     return replace(answer, report=answer.report.model_copy(update={"last_updated_time": None}))

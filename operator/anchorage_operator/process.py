@@ -1,14 +1,16 @@
-"""The operator as a whole: threads that watch, compare, reconcile and poll, and what says whether they are well."""
+"""The operator process: threads that watch, resync, reconcile and poll, and their health checks."""
 
 import logging
 import time
 from threading import Event, Thread
 
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
+from anchorage.transport.retry import RANDOM, RetryPolicy
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
-from anchorage_operator.kube import ApiError, Connection, KubeApi
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.poller import Poller
 from anchorage_operator.reconcile import IncompleteError, Reconciler
@@ -16,17 +18,17 @@ from anchorage_operator.resync import Resync
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.wiring import Watch
-from anchorage_operator.work_queue import SPREAD, WorkQueue
+from anchorage_operator.work_queue import WorkQueue
 
 WORKERS = 4
 POLLERS = 8
 STOP_SECONDS = 3.0
-"""How long what is being done may take to end once the operator is told to stop; nothing breaks where it does not."""
-PATIENCE = 3
-"""Intervals without a resync, or with the watch behind, before the process asks to be restarted."""
+"""How long running work may take after the operator was told to stop; interrupting it is safe."""
+MISSED_RESYNCS = 3
+"""Resync intervals without a successful resync, or with the watch behind, after which the process reports itself unhealthy."""
 
 DEFECTS = (ArithmeticError, AssertionError, AttributeError, LookupError, NameError, TypeError, ValueError)
-"""What a mistake in this program raises: logged whole, and no reason to keep the other federations waiting."""
+"""Exceptions caused by programming errors: logged with a traceback, while other federations are still reconciled."""
 
 _log = logging.getLogger(__name__)
 
@@ -38,9 +40,9 @@ class Operator:
     ----------
     settings : OperatorSettings
         The operator's settings.
-    api : KubeApi
+    api : KubeClient
         For everything but the watch.
-    connection : Connection
+    access : ClusterAccess
         For the watch.
     metrics : Metrics
         Told what happens.
@@ -49,7 +51,7 @@ class Operator:
     """
 
     def __init__(
-        self, settings: OperatorSettings, api: KubeApi, connection: Connection, metrics: Metrics, **watch: float
+        self, settings: OperatorSettings, api: KubeClient, access: ClusterAccess, metrics: Metrics, **watch: float
     ) -> None:
         clock = time.monotonic
         self._settings = settings
@@ -73,7 +75,7 @@ class Operator:
             now=time.time,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
-        self._watch = Watch(connection, self.cache, settings.watch, self._queue.add, **watch)
+        self._watch = Watch(access, self.cache, settings.watch, self._queue.add, **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),
@@ -84,9 +86,9 @@ class Operator:
         metrics.observe_watch(self._watch.alive, self.cache.lag)
 
     def run(self) -> None:
-        """Serve until `stop`; then end within seconds."""
+        """Run until `stop` is called, then end within seconds."""
         self._probes.start()
-        threads = [Thread(target=self._keep_in_step, name="resync", daemon=True)]
+        threads = [Thread(target=self._resync_repeatedly, name="resync", daemon=True)]
         threads += [Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(WORKERS)]
         threads += [Thread(target=self._poll, name=f"poll-{n}", daemon=True) for n in range(POLLERS)]
         threads[0].start()
@@ -111,27 +113,27 @@ class Operator:
         self._stopped.set()
 
     def unhealthy(self) -> str:
-        """Return what is wrong so that a restart may help; empty where nothing is."""
-        longest = PATIENCE * self._settings.resync_seconds
+        """Return a problem that a restart may fix; empty if there is none."""
+        longest = MISSED_RESYNCS * self._settings.resync_seconds
         if self._resync.age > longest:
-            return f"the last resync that succeeded is {self._resync.age:.0f} s ago"
+            return f"the last successful resync was {self._resync.age:.0f} s ago"
         if self._filled.is_set() and not self._watch.alive():
-            return "the watch is dead"
+            return "the watch has stopped"
         if self.cache.lag() > longest:
-            return f"the watch has owed an object for {self.cache.lag():.0f} s"
+            return f"the watch is {self.cache.lag():.0f} s behind"
         if (late := self._queue.overdue()) > longest:
-            return f"a federation has waited for {late:.0f} s to be looked at"
+            return f"a federation has been waiting for {late:.0f} s to be reconciled"
         return ""
 
     def unready(self) -> str:
-        """Return what keeps the operator from working; empty where nothing does."""
+        """Return why the operator is not ready; empty if it is."""
         if not self._filled.is_set():
-            return "nothing was read from the API server yet"
+            return "nothing has been read from the API server yet"
         return self.unhealthy()
 
-    def _keep_in_step(self) -> None:
-        """Read everything, then compare it with the API server's lists every so often."""
-        failures = 0
+    def _resync_repeatedly(self) -> None:
+        """Fill the cache, then compare it with the API server's lists at regular intervals."""
+        retry, failures = RetryPolicy(1.0, self._settings.resync_seconds, jitter=0.2), 0
         while not self._stopped.is_set():
             try:
                 if self._filled.is_set():
@@ -142,11 +144,10 @@ class Operator:
                     self._filled.set()
                     _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
                 failures = 0
-                pause = self._settings.resync_seconds * (0.8 + 0.2 * SPREAD.random())
+                pause = self._settings.resync_seconds * (0.8 + 0.2 * RANDOM.random())
             except ApiError as error:
                 failures += 1
-                longest = min(self._settings.resync_seconds, 0.5 * 2.0 ** min(failures, 10))
-                pause = max(error.retry_after, longest) * (1 + 0.2 * SPREAD.random())
+                pause = retry.pause(failures, error.retry_after)
                 _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
             self._stopped.wait(pause)
 
@@ -158,11 +159,13 @@ class Operator:
             except (ApiError, IncompleteError) as error:
                 self._metrics.reconciled("error", time.monotonic() - begun)
                 pause = self._queue.failed(key, error.retry_after)
-                _log.warning("not done", extra={"federation": key, "error": str(error), "again": round(pause, 1)})
+                _log.warning(
+                    "reconcile failed", extra={"federation": key, "error": str(error), "again": round(pause, 1)}
+                )
             except DEFECTS:
                 self._metrics.reconciled("defect", time.monotonic() - begun)
                 self._queue.failed(key)
-                _log.exception("a defect of the operator", extra={"federation": key})
+                _log.exception("internal error of the operator", extra={"federation": key})
             else:
                 self._metrics.reconciled("success", time.monotonic() - begun)
                 self._queue.done(key, again)
@@ -173,10 +176,10 @@ class Operator:
                 self._polls.done(key, self._poller.poll(key))
             except ApiError as error:
                 self._polls.failed(key, error.retry_after)
-                _log.warning("cannot ask the server", extra={"federation": key, "error": str(error)})
+                _log.warning("cannot poll the server", extra={"federation": key, "error": str(error)})
             except DEFECTS:
                 self._polls.failed(key)
-                _log.exception("a defect of the operator", extra={"federation": key})
+                _log.exception("internal error of the operator", extra={"federation": key})
 
 
 def _verdict(wrong: str) -> Answer:

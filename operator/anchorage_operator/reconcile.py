@@ -1,15 +1,17 @@
-"""One federation: observe, plan, carry out. Whatever wakes it, it looks at everything, so no event can be missed."""
+"""Reconciles one federation: observe, plan, carry out. Every reconcile looks at the whole state, so no event can be missed."""
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity, InvitationChangedError
-from anchorage_operator.kube import API_VERSIONS, ApiError, KubeApi
 from anchorage_operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, involved
-from anchorage_operator.observed import Invitation, Json, Observed
+from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
     Effect,
@@ -25,24 +27,23 @@ from anchorage_operator.planned import (
 )
 from anchorage_operator.poller import Answer, Poller
 from anchorage_operator.secret_facts import SecretFacts
-from anchorage_operator.server_client import ServerError
 from anchorage_operator.settings import OperatorSettings
 
 SECRETS_WHEN_WELL_SECONDS = 900.0
-"""How old a reading of the Secrets may be while the server answers; it would not, were its certificate gone."""
+"""How long Secrets are cached while the server responds, which it could not without its certificate."""
 SECRETS_WHEN_NOT_SECONDS = 120.0
 SECRETS_WHEN_ASKED_SECONDS = 2.0
 """The same while signing requests wait."""
-SOON_SECONDS = 0.05
-"""Half the pause after a first effect; it doubles with every further look that finds effects to carry out."""
+SOON_SECONDS = 0.1
+"""Pause after a reconcile that carried out effects; doubles each time in a row."""
 REFUSED = (400, 403, 422)
-"""Statuses with which the API server refuses an object for what is in it, or for the operator's rights."""
+"""HTTP statuses for objects that are invalid or that the operator may not write."""
 
 _log = logging.getLogger(__name__)
 
 
 class IncompleteError(Exception):
-    """A part of a plan could not be carried out; the rest was.
+    """Part of a plan could not be carried out; the rest was.
 
     Parameters
     ----------
@@ -61,11 +62,11 @@ class IncompleteError(Exception):
 
 
 class Reconciler:
-    """Brings federations to the state that their documents describe.
+    """Brings federations into the state that their objects describe.
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Writes.
     cache : Cache
         Knows what is there.
@@ -86,7 +87,7 @@ class Reconciler:
     def __init__(
         self,
         *,
-        api: KubeApi,
+        api: KubeClient,
         cache: Cache,
         facts: SecretFacts,
         identity: Identity,
@@ -106,7 +107,7 @@ class Reconciler:
         self._repeated: dict[Key, int] = {}
 
     def reconcile(self, key: Key) -> float | None:
-        """Look at one federation and do what is to be done; return in how many seconds to look again, None when it is gone.
+        """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
 
         Raises
         ------
@@ -125,10 +126,10 @@ class Reconciler:
             self._repeated.pop(key, None)
             return planned.requeue_after
         times = self._repeated[key] = self._repeated.get(key, 0) + 1
-        return min(planned.requeue_after, SOON_SECONDS * 2.0 ** min(times, 16))
+        return RetryPolicy(SOON_SECONDS, planned.requeue_after).pause(times)
 
     def observe(self, key: Key) -> Observed:
-        """Gather all that is known of a federation.
+        """Gather the observed state of a federation.
 
         Raises
         ------
@@ -139,7 +140,7 @@ class Reconciler:
         answer = self._poller.latest(key, pods)
         if federation is None:
             return Observed(key.namespace, key.federation, None, silos, self._cache.children(key), pods)
-        oldest, uid = _oldest(answer), federation["metadata"]["uid"]
+        oldest, uid = _longest_secret_age(answer), federation["metadata"]["uid"]
         invitations = {
             name: self._facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
             for name, silo in silos.items()
@@ -161,7 +162,7 @@ class Reconciler:
         )
 
     def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
-        """Do what is planned; return whether to look again at once."""
+        """Carry out a plan; return whether to reconcile again at once."""
         causes: list[Exception] = []
         again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
@@ -171,7 +172,7 @@ class Reconciler:
             except ApiError as error:
                 causes.append(error)
                 if error.status in REFUSED and observed.federation:
-                    events.append(_refused(observed.federation, body, error))
+                    events.append(_refusal_event(observed.federation, body, error))
         for reference in planned.delete:
             try:
                 self._api.delete(reference.kind, key.namespace, reference.name)
@@ -193,34 +194,36 @@ class Reconciler:
     def _write_status(
         self, key: Key, kind: str, name: str, status: Json | None, causes: list[Exception], version: str = ""
     ) -> bool:
-        """Write a status, unless it is as it should be; return whether nothing went wrong.
+        """Write a status if there is one to write; return whether that succeeded.
 
-        With a resourceVersion it is written only over that version: a person's approval that the cache has not seen yet stays.
+        With a resourceVersion it is written over that version only, so that a person's approval that the cache lacks is kept.
         """
         if status is None:
             return True
         metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
-        body = {"apiVersion": API_VERSIONS[kind], "kind": kind, "metadata": metadata, "status": status}
+        body = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, "status": status}
         try:
-            self._cache.adopt(self._api.apply_status(body))
+            self._cache.add_answer(self._api.apply_status(body))
         except ApiError as error:
             if error.status == 404:
-                self._cache.drop(Ref(kind, key.namespace, name))
+                self._cache.remove(Ref(kind, key.namespace, name))
                 return False
             causes.append(error)
             return False
         return True
 
     def _apply(self, observed: Observed, body: Json) -> None:
-        """Apply a child; what somebody else made under its name is left alone."""
+        """Apply a child object, unless somebody else created an object with its name."""
         kind, name = body["kind"], body["metadata"]["name"]
         if (kind, name) not in observed.children:
             found = self._api.get(kind, observed.namespace, name)
             if found and found["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
                 raise ApiError(
-                    403, "NameTaken", f"{kind} {name} is there already and not the operator's; rename one of them"
+                    403,
+                    "NameTaken",
+                    f"{kind} {name} already exists and was not created by the operator; rename one of them",
                 )
-        self._cache.adopt(self._api.apply(body))
+        self._cache.add_answer(self._api.apply(body))
 
     def _carry_out_effects(
         self,
@@ -229,14 +232,14 @@ class Reconciler:
         effects: Sequence[Effect],
         causes: list[Exception],
     ) -> bool:
-        """Carry out effects; return whether one of them calls for another look at once."""
+        """Carry out effects; return whether to reconcile again at once."""
         again = False
         answers: list[dict[str, str]] = []
         for effect in effects:
             try:
                 match effect:
                     case Sign():
-                        answers.append(self._signed(key, effect, invitations.get(effect.silo)))
+                        answers.append(self._sign(key, effect, invitations.get(effect.silo)))
                     case Refuse():
                         answers.append({"id": effect.request, "code": effect.code, "message": effect.message})
                     case PutMembers():
@@ -247,12 +250,12 @@ class Reconciler:
                 again = again or not isinstance(effect, Refuse)
             except InvitationChangedError:
                 again = True
-            except (ApiError, AnchorageError, ServerError) as error:
+            except AnchorageError as error:
                 causes.append(error)
         if answers:
             try:
                 self._poller.put_answers(key, answers)
-            except (ApiError, AnchorageError, ServerError) as error:
+            except AnchorageError as error:
                 causes.append(error)
         return again
 
@@ -268,9 +271,11 @@ class Reconciler:
             case MakeInvitation():
                 self._identity.make_invitation(key, effect)
 
-    def _signed(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
+    def _sign(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:
             certificate = self._identity.sign(key, effect, expected)
+        except ApiError:
+            raise
         except AnchorageError as error:
             if error.failure.reason == "AuthorityUnusable":
                 raise
@@ -279,12 +284,12 @@ class Reconciler:
         return {"id": effect.request, "certificate": certificate.decode()}
 
 
-def _oldest(answer: Answer | None) -> float:
+def _longest_secret_age(answer: Answer | None) -> float:
     if answer is None or answer.members is None:
         return SECRETS_WHEN_NOT_SECONDS
     return SECRETS_WHEN_ASKED_SECONDS if answer.requests else SECRETS_WHEN_WELL_SECONDS
 
 
-def _refused(federation: Json, body: Json, error: ApiError) -> Event:
+def _refusal_event(federation: Json, body: Json, error: ApiError) -> Event:
     message = f"{body['kind']} {body['metadata']['name']} was refused: {error.message}"
     return Event(involved(federation), "Warning", "ApplyRefused", message)

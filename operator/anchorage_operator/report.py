@@ -1,27 +1,26 @@
-"""The status of a Federation: what the server reports, what the operator adds, and how often it is worth a write."""
+"""The status of a Federation: what the server reports, what the operator adds, and how often it is written."""
 
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.api.status import FederationStatus, Metric, timestamp
+from anchorage.api.status import FederationStatus, Metric, seconds_of, timestamp
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions
 from anchorage_operator.membership import approval
-from anchorage_operator.moments import seconds_of
-from anchorage_operator.observed import Json
 from anchorage_operator.situation import Situation
 
 MOST_SILOS = 1000
-"""Silos in the status of a Federation; the Silo objects hold the others'."""
+"""Maximum number of silos in a Federation's status; the others are only in their Silo objects."""
 SEEN_SECONDS = 60.0
-"""How much older than it is `lastSeenTime` may look where nothing else changed."""
+"""Interval at which `lastSeenTime` is written if nothing else changed."""
 SILO_SECONDS = 8.0
-"""How often the progress of a Silo is written; more seldom where there are many."""
+"""Interval at which a Silo's progress is written; longer if there are many silos."""
 SILOS_PER_SECOND = 10
-"""Silo statuses that progress alone may write in a second."""
+"""Maximum number of Silo statuses written per second for progress alone."""
 METRICS = ("accuracy", "balanced_accuracy")
-"""Metrics that the printer column shows, the first that there is."""
+"""Metrics for the printer column, in order of preference."""
 
 _REPORTED = (
     "round",
@@ -46,7 +45,7 @@ _FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "lastSeenTime
 
 
 def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:
-    """Return the whole status of the Federation as it is now.
+    """Return the Federation's current status.
 
     Parameters
     ----------
@@ -56,7 +55,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
         Its conditions.
     """
     before, observed = situation.status, situation.observed
-    reported = _reported(situation.report, before) if situation.report is not None else _remembered(situation)
+    reported = _reported(situation.report, before) if situation.report is not None else _last_reported(situation)
     status: dict[str, Any] = {
         "observedGeneration": situation.generation,
         "conditions": conditions(
@@ -79,35 +78,38 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
     return status
 
 
-def due(before: Json, after: Json, situation: Situation) -> bool:
-    """Say whether the Federation's status is worth a write: at once where more than progress changed, else once in a while."""
-    if _bare(_slow(before)) != _bare(_slow(after)):
+def is_write_due(before: Json, after: Json, situation: Situation) -> bool:
+    """Return whether to write the Federation's status: at once for changes other than progress, otherwise at intervals."""
+    if _without_defaults(_without_progress(before)) != _without_defaults(_without_progress(after)):
         return True
-    if not held_back(before, after):
+    if not has_news(before, after):
         return False
     written = before.get("lastUpdatedTime")
     return written is None or situation.now - seconds_of(written) >= progress_seconds(situation)
 
 
-def held_back(before: Json, after: Json) -> bool:
-    """Say whether a Federation's status would say anything new."""
-    return bool(_bare(_without(before, ("lastUpdatedTime",))) != _bare(_without(after, ("lastUpdatedTime",))))
+def has_news(before: Json, after: Json) -> bool:
+    """Return whether a Federation's status contains anything new."""
+    return bool(
+        _without_defaults(_without(before, ("lastUpdatedTime",)))
+        != _without_defaults(_without(after, ("lastUpdatedTime",)))
+    )
 
 
-def silo_due(before: Json, after: Json, situation: Situation) -> bool:
-    """Say the same of a Silo's status; `after` lacks the approval that a person gave."""
+def is_silo_write_due(before: Json, after: Json, situation: Situation) -> bool:
+    """Return whether to write a Silo's status; `after` does not contain an approval given by a person."""
     kept = {condition["type"] for condition in after.get("conditions", ())}
     own = {**before, "conditions": [each for each in before.get("conditions", ()) if each["type"] in kept | _OWN]}
-    if _bare(_without(own, _FAST_OF_SILO)) != _bare(_without(after, _FAST_OF_SILO)):
+    if _without_defaults(_without(own, _FAST_OF_SILO)) != _without_defaults(_without(after, _FAST_OF_SILO)):
         return True
-    if _bare(_without(own, ("lastSeenTime",))) == _bare(_without(after, ("lastSeenTime",))):
+    if _without_defaults(_without(own, ("lastSeenTime",))) == _without_defaults(_without(after, ("lastSeenTime",))):
         return _age(before, after) >= SEEN_SECONDS
     connected = any(each["type"] == "Connected" and each["status"] == "True" for each in after["conditions"])
     return not connected or _age(before, after) >= max(SILO_SECONDS, len(situation.silos) / SILOS_PER_SECOND)
 
 
 def progress_seconds(situation: Situation) -> float:
-    """Return how often progress alone is written: once per poll, more seldom where the status is large."""
+    """Return the interval in seconds at which progress is written: the poll interval, longer for large federations."""
     return situation.settings.poll_seconds * max(1.0, len(situation.silos) / 100)
 
 
@@ -118,13 +120,13 @@ _OWN = {"Accepted", "Enrolled", "AgentAvailable", "Connected", "Ready"}
 def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
     values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
     kept = {key: values[key] for key in _REPORTED if key in values}
-    kept["silos"] = _calm(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
+    kept["silos"] = _keep_last_seen(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
     kept["metric"] = _metric(report.metrics)
     return kept
 
 
-def _remembered(situation: Situation) -> dict[str, Any]:
-    """Return what was reported last; where no server runs, nobody is connected to it."""
+def _last_reported(situation: Situation) -> dict[str, Any]:
+    """Return the last reported values; without a running server, no silo is connected."""
     kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
     if not situation.server_wanted or not situation.server_pod.ready:
         kept |= {"connectedSilos": 0, "step": ""}
@@ -132,8 +134,8 @@ def _remembered(situation: Situation) -> dict[str, Any]:
     return kept
 
 
-def _calm(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
-    """Leave `lastSeenTime` as it was written for a silo of which nothing else is new."""
+def _keep_last_seen(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:
+    """Keep the written `lastSeenTime` of silos for which nothing else changed."""
     known = {silo["name"]: silo for silo in before}
     calm = []
     for silo in silos:
@@ -163,14 +165,14 @@ def _metric(metrics: Sequence[Metric]) -> str:
 
 
 def _summary(situation: Situation, connected: int) -> str:
-    """Return connected silos of those approved; after the last round, as they were then."""
+    """Return the number of connected and approved silos; after the last round, the last value."""
     if situation.finished and situation.status.get("silosSummary"):
         return str(situation.status["silosSummary"])
     expected = sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
     return f"{connected}/{expected}"
 
 
-def _slow(status: Json) -> dict[str, Any]:
+def _without_progress(status: Json) -> dict[str, Any]:
     kept = _without(status, _FAST)
     kept["silos"] = [_without(silo, _FAST_OF_SILO) for silo in status.get("silos", ())]
     return kept
@@ -180,9 +182,9 @@ def _without(values: Json, keys: Sequence[str]) -> dict[str, Any]:
     return {key: value for key, value in values.items() if key not in keys}
 
 
-def _bare(value: Any) -> Any:
-    """Leave out what says nothing: the API server fills in defaults of fields that were not written."""
+def _without_defaults(value: Any) -> Any:
+    """Remove empty values, since the API server adds defaults of unwritten fields."""
     if isinstance(value, Mapping):
-        bare = {key: _bare(item) for key, item in value.items()}
+        bare = {key: _without_defaults(item) for key, item in value.items()}
         return {key: item for key, item in bare.items() if item not in ("", 0, None, {}, [])}
-    return [_bare(item) for item in value] if isinstance(value, list | tuple) else value
+    return [_without_defaults(item) for item in value] if isinstance(value, list | tuple) else value

@@ -1,10 +1,10 @@
-"""Compares the cache with the API server's own lists: what the watch has lost is found, and a watch that is dead is noticed."""
+"""Compares the cache with the API server's lists, to correct what the watch missed and to detect a stopped watch."""
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from anchorage.transport.kube.client import KubeClient
 from anchorage_operator.cache import Cache, Key, Ref
-from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import FEDERATION_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL
 from anchorage_operator.observed import CHILD_KINDS
 
@@ -22,11 +22,11 @@ _log = logging.getLogger(__name__)
 
 
 class Resync:
-    """Lists everything that is watched.
+    """Lists all watched objects.
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Lists.
     cache : Cache
         Is corrected.
@@ -40,7 +40,7 @@ class Resync:
 
     def __init__(
         self,
-        api: KubeApi,
+        api: KubeClient,
         cache: Cache,
         namespaces: Sequence[str],
         wake: Callable[[Key], None],
@@ -55,7 +55,7 @@ class Resync:
 
     @property
     def age(self) -> float:
-        """Seconds since the last one that succeeded, or since the start."""
+        """Seconds since the last successful resync, or since the start."""
         return self._clock() - self._last
 
     def fill(self) -> None:
@@ -69,11 +69,11 @@ class Resync:
         for kind, labels in WATCHED.items():
             for namespace in self._scopes():
                 for body in self._api.list(kind, namespace, labels):
-                    self._touch(self._cache.watched(body))
+                    self._touch(self._cache.add_watched(body))
         self._last = self._clock()
 
     def run(self) -> int:
-        """Compare, and correct; return how many objects were not as known.
+        """Compare and correct the cache; return the number of corrected objects.
 
         Raises
         ------
@@ -99,7 +99,7 @@ class Resync:
 
     def _correct(self, ref: Ref) -> bool:
         body = self._api.get(*ref)
-        touched = self._cache.drop(ref) if body is None else self._cache.adopt(body)
+        touched = self._cache.remove(ref) if body is None else self._cache.add_answer(body)
         self._touch(touched)
         return bool(touched)
 

@@ -1,4 +1,4 @@
-"""What is known of the Secrets. The operator may not list or watch them: it reads the ones it needs by name, and seldom."""
+"""Public content of Secrets. The operator may not list or watch Secrets; it reads them by name and caches them."""
 
 from base64 import b64decode, b64encode
 from binascii import Error as BadBase64
@@ -10,12 +10,13 @@ from threading import Lock
 from cryptography import x509
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of
+from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
-from anchorage_operator.kube import KubeApi
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation, Json
-from anchorage_operator.work_queue import SPREAD
+from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
 
@@ -31,24 +32,24 @@ class _Known:
 
 
 class SecretFacts:
-    """Reads Secrets and remembers what is public in them.
+    """Reads Secrets and caches their public content.
 
     Parameters
     ----------
-    api : KubeApi
+    api : KubeClient
         Reads them.
     clock : callable
         Seconds on a scale that never goes back.
     """
 
-    def __init__(self, api: KubeApi, clock: Callable[[], float]) -> None:
+    def __init__(self, api: KubeClient, clock: Callable[[], float]) -> None:
         self._api = api
         self._clock = clock
         self._known: dict[tuple[str, str], _Known] = {}
         self._lock = Lock()
 
     def authority(self, key: Key, uid: str, oldest: float) -> AuthorityFacts | None:
-        """Return what is known of a federation's authority, from a reading at most `oldest` seconds old; None without a Secret.
+        """Return the content of a federation's authority Secret, at most `oldest` seconds old; None if it does not exist.
 
         A Secret that belongs to an earlier Federation or Silo of the name is about to be collected, and as good as gone.
 
@@ -70,17 +71,17 @@ class SecretFacts:
         return facts if isinstance(facts, AuthorityFacts) else None
 
     def server_certificate(self, key: Key, uid: str, oldest: float) -> CertificateFacts | None:
-        """Return what is known of the server's certificate. Parameters and failures as in `authority`."""
+        """Return the content of the server's certificate Secret. Parameters and failures as in `authority`."""
         facts = self._facts(key.namespace, server_tls_name(key.federation), uid, _certificate_facts, oldest)
         return facts if isinstance(facts, CertificateFacts) else None
 
     def invitation(self, namespace: str, silo: str, uid: str, oldest: float) -> Invitation | None:
-        """Return what is known of a silo's invitation; `uid` is the Silo's. Failures as in `authority`."""
+        """Return the content of a silo's enrolment Secret; `uid` is the Silo's. Failures as in `authority`."""
         facts = self._facts(namespace, enrolment_name(silo), uid, invitation_of, oldest)
         return facts if isinstance(facts, Invitation) else None
 
     def forget(self, namespace: str, name: str) -> None:
-        """Read this Secret again when it is next asked for."""
+        """Discard a cached Secret."""
         with self._lock:
             self._known.pop((namespace, name), None)
 
@@ -95,18 +96,18 @@ class SecretFacts:
         secret = self._api.get("Secret", namespace, name)
         facts = None if secret is None or _of_another(secret, uid) else parse(secret)
         with self._lock:
-            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * SPREAD.random())
+            self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * RANDOM.random())
         return facts
 
 
-def encoded(values: Mapping[str, bytes | str]) -> dict[str, str]:
-    """Return the ``data`` of a Secret."""
+def encode_data(values: Mapping[str, bytes | str]) -> dict[str, str]:
+    """Encode values as the ``data`` of a Secret."""
     plain = {name: value.encode() if isinstance(value, str) else value for name, value in values.items()}
     return {name: b64encode(value).decode() for name, value in plain.items()}
 
 
-def decoded(secret: Json, name: str) -> bytes:
-    """Return one value of a Secret; empty where it is missing or no base64."""
+def decode_value(secret: Json, name: str) -> bytes:
+    """Decode one value of a Secret; empty if it is missing or invalid."""
     try:
         return b64decode((secret.get("data") or {}).get(name, ""), validate=True)
     except BadBase64:
@@ -114,12 +115,12 @@ def decoded(secret: Json, name: str) -> bytes:
 
 
 def invitation_of(secret: Json) -> Invitation:
-    """Return what a silo's enrolment Secret says; an unreadable time is long past."""
+    """Return the content of a silo's enrolment Secret; an invalid time counts as expired."""
     return Invitation(
         hash=_word(secret, "hash"),
         expires=_moment(secret, "expires"),
         key=_word(secret, "key"),
-        has_token=bool(decoded(secret, "token")),
+        has_token=bool(decode_value(secret, "token")),
         not_after=_moment(secret, "notAfter"),
     )
 
@@ -130,7 +131,7 @@ def _of_another(secret: Json, uid: str) -> bool:
 
 
 def _word(secret: Json, name: str) -> str:
-    return decoded(secret, name).decode(errors="replace").strip()
+    return decode_value(secret, name).decode(errors="replace").strip()
 
 
 def _moment(secret: Json, name: str) -> float:
@@ -141,7 +142,7 @@ def _moment(secret: Json, name: str) -> float:
 
 
 def _authority_facts(secret: Json) -> AuthorityFacts:
-    pem = decoded(secret, "ca.pem")
+    pem = decode_value(secret, "ca.pem")
     try:
         not_after = certificate_of(pem, "ca.pem").not_valid_after_utc.timestamp()
     except AnchorageError:
@@ -152,7 +153,7 @@ def _authority_facts(secret: Json) -> AuthorityFacts:
 
 def _certificate_facts(secret: Json) -> CertificateFacts:
     try:
-        certificate = certificate_of(decoded(secret, "tls.crt"), "tls.crt")
+        certificate = certificate_of(decode_value(secret, "tls.crt"), "tls.crt")
     except AnchorageError:
         return CertificateFacts(0.0, 0.0, (), "")
     names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -160,5 +161,5 @@ def _certificate_facts(secret: Json) -> CertificateFacts:
         certificate.not_valid_before_utc.timestamp(),
         certificate.not_valid_after_utc.timestamp(),
         (*names.get_values_for_type(x509.DNSName), *map(str, names.get_values_for_type(x509.IPAddress))),
-        decoded(secret, "ca.pem").decode(errors="replace"),
+        decode_value(secret, "ca.pem").decode(errors="replace"),
     )

@@ -23,27 +23,29 @@ class Images(Document):
 
 
 class OperatorSettings(Document):
-    """What the operator does where a Federation or a Silo says nothing."""
+    """The operator's settings, and defaults for Federations and Silos."""
 
-    images: Images = Field(description="Images of the pods.")
+    images: Images = Field(description="Images of the pods that the operator creates.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] = Field(
-        "IfNotPresent", description="When nodes pull images."
+        "IfNotPresent", description="Image pull policy of the pods."
     )
     image_pull_secrets: Annotated[tuple[Name, ...], Field(max_length=16)] = Field(
         (), description="Secrets for pulling images, in the federation's namespace."
     )
     server: PodOverrides = Field(PodOverrides(), description="Defaults under spec.server.pod.")
     agent: PodOverrides = Field(PodOverrides(), description="Defaults under spec.managed.pod.")
-    tracking_uri: TrackingUri | None = Field(None, description="MLflow where spec.tracking.uri says nothing.")
-    cluster_domain: DomainName = Field("cluster.local", description="Domain of the cluster's services.")
+    tracking_uri: TrackingUri | None = Field(
+        None, description="MLflow tracking URI of federations without spec.tracking.uri."
+    )
+    cluster_domain: DomainName = Field("cluster.local", description="DNS domain of the cluster.")
     watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
-        (), description="Namespaces to look after; empty: every one."
+        (), description="Namespaces to watch; empty for all."
     )
-    resync_seconds: Interval = Field(30, description="How often every federation is looked at.")
+    resync_seconds: Interval = Field(30, description="Interval at which every federation is reconciled, in seconds.")
     poll_seconds: Interval = Field(
-        5, description="How often a running server is asked, and at most how often progress is written."
+        5, description="Interval at which running servers are polled and progress is written to the status, in seconds."
     )
-    listen: Address = Field("0.0.0.0:8080", description="Where probes and metrics are served.")
+    listen: Address = Field("0.0.0.0:8080", description="Address of the probe and metrics endpoint, host:port.")
 
 
 def read_settings(path: Path) -> OperatorSettings:

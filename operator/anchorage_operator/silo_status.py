@@ -1,24 +1,25 @@
-"""The status of a Silo: its conditions, and what the server says of it."""
+"""The status of a Silo: its conditions, and what the server reports about it."""
 
 from collections.abc import Mapping
 from typing import Any
 
 from anchorage.api.status import SiloStatus, timestamp
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, conditions, find, listed
+from anchorage_operator.conditions import Finding, conditions, find, join_names
 from anchorage_operator.membership import Approval, approval, is_managed
 from anchorage_operator.names import agent_name
-from anchorage_operator.observed import Invitation, Json
+from anchorage_operator.observed import Invitation
 from anchorage_operator.situation import Situation
 
 REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")
-"""Fields that are the server's own."""
+"""Fields that the server reports."""
 LASTING = ("samples", "weight", "lastSeenTime", "code", "message")
-"""Those that stay true of a silo that the server has no longer."""
+"""Fields that are kept for a silo that the server no longer reports."""
 
 
 def silo_status(situation: Situation, name: str, federation: Mapping[str, Finding]) -> dict[str, Any]:
-    """Return the whole status of a silo, but for an approval that a person gave.
+    """Return the whole status of a silo, except an approval given by a person.
 
     Parameters
     ----------
@@ -62,7 +63,7 @@ def silo_findings(
     reported: SiloStatus | None,
     federation: Mapping[str, Finding],
 ) -> dict[str, Finding]:
-    """Return what every condition of a silo says, in the order in which they are read."""
+    """Return the silo's conditions in the order in which they are shown."""
     silo = situation.silos[name]
     accepted = _accepted(situation, name)
     enrolled = _enrolled(situation, silo, decided.finding)
@@ -87,7 +88,7 @@ def _reported(situation: Situation, name: str) -> SiloStatus | None:
 
 def _accepted(situation: Situation, name: str) -> Finding:
     if situation.observed.federation is None:
-        message = f"there is no Federation {situation.observed.name} in namespace {situation.observed.namespace}"
+        message = f"Federation {situation.observed.name} does not exist in namespace {situation.observed.namespace}"
         return Finding("False", reasons.FEDERATION_NOT_FOUND, message)
     refusal = situation.verdict.refused.get(name)
     return Finding("False", refusal.reason, refusal.message) if refusal else Finding("True", reasons.ACCEPTED)
@@ -99,18 +100,22 @@ def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
     if approved.status == "False":
         return Finding("False", reasons.DENIED, approved.message or "the silo was denied")
     if invitation is None or (is_managed(silo) and not invitation.key):
-        words = "the agent enrols by itself once its pod runs" if is_managed(silo) else "there is no invitation yet"
+        words = (
+            "the agent enrols automatically once its pod is running"
+            if is_managed(silo)
+            else "the silo has not been invited yet"
+        )
         return Finding("False", reasons.STARTING if is_managed(silo) else reasons.NOT_INVITED, words)
     if invitation.key:
         return _signed(situation, invitation)
     asking = {request.key for request in situation.observed.requests if request.silo == name}
     if not approved.holds and asking:
-        message = f"the silo asks to enrol with key {listed(asking)} and waits for `fedctl silo approve`"
+        message = f"the silo requests enrolment with key {join_names(asking)} and waits for `fedctl silo approve`"
         return Finding("False", reasons.PENDING_APPROVAL, message)
     end = timestamp(invitation.expires)
     if situation.now >= invitation.expires:
-        return Finding("False", reasons.INVITATION_EXPIRED, f"the invitation could be used until {end}")
-    return Finding("False", reasons.INVITED, f"the invitation can be used until {end}")
+        return Finding("False", reasons.INVITATION_EXPIRED, f"the invitation expired at {end}")
+    return Finding("False", reasons.INVITED, f"the invitation is valid until {end}")
 
 
 def _signed(situation: Situation, invitation: Invitation) -> Finding:
@@ -118,8 +123,8 @@ def _signed(situation: Situation, invitation: Invitation) -> Finding:
         return Finding("True", reasons.CERTIFICATE_SIGNED)
     end = timestamp(invitation.not_after)
     if situation.now >= invitation.not_after:
-        return Finding("False", reasons.CERTIFICATE_EXPIRED, f"the certificate ended at {end}")
-    return Finding("True", reasons.CERTIFICATE_SIGNED, f"the certificate ends at {end}")
+        return Finding("False", reasons.CERTIFICATE_EXPIRED, f"the certificate expired at {end}")
+    return Finding("True", reasons.CERTIFICATE_SIGNED, f"the certificate is valid until {end}")
 
 
 def _agent_available(situation: Situation, name: str, accepted: Finding) -> Finding:
@@ -128,12 +133,12 @@ def _agent_available(situation: Situation, name: str, accepted: Finding) -> Find
     if situation.spec is None:
         return Finding("False", reasons.FEDERATION_NOT_ACCEPTED, "the Federation's spec was never accepted")
     if situation.finished:
-        return Finding("False", reasons.SUCCEEDED, "training is over; the agent's pod is not needed")
+        return Finding("False", reasons.SUCCEEDED, "training has finished; the agent's pod is no longer needed")
     if not situation.agents_wanted:
         reason = reasons.SUSPENDED if situation.suspended else reasons.HALTED
-        return Finding("False", reason, "the agent's pod does not run")
+        return Finding("False", reason, "the agent's pod is stopped")
     if ("StatefulSet", agent_name(name)) not in situation.observed.children:
-        return Finding("False", reasons.STARTING, "its objects are being made")
+        return Finding("False", reasons.STARTING, "its objects are being created")
     pod = situation.agent_pod(name)
     if pod.ready:
         return Finding("True", reasons.AVAILABLE)
@@ -142,7 +147,7 @@ def _agent_available(situation: Situation, name: str, accepted: Finding) -> Find
 
 def _connected(situation: Situation, reported: SiloStatus | None, enrolled: Finding, server: Finding | None) -> Finding:
     if situation.finished:
-        return Finding("False", reasons.SUCCEEDED, "training is over")
+        return Finding("False", reasons.SUCCEEDED, "training has finished")
     if server is None:
         return Finding("False", reasons.FEDERATION_NOT_FOUND)
     if reported is not None and reported.connected:
@@ -152,15 +157,15 @@ def _connected(situation: Situation, reported: SiloStatus | None, enrolled: Find
     if not enrolled.holds:
         return Finding("False", enrolled.reason, enrolled.message)
     if server.reason == reasons.SERVER_UNREACHABLE:
-        return Finding("Unknown", server.reason, "the server does not answer the operator")
+        return Finding("Unknown", server.reason, "the server does not respond to the operator")
     if not server.holds:
-        return Finding("False", reasons.SERVER_UNAVAILABLE, f"the server does not run ({server.reason})")
+        return Finding("False", reasons.SERVER_UNAVAILABLE, f"the server is not running ({server.reason})")
     message = reported.message if reported is not None and reported.message else "the agent is not connected"
     return Finding("False", reasons.NOT_CONNECTED, message)
 
 
 def _ready(findings: Mapping[str, Finding]) -> Finding:
-    """Sum up: the first condition that does not hold says why; what the agent's pod waits for says more than that it is not connected."""
+    """Summarise the conditions: the first one that is not true gives the reason; a problem of the agent's pod precedes the missing connection."""
     if findings["Accepted"].holds and findings["Connected"].holds:
         return Finding("True", reasons.CONNECTED)
     broken = next(finding for finding in findings.values() if not finding.holds)

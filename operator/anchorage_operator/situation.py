@@ -1,4 +1,4 @@
-"""One federation as `plan` sees it: what was observed, and the few things that everything else is decided by."""
+"""The observed state of a federation and the values derived from it that all decisions use."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from functools import cached_property
 
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import FederationSpec
-from anchorage.api.status import FederationStatus
+from anchorage.api.status import FederationStatus, is_true, seconds_of
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.conditions import Finding, find
-from anchorage_operator.moments import seconds_of
 from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL
-from anchorage_operator.observed import Json, Observed
+from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.verdict import Verdict, judge, running_spec
@@ -21,21 +21,14 @@ RESULTS_AFTER_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Situation:
-    """One federation at one time.
-
-    Parameters
-    ----------
-    observed : Observed
-        What was observed.
-    settings : OperatorSettings
-        The operator's settings.
-    now : float
-        Seconds since the epoch.
-    """
+    """One federation at one time."""
 
     observed: Observed
+    """What was observed."""
     settings: OperatorSettings
+    """The operator's settings."""
     now: float
+    """Seconds since the epoch."""
 
     @cached_property
     def federation(self) -> Json:
@@ -50,12 +43,12 @@ class Situation:
 
     @cached_property
     def verdict(self) -> Verdict:
-        """What may be put in force."""
+        """The accepted specs."""
         return judge(self.observed, self.silos)
 
     @cached_property
     def spec(self) -> FederationSpec | None:
-        """The spec in force: the object's, or where that is refused, the one that runs."""
+        """The spec in use: the object's, or the running one if the object's is not accepted."""
         if self.verdict.federation is not None:
             return self.verdict.federation.spec
         return running_spec(self.observed)
@@ -73,20 +66,20 @@ class Situation:
 
     @property
     def report(self) -> FederationStatus | None:
-        """What the server says, None where it says nothing."""
+        """The server's status, None if it did not respond."""
         return self.observed.report if isinstance(self.observed.report, FederationStatus) else None
 
     @property
     def suspended(self) -> bool:
-        """Whether the user wants no pod to run."""
+        """Whether spec.suspend is set."""
         accepted = self.verdict.federation
         return accepted is not None and accepted.spec.suspend
 
     @cached_property
     def finished(self) -> bool:
-        """Whether every round that is asked for is committed."""
+        """Whether all requested rounds are committed."""
         if self.report is not None:
-            done = _said(self.report, "Succeeded")
+            done = is_true(self.report.conditions, "Succeeded")
             committed = self.report.round
         else:
             before = find(self.status, "Succeeded")
@@ -96,7 +89,7 @@ class Situation:
 
     @cached_property
     def stopped(self) -> bool:
-        """Whether training failed for good, and the spec was not changed since."""
+        """Whether training failed permanently and the spec was not changed since."""
         failed = find(self.status, "Failed")
         conditions = self.status.get("conditions", ())
         generation = next((each.get("observedGeneration") for each in conditions if each["type"] == "Failed"), None)
@@ -115,7 +108,7 @@ class Situation:
 
     @cached_property
     def results_only(self) -> bool:
-        """Whether the server has nothing left to do but to show the results."""
+        """Whether the server only provides the results."""
         if not self.finished:
             return False
         since = next(
@@ -132,22 +125,18 @@ class Situation:
 
     @cached_property
     def server_pod(self) -> PodHealth:
-        """How the server's pod is."""
+        """The state of the server's pod."""
         return self._health({COMPONENT_LABEL: "server"})
 
     def agent_pod(self, silo: str) -> PodHealth:
-        """Say how the pod of a managed silo is."""
+        """Return the state of a managed silo's pod."""
         return self._health({COMPONENT_LABEL: "silo", SILO_LABEL: silo})
 
     def finding(self, kind: str) -> Finding | None:
-        """Return a condition of the Federation as it was written last."""
+        """Return a condition of the Federation's written status."""
         return find(self.status, kind)
 
     def _health(self, labels: Mapping[str, str]) -> PodHealth:
         pods = [pod for pod in self.observed.pods if labels.items() <= pod["metadata"].get("labels", {}).items()]
         pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
         return diagnose(pods[-1] if pods else None, self.observed.claims, self.now)
-
-
-def _said(report: FederationStatus, kind: str) -> bool:
-    return any(condition.type == kind and condition.status == "True" for condition in report.conditions)

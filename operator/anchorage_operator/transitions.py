@@ -1,14 +1,14 @@
-"""Events: what changed between the status as it was and as it becomes. Few, and only on transitions."""
+"""Events about the differences between two statuses: posted on transitions only."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import QUORUM_LOST
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.conditions import Finding, clipped, find, listed
+from anchorage_operator.conditions import Finding, clip_message, find, join_names
 from anchorage_operator.names import involved
-from anchorage_operator.observed import Json
 from anchorage_operator.planned import Event
 
 SINGLE_SILOS = 5
@@ -31,15 +31,15 @@ _QUIET = (
 """Reasons of a condition that is not true which are no news."""
 
 _TRUE_EVENTS = {
-    "Accepted": "the spec is in force",
-    "ServerAvailable": "the server's pod runs and answers",
-    "Succeeded": "every round is committed",
+    "Accepted": "the spec was accepted and is in use",
+    "ServerAvailable": "the server's pod is running and responding",
+    "Succeeded": "all rounds are committed",
 }
 _OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected": "SiloConnected"}
 
 
 def federation_events(federation: Json, before: Json, after: Json) -> Iterator[Event]:
-    """Yield the Events of a Federation whose status changes.
+    """Yield the Events for a change of a Federation's status.
 
     Parameters
     ----------
@@ -60,11 +60,11 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
     yield from _of_silos(about, before.get("silos", ()), after.get("silos", ()), at_rest=at_rest)
     old, new = (status.get("certificates", {}).get("serverNotAfter") for status in (before, after))
     if old and new and old != new:
-        yield _event(about, "Normal", "CertificateRotated", f"the server has a new certificate, which ends at {new}")
+        yield _event(about, "Normal", "CertificateRotated", f"the server has a new certificate, which expires at {new}")
 
 
 def silo_events(silo: Json, before: Json, after: Json) -> Iterator[Event]:
-    """Yield the Events of a Silo whose status changes: admission, connection, and what its agent's pod lacks."""
+    """Yield the Events for a change of a Silo's status: admission, connection, and problems of its agent's pod."""
     about = involved(silo)
     for kind, reason in _OF_SILO.items():
         old, new = find(before, kind), find(after, kind)
@@ -112,20 +112,20 @@ def _quorum(about: Json, old: Finding | None, new: Finding) -> Iterator[Event]:
 def _suspension(about: Json, old: Finding | None, new: Finding | None) -> Iterator[Event]:
     was, is_now = (finding is not None and finding.reason == reasons.SUSPENDED for finding in (old, new))
     if is_now and not was:
-        yield _event(about, "Normal", "Suspended", "the pods end; training resumes when spec.suspend is false")
+        yield _event(about, "Normal", "Suspended", "the pods are stopped; training resumes when spec.suspend is false")
     elif was and not is_now:
-        yield _event(about, "Normal", "Resumed", "the pods start; training resumes at the last committed round")
+        yield _event(about, "Normal", "Resumed", "the pods are started; training resumes from the last committed round")
 
 
 def _progress(about: Json, before: Json, after: Json) -> Iterator[Event]:
     was, is_now = find(before, "Succeeded"), find(after, "Succeeded")
     if is_now is not None and is_now.reason == reasons.TRAINING and (was is None or was.reason == reasons.WAITING):
-        yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds is played")
+        yield _event(about, "Normal", "TrainingStarted", f"the first of {after.get('rounds', 0)} rounds has started")
     over = is_now is not None and is_now.holds
     old, new = find(before, "ServerAvailable"), find(after, "ServerAvailable")
     came_back = old is not None and not old.holds and new is not None and new.holds
     if came_back and before.get("round") and after.get("round") and not over:
-        text = f"the server goes on after round {after['round']}, the last that was committed"
+        text = f"the server resumed after round {after['round']}, the last committed one"
         yield _event(about, "Normal", "CheckpointRestored", text)
     steps = [int(status.get("progressPercentage", 0)) // PROGRESS_STEP for status in (before, after)]
     if steps[1] > steps[0]:
@@ -144,7 +144,7 @@ def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json], *, at_
     )
     for names, kind, reason, words in changes:
         if len(names) > SINGLE_SILOS:
-            yield _event(about, kind, reason, f"{len(names)} silos are {words}: {listed(names)}")
+            yield _event(about, kind, reason, f"{len(names)} silos are {words}: {join_names(names)}")
             continue
         for name in sorted(names):
             why = f" ({messages[name]})" if kind == "Warning" and messages.get(name) else ""
@@ -152,7 +152,7 @@ def _of_silos(about: Json, before: Sequence[Json], after: Sequence[Json], *, at_
 
 
 def _event(about: Json, kind: Literal["Normal", "Warning"], reason: str, message: str) -> Event:
-    return Event(about, kind, reason, clipped(message) or reason)
+    return Event(about, kind, reason, clip_message(message) or reason)
 
 
 CATALOGUE_REASONS = frozenset(entry.reason for entry in CATALOGUE.values())

@@ -1,4 +1,4 @@
-"""Whether the objects that users wrote can be put in force: the rules of `anchorage.api` and `anchorage.methods`, and what cannot change."""
+"""Validates users' objects: the rules of `anchorage.api` and `anchorage.methods`, and fields that cannot change once training has started."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,11 +13,12 @@ from anchorage.api.mistakes import Mistake, dotted
 from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.build_server import FEDERATION_FILE
-from anchorage_operator.drift import amount
+from anchorage_operator.drift import parse_quantity
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO, agent_name, server_name
-from anchorage_operator.observed import Json, Observed
+from anchorage_operator.observed import Observed
 
 _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
 """Mistakes about which silos there are: these come and go once training began, and the quorum tells."""
@@ -25,7 +26,7 @@ _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why an object is not put in force."""
+    """Why an object is not accepted."""
 
     reason: str
     message: str
@@ -33,24 +34,16 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What may be put in force.
-
-    Parameters
-    ----------
-    federation : Federation or None
-        Typed; None where it is refused.
-    refusal : Refusal or None
-        Why.
-    silos : mapping of str to Silo
-        The silos that are sound, by name.
-    refused : mapping of str to Refusal
-        The others.
-    """
+    """Which specs are accepted."""
 
     federation: Federation | None
+    """Typed; None where it is refused."""
     refusal: Refusal | None
+    """Why."""
     silos: Mapping[str, Silo]
+    """The silos that are sound, by name."""
     refused: Mapping[str, Refusal]
+    """The others."""
 
 
 def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
@@ -70,7 +63,7 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
         reading = read_objects({}, list(silos.values()))
         sound = {name: silo for name, silo in zip(silos, reading.silos, strict=True) if silo is not None}
         return Verdict(None, None, sound, {})
-    settled = [name for name, silo in silos.items() if _settled(silo)]
+    settled = [name for name, silo in silos.items() if _was_accepted_before(silo)]
     order = [*settled, *(name for name in silos if name not in settled)]
     refused: dict[str, Refusal] = {}
     while True:
@@ -90,15 +83,17 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
             sound[name] = silo
             refusal = refusal or refused[name]
             del refused[name]
-    refused |= {name: change for name, silo in sound.items() for change in _fixed_for_silo(silo, observed.children)}
+    refused |= {
+        name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed.children)
+    }
     sound = {name: sound[name] for name in silos if name in sound and name not in refused}
     if refusal is None and federation is not None:
-        refusal = next(_fixed(federation, observed), None)
+        refusal = next(_immutable_change(federation, observed), None)
     return Verdict(None if refusal else federation, refusal, sound, refused)
 
 
-def _settled(silo: Json) -> bool:
-    """Say whether the silo was accepted as it is: a mistake that it has now came with the Federation's spec."""
+def _was_accepted_before(silo: Json) -> bool:
+    """Return whether the silo was accepted unchanged before: an error that it has now was caused by the Federation's spec."""
     generation = silo["metadata"].get("generation")
     conditions = (silo.get("status") or {}).get("conditions", ())
     accepted = next((each for each in conditions if each["type"] == "Accepted"), None)
@@ -106,7 +101,7 @@ def _settled(silo: Json) -> bool:
 
 
 def running_spec(observed: Observed) -> FederationSpec | None:
-    """Return the spec that the server runs by its ConfigMap; None where there is none, or an older version wrote it in other words."""
+    """Return the spec in the server's ConfigMap; None if there is none, or if an older version wrote it in another form."""
     config = observed.children.get(("ConfigMap", server_name(observed.name)))
     return _spec_in(str(config.get("data", {}).get(FEDERATION_FILE, ""))) if config is not None else None
 
@@ -131,7 +126,7 @@ def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None
 
 def _long_names(federation: Json, silos: Sequence[Json]) -> Iterator[Mistake]:
     path = ("metadata", "name")
-    message = "found {} characters, allowed are {} at most, as the pods' names are made of it"
+    message = "found {} characters, at most {} are allowed because the pods are named after it"
     length = len(federation["metadata"]["name"])
     if length > LONGEST_FEDERATION:
         yield Mistake(OUT_OF_RANGE, path, message.format(length, LONGEST_FEDERATION))
@@ -146,8 +141,8 @@ def _line(mistakes: Sequence[Mistake]) -> str:
     return f"{mistakes[0]}{more}"
 
 
-def _fixed(federation: Federation, observed: Observed) -> Iterator[Refusal]:
-    """Say what was changed that cannot be."""
+def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Refusal]:
+    """Return the immutable field that was changed."""
     spec, before = federation.spec, running_spec(observed)
     if before is not None and _has_begun(observed):
         pairs: dict[str, tuple[Any, Any]] = {
@@ -160,30 +155,30 @@ def _fixed(federation: Federation, observed: Observed) -> Iterator[Refusal]:
         for path, (old, new) in pairs.items():
             if old != new:
                 field, was, now = _difference(old, new)
-                message = f"{path}{field} is {now}, but training began with {was}; set it back"
+                message = f"{path}{field} is {now}, but training started with {was}; restore it"
                 yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
     storage = spec.server.storage
     child = observed.children.get(("StatefulSet", server_name(observed.name)))
-    yield from _fixed_volume("spec.server.storage", storage.size, storage.class_name, child)
+    yield from _immutable_volume_change("spec.server.storage", storage.size, storage.class_name, child)
 
 
-def _fixed_for_silo(silo: Silo, children: Mapping[tuple[str, str], Json]) -> Iterator[Refusal]:
+def _immutable_silo_change(silo: Silo, children: Mapping[tuple[str, str], Json]) -> Iterator[Refusal]:
     if silo.spec.managed is not None:
         storage = silo.spec.managed.storage
         child = children.get(("StatefulSet", agent_name(silo.metadata.name)))
-        yield from _fixed_volume("spec.managed.storage", storage.size, storage.class_name, child)
+        yield from _immutable_volume_change("spec.managed.storage", storage.size, storage.class_name, child)
 
 
-def _fixed_volume(path: str, size: str, class_name: str | None, child: Json | None) -> Iterator[Refusal]:
+def _immutable_volume_change(path: str, size: str, class_name: str | None, child: Json | None) -> Iterator[Refusal]:
     claims = child["spec"].get("volumeClaimTemplates", ()) if child is not None else ()
     for claim in claims:
         found = str(claim["spec"]["resources"]["requests"]["storage"])
-        if amount(found) != amount(size):
-            message = f"{path}.size is {size}, but the volume was made with {found}; set it back"
+        if parse_quantity(found) != parse_quantity(size):
+            message = f"{path}.size is {size}, but the volume was created with {found}; restore it"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
         found_class = claim["spec"].get("storageClassName")
         if class_name != found_class:
-            message = f"{path}.className is {class_name}, but the volume was made with {found_class}; set it back"
+            message = f"{path}.className is {class_name}, but the volume was created with {found_class}; restore it"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
 
 
@@ -197,7 +192,7 @@ def _stages(spec: FederationSpec) -> str:
 
 
 def _difference(old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Return the first field that differs inside two values, and what it was and is."""
+    """Return the first field in which two values differ, with its old and new value."""
     if not hasattr(old, "model_dump"):
         return "", old, new
     return _first(old.model_dump(by_alias=True), new.model_dump(by_alias=True), ())

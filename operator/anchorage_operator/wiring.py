@@ -1,8 +1,8 @@
-"""kopf as the watch engine, and nothing more: it brings objects into the cache. The only module that knows kopf.
+"""The watch: kopf delivers objects to the cache. The only module that uses kopf.
 
-kopf lists and watches, follows bookmarks, notices silent streams and expired versions. What it lacks is added here: it starts streams
-that end at once again without a pause, and it ends for good after an error in a stream. It writes nothing: no finalizers, no
-annotations, no Events. Its own indices are not used, since they keep what was deleted while a stream was down.
+kopf lists and watches, follows bookmarks, and detects silent streams and expired versions. Two things are added here: a pause
+before streams that end at once are restarted, and a restart of kopf after an error in a stream. kopf writes nothing: no finalizers,
+annotations or Events. Its indices are not used, since they keep objects that were deleted while a stream was down.
 """
 
 import asyncio
@@ -17,16 +17,17 @@ import aiohttp
 import kopf
 from kopf._core.engines.peering import Identity
 
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import PAGE
+from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_operator.cache import Cache, Key, ref_of
-from anchorage_operator.kube import PAGE, Connection, group_version, plural
-from anchorage_operator.observed import Json
 from anchorage_operator.resync import WATCHED
-from anchorage_operator.work_queue import SPREAD
 
 STREAM_SECONDS = 300
-"""How long one stream lasts at most."""
+"""Maximum duration of one stream."""
 SILENT_SECONDS = 70.0
-"""How long one may say nothing; the API server sends a bookmark every minute."""
+"""Maximum time without data; the API server sends a bookmark every minute."""
 PAUSE_SECONDS = 1.0
 """Between the starts of two streams of the same kind."""
 LONGEST_RESTART_SECONDS = 30.0
@@ -41,11 +42,11 @@ _Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
 
 class Watch:
-    """Feeds the cache from watches, in a thread and an event loop of its own.
+    """Watches objects for the cache, in a thread and an event loop of its own.
 
     Parameters
     ----------
-    connection : Connection
+    access : ClusterAccess
         How to reach the API server.
     cache : Cache
         Takes the objects.
@@ -59,7 +60,7 @@ class Watch:
 
     def __init__(
         self,
-        connection: Connection,
+        access: ClusterAccess,
         cache: Cache,
         namespaces: Sequence[str],
         wake: Callable[[Key], None],
@@ -67,7 +68,7 @@ class Watch:
         silent_seconds: float = SILENT_SECONDS,
         pause_seconds: float = PAUSE_SECONDS,
     ) -> None:
-        self._connection = connection
+        self._access = access
         self._cache = cache
         self._namespaces = namespaces
         self._wake = wake
@@ -80,18 +81,18 @@ class Watch:
         self._thread = Thread(target=lambda: asyncio.run(self._run()), name="watch", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start watching."""
         self._started = time.monotonic()
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop watching, and wait a moment for open streams to be closed."""
+        """Stop watching and wait briefly for open streams to close."""
         if self._loop:
             self._loop.call_soon_threadsafe(self._stop.set)
             self._thread.join(STOP_SECONDS)
 
     def alive(self) -> bool:
-        """Whether a stream of every kind was begun lately enough to be open still, or to be begun again soon."""
+        """Return whether a stream of every kind was started recently enough to be open or about to be restarted."""
         latest = time.monotonic() - STREAM_SECONDS - 2 * self._silent_seconds
         expected = len(WATCHED) * max(len(self._namespaces), 1)
         begun = self._started > latest or sum(begun > latest for begun in list(self._streams.values())) >= expected
@@ -99,7 +100,7 @@ class Watch:
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        pause = self._pause_seconds
+        backoff = Backoff(RetryPolicy(self._pause_seconds, LONGEST_RESTART_SECONDS, jitter=1.0))
         while not self._stop.is_set():
             begun = time.monotonic()
             watching = asyncio.create_task(self._operator())
@@ -107,17 +108,15 @@ class Watch:
             if error := watching.exception():
                 _log.warning("the watch ended", extra={"error": f"{type(error).__name__}: {error}"[:500]})
             if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
-                pause = self._pause_seconds
+                backoff.reset()
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._stop.wait(), pause * (1 + SPREAD.random()))
-            pause = min(2 * pause, LONGEST_RESTART_SECONDS)
+                await asyncio.wait_for(self._stop.wait(), backoff.next())
 
     async def _operator(self) -> None:
         registry = kopf.OperatorRegistry()
         kopf.on.login(registry=registry)(self._login)
         for kind in WATCHED:
-            group, version = group_version(kind)
-            kopf.on.event(group, version, plural(kind), registry=registry)(self._take_in)
+            kopf.on.event(*_selector(kind), registry=registry)(self._take_in)
         await kopf.operator(
             registry=registry,
             settings=_settings(self._silent_seconds, self._pause_seconds),
@@ -131,18 +130,18 @@ class Watch:
     async def _take_in(self, **given: Any) -> None:
         raw = given["event"]
         body: Json = raw["object"]
-        touched = self._cache.drop(ref_of(body)) if raw["type"] == "DELETED" else self._cache.watched(body)
+        touched = self._cache.remove(ref_of(body)) if raw["type"] == "DELETED" else self._cache.add_watched(body)
         for key in touched:
             self._wake(key)
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._connection.tls or True)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self._access.tls() or True)
         session = aiohttp.ClientSession(connector=connector, middlewares=(self._pace,))
-        return kopf.AiohttpSession(server=self._connection.server, aiohttp_session=session)
+        return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
 
     async def _pace(self, request: aiohttp.ClientRequest, handler: _Handler) -> aiohttp.ClientResponse:
-        """Send the present token along, and keep streams that end at once from being begun again without a pause."""
-        if token := self._connection.authorization():
+        """Add the current token, and limit how fast streams that end at once are restarted."""
+        if token := self._access.authorization():
             request.headers["Authorization"] = token
         if "watch" in request.url.query:
             path = request.url.path
@@ -167,11 +166,16 @@ def _settings(silent_seconds: float, pause_seconds: float) -> kopf.OperatorSetti
     settings.queueing.exit_timeout = 0.5
     for kind, labels in WATCHED.items():
         if labels:
-            settings.watching.label_selectors[(*group_version(kind), plural(kind))] = labels
+            settings.watching.label_selectors[_selector(kind)] = labels
     return settings
 
 
-def quieten() -> None:
-    """Keep kopf from logging a line per event, and from warning that its own signal handlers are not in use."""
+def _selector(kind: str) -> tuple[str, str, str]:
+    resource = RESOURCES[kind]
+    return resource.group, resource.version, resource.plural
+
+
+def silence_kopf() -> None:
+    """Suppress kopf's log lines per event and its warning about unused signal handlers."""
     logging.getLogger("kopf").setLevel(logging.WARNING)
     logging.getLogger("kopf._core.reactor.running").setLevel(logging.ERROR)

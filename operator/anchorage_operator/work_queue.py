@@ -1,22 +1,20 @@
-"""Which federations to look at, and when: every key once, later after failures, never in a hot loop."""
+"""A queue of keys with delays: each key is queued once, and retried with back-off after failures."""
 
 import heapq
 import itertools
-import random
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Condition
 from typing import Generic, TypeVar
 
+from anchorage.transport.retry import RANDOM, RetryPolicy
+
 Key = TypeVar("Key", bound=Hashable)
 
-FIRST_DELAY = 0.2
-"""Seconds after the first failure; each further one doubles it."""
-LONGEST_DELAY = 30.0
 JITTER = 0.2
 """Back-off and repetition are spread over this share of their length, so that many keys do not come due at once."""
-SPREAD = random.Random()
-"""The operator's own generator for pauses: the process' is left to whoever seeded it."""
+RETRY = RetryPolicy(0.2, 30.0, jitter=JITTER)
+"""Pauses after failures of a key."""
 
 
 @dataclass(slots=True)
@@ -42,7 +40,7 @@ class WorkQueue(Generic[Key]):
         A number in [0, 1) for the jitter.
     """
 
-    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = SPREAD.random) -> None:
+    def __init__(self, clock: Callable[[], float], spread: Callable[[], float] = RANDOM.random) -> None:
         self._clock = clock
         self._spread = spread
         self._entries: dict[Key, _Entry] = {}
@@ -58,12 +56,12 @@ class WorkQueue(Generic[Key]):
             return sum(entry.taken is None and entry.due <= now for entry in self._entries.values())
 
     def add(self, key: Key, delay: float = 0.0) -> None:
-        """Ask that `key` be handed out in `delay` seconds, or sooner."""
+        """Hand out a key in `delay` seconds or earlier."""
         with self._changed:
             self._schedule(key, self._clock() + delay)
 
     def discard(self, key: Key) -> None:
-        """Forget a key and its failures, unless a worker has it."""
+        """Remove a key and its failures, unless a worker holds it."""
         with self._changed:
             entry = self._entries.get(key)
             if entry and entry.taken is None:
@@ -85,35 +83,34 @@ class WorkQueue(Generic[Key]):
             return None
 
     def done(self, key: Key, again: float | None = None) -> None:
-        """Give a key back after success, to be handed out again in about `again` seconds (None: when it is added)."""
+        """Return a key after success; it is handed out again in about `again` seconds (None: when it is added)."""
         with self._changed:
             entry = self._entries[key]
             entry.failures = 0
             self._give_back(key, entry, None if again is None else again * (1 - JITTER * self._spread()))
 
     def failed(self, key: Key, at_least: float = 0.0) -> float:
-        """Give a key back after a failure; return the seconds until it is handed out again, at least `at_least`.
+        """Return a key after a failure; returns the seconds until it is handed out again, at least `at_least`.
 
         What was added meanwhile does not shorten the wait: a change that cannot be carried out must not make a hot loop.
         """
         with self._changed:
             entry = self._entries[key]
-            delay = max(at_least, min(LONGEST_DELAY, FIRST_DELAY * 2.0 ** min(entry.failures, 16)))
             entry.failures += 1
-            delay *= 1 + JITTER * self._spread()
+            delay = RETRY.pause(entry.failures, at_least, self._spread)
             entry.due = float("inf")
             self._give_back(key, entry, delay)
             return delay
 
     def overdue(self) -> float:
-        """Seconds for which a key has waited for a worker, or been held by one; 0 where none is late."""
+        """Longest time in seconds that a due key waited for a worker or was held by one."""
         with self._changed:
             now = self._clock()
             starts = (entry.due if entry.taken is None else entry.taken for entry in self._entries.values())
             return max([0.0, *(now - start for start in starts)])
 
     def close(self) -> None:
-        """Send every worker home."""
+        """Make `wait` return None for all workers."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

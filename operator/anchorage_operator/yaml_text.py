@@ -1,4 +1,4 @@
-"""Documents for ConfigMaps as YAML that people read, the same text for the same values."""
+"""Readable, deterministic YAML for ConfigMaps."""
 
 import json
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ import yaml
 
 
 def as_yaml(value: Mapping[str, Any]) -> str:
-    """Write plain values as YAML, keys in alphabetical order."""
+    """Convert values to YAML with sorted keys."""
     return _written(json.dumps(value, sort_keys=True))
 
 

@@ -13,15 +13,14 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import Checkpoint, RoundRecord, ServerLearner
+from anchorage.transport.files import partial_path, sync
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import (
-    partial_path,
     read_description,
     read_safetensors,
     write_safetensors,
 )
-from anchorage_server.durable import sync
 from anchorage_server.models import checkpoint_name
 
 FORMAT = "anchorage-checkpoint-1"

@@ -1,4 +1,4 @@
-"""Files that a crash leaves either as they were or as they should be, and what the file system's errors are called."""
+"""What the file system's errors are called, and the lock of a folder."""
 
 import errno
 import fcntl
@@ -35,30 +35,6 @@ def storage_errors(doing: str, path: Path) -> Iterator[None]:
     except OSError as error:
         kind = DISK_FULL if error.errno in _FULL else NOT_WRITABLE if error.errno in _REFUSED else STORAGE_FAILED
         raise AnchorageError(kind, f"cannot {doing} in {path}: {error.strerror or error}") from error
-
-
-def sync(path: Path) -> None:
-    """Make the bytes of a file, or the names in a folder, durable."""
-    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def replace_file(path: Path, content: bytes) -> None:
-    """Write a small file whole or not at all, as seen by other processes and after this one's death (not after a power cut).
-
-    The file has one writer: this process, by one thread at a time.
-
-    Raises
-    ------
-    OSError
-        The folder is full or not writable; the file is then as before.
-    """
-    temporary = path.with_name(f".{path.name}.tmp")
-    temporary.write_bytes(content)
-    temporary.replace(path)
 
 
 class FolderLock:

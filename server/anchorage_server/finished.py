@@ -14,10 +14,11 @@ from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, TrackingStatus
 from anchorage.methods import resolve
 from anchorage.methods.study import parts_of
+from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
-from anchorage_server.durable import FolderLock, replace_file, storage_errors
+from anchorage_server.durable import FolderLock, storage_errors
 from anchorage_server.journal import read_journal
 from anchorage_server.listening import Listening, new_board, open_doorway
 from anchorage_server.signals import stopping
@@ -49,7 +50,7 @@ class FinishedRun(Document):
         """
         file = _file(state)
         with storage_errors("note that the run is over", file):
-            replace_file(file, self.model_dump_json(by_alias=True).encode())
+            write_atomically(file, self.model_dump_json(by_alias=True).encode())
 
 
 def read_finished(state: Path, study: Study) -> FinishedRun | None:

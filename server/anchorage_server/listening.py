@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
@@ -16,7 +17,7 @@ from anchorage.transport.pki import Credentials, Registrar, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
-from anchorage_server.durable import replace_file, storage_errors
+from anchorage_server.durable import storage_errors
 from anchorage_server.http import JSON, StatusServer, reports
 from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
@@ -164,7 +165,7 @@ class Listening:
                 stack.callback(control.stop)
                 places["control"] = f"https://{control.address}"
             with storage_errors("write endpoints.json", config.state):
-                replace_file(config.state / "endpoints.json", json.dumps(places).encode())
+                write_atomically(config.state / "endpoints.json", json.dumps(places).encode())
             self._close = stack.pop_all().close
         board.listening()
         _log.info("listening", extra=places)

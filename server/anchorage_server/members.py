@@ -11,7 +11,8 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from anchorage.api.base import KEY_PATTERN, Document, Name
 from anchorage.api.status import MOST_SILOS, Total
-from anchorage_server.durable import replace_file, storage_errors
+from anchorage.transport.files import write_atomically
+from anchorage_server.durable import storage_errors
 
 Key = Annotated[str, StringConstraints(strict=True, pattern=KEY_PATTERN, max_length=64)]
 """`anchorage.transport.pki.key_fingerprint` of a certificate."""
@@ -114,7 +115,7 @@ class Members:
             names, keys = self.names, self._keys
             if new != self._list:
                 with storage_errors("keep the members", self._file):
-                    replace_file(self._file, new.model_dump_json(by_alias=True, indent=2).encode())
+                    write_atomically(self._file, new.model_dump_json(by_alias=True, indent=2).encode())
                 self._take(new)
             rekeyed = [m.name for m in new.members if m.key and keys.get(m.name, m.key) != m.key]
             changed(Change(self.names, names == self.names, tuple(rekeyed)))

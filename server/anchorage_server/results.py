@@ -9,8 +9,9 @@ from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel
 from anchorage.engine.interfaces import Checkpoint
 from anchorage.engine.records import record_to_json
+from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.tensors.safetensors_file import write_safetensors
-from anchorage_server.durable import replace_file, storage_errors, sync
+from anchorage_server.durable import storage_errors
 from anchorage_server.store import DiskRoundStore
 
 
@@ -44,7 +45,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> t
             written[name] = {"file": path.name, "digest": digest, **known}
             models.append(StoredModel(path=str(path), digest=digest, round=checkpoint.record.round))
         values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
-        replace_file(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
+        write_atomically(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
 

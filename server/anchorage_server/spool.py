@@ -13,10 +13,11 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CONTRIBUTION_DAMAGED
 from anchorage.engine.interfaces import SpooledUpdate
+from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.spool import SpoolFile
-from anchorage_server.durable import replace_file, storage_errors, sync
+from anchorage_server.durable import storage_errors
 from anchorage_server.journal import Contribution
 
 
@@ -118,7 +119,7 @@ class Spool:
         announced = base64.b64encode(encode_announcement(announcement)).decode()
         values = {"silo": silo, "round": round_number, "announcement": announced}
         with storage_errors(f"note the update of {silo}", self._folder):
-            replace_file(self._json(slot.number), json.dumps(values).encode())
+            write_atomically(self._json(slot.number), json.dumps(values).encode())
         slot.announcement, slot.whole = announcement, True
 
     def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:

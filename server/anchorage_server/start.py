@@ -4,7 +4,8 @@ import json
 import logging
 from pathlib import Path
 
-from anchorage_server.durable import replace_file, storage_errors
+from anchorage.transport.files import write_atomically
+from anchorage_server.durable import storage_errors
 
 _log = logging.getLogger(__name__)
 
@@ -65,4 +66,4 @@ class RunStart:
     def _write(self, stopped: float | None) -> None:
         values = {"first": self.first, "paused": self._paused, "stopped": stopped}
         with storage_errors("note when the run started", self._file):
-            replace_file(self._file, json.dumps(values).encode())
+            write_atomically(self._file, json.dumps(values).encode())

@@ -21,10 +21,10 @@ from anchorage.api.status import (
 )
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.records import record_to_json
+from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.durable import replace_file
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -319,6 +319,6 @@ class StatusBoard:
     def _write(self) -> None:
         """Write the status file; the run does not end because it cannot."""
         try:
-            replace_file(self._file, self._snapshot().model_dump_json(by_alias=True, indent=2).encode())
+            write_atomically(self._file, self._snapshot().model_dump_json(by_alias=True, indent=2).encode())
         except OSError as error:
             _log.warning("cannot write the status file", extra={"file": str(self._file), "error": error.strerror})

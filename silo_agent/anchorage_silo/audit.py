@@ -1,7 +1,7 @@
-"""The local, append-only log of everything that leaves the hospital.
+"""The append-only log of everything that leaves the hospital.
 
-One JSON object a line; `hash` is SHA-256 over the line before it and the rest of this line, so a line that was changed, removed or put in
-between shows. It names what was sent and never holds values of images, weights or keys.
+One JSON object per line. `hash` is the SHA-256 of the previous line's hash and the rest of this line, so that a changed, removed or inserted line is
+detected. Entries name what was sent; they never hold values of images, weights or keys.
 """
 
 import errno
@@ -18,19 +18,12 @@ from anchorage.api.errors import AnchorageError, silo
 
 
 class AuditLog:
-    """An audit log that is open for appending.
-
-    Parameters
-    ----------
-    path : Path
-        The file; it is made where it is missing, mode 0600.
-    now : callable
-        Seconds since the epoch.
+    """An audit log, open for appending; the file is created with mode 0600 if it is missing.
 
     Raises
     ------
     AnchorageError
-        The lines do not follow from each other, or the file cannot be written.
+        The hash chain of an existing log is broken, or the file cannot be written.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
@@ -43,42 +36,49 @@ class AuditLog:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
-        self._follow()
+        self._verify()
 
     @property
     def announced(self) -> frozenset[str]:
-        """The train tasks that were ever announced."""
+        """Ids of all train tasks whose updates were ever announced."""
         with self._lock:
             return frozenset(self._announced)
 
     def record(
-        self, kind: str, task: str = "", *, nbytes: int = 0, side: Iterable[str] = (), digest: str = "", code: str = ""
+        self,
+        kind: str,
+        task: str = "",
+        *,
+        nbytes: int = 0,
+        auxiliary: Iterable[str] = (),
+        digest: str = "",
+        code: str = "",
     ) -> None:
-        """Write a line, before what it speaks of is sent.
+        """Append an entry; call it before the message is sent.
 
         Parameters
         ----------
         kind : str
             ``enrol``, ``renew``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
         task : str
-            The task that it belongs to.
+            Id of the task; empty for messages without one.
         nbytes : int
-            Bytes of the update or of the request.
-        side : iterable of str
-            Names of what is told beside it.
+            Size of the update or request in bytes.
+        auxiliary : iterable of str
+            Names of the auxiliary data in the message.
         digest : str
-            Content address of the update.
+            Digest of the update.
         code : str
-            The failure that is reported.
+            Code of the reported failure.
 
         Raises
         ------
         AnchorageError
-            It cannot be written; then nothing may be sent.
+            The log cannot be written; the message must not be sent.
         """
         with self._lock:
             entry: dict[str, Any] = {"time": self._now(), "kind": kind, "task": task, "bytes": nbytes}
-            entry |= {"side": sorted(side), "digest": digest, "code": code}
+            entry |= {"auxiliary": sorted(auxiliary), "digest": digest, "code": code}
             text = json.dumps(entry)
             chained = _chain(self._hash, text)
             self._append(f'{text[:-1]}, "hash": "{chained}"}}\n'.encode())
@@ -87,13 +87,13 @@ class AuditLog:
                 self._announced.add(task)
 
     def close(self) -> None:
-        """Close the file; who records from now on fails."""
+        """Close the file; later calls of `record` fail."""
         with self._lock:
             os.close(self._file)
             self._file = -1
 
     def _append(self, line: bytes) -> None:
-        """Write a line whole or not at all."""
+        """Append a complete line or nothing."""
         try:
             size = os.fstat(self._file).st_size
             if os.write(self._file, line) < len(line):
@@ -102,8 +102,8 @@ class AuditLog:
         except OSError as error:
             raise self._unwritable(error) from error
 
-    def _follow(self) -> None:
-        """Check every line and remember what was announced; the torn end of a line that a crash left is cut off."""
+    def _verify(self) -> None:
+        """Verify the hash chain and collect announced tasks; an incomplete last line, left by a crash, is removed."""
         text = self._path.read_bytes()
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
@@ -112,7 +112,7 @@ class AuditLog:
             body, _, tail = line.decode(errors="replace").rpartition(', "hash": "')
             chained = _chain(self._hash, body + "}")
             if tail != f'{chained}"}}':
-                found = f"line {number} of {self._path} does not follow from the lines before it"
+                found = f"line {number} of {self._path} does not match the hash of the lines before it"
                 raise AnchorageError(silo.AUDIT_BROKEN, found)
             self._hash = chained
             entry = json.loads(line)

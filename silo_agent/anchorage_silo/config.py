@@ -1,4 +1,4 @@
-"""The agent's configuration: one YAML document of the hospital's own."""
+"""The agent's configuration: one YAML document that the hospital writes."""
 
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,7 +20,7 @@ Proxy = Annotated[
     StringConstraints(strict=True, pattern=r"^http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?$", max_length=260),
     Field(examples=["http://proxy.example.org:3128, without user and password"]),
 ]
-"""``http://host:port``; no user and no password, which do not belong into a configuration that is read by many."""
+"""``http://host:port``, without user and password, because many people may read the configuration."""
 
 
 class LearnerTrainer(Document):
@@ -30,50 +30,54 @@ class LearnerTrainer(Document):
 
 
 class NullTrainer(Document):
-    """Adds a constant to every number, without images: for measuring the rounds themselves."""
+    """Adds a constant to every number, without images, to measure the rounds themselves."""
 
     type: Literal["Null"] = Field(description="Add a constant, without images.")
-    step: Decimal = Field("0.001", description="What is added to every float.")
-    samples: Annotated[int, Field(ge=0)] = Field(100, description="What is reported as the number of images.")
+    step: Decimal = Field("0.001", description="Number added to every float.")
+    samples: Annotated[int, Field(ge=0)] = Field(100, description="Number of images to report.")
 
 
 class SiloConfig(Document):
-    """Who the silo is, where the server is, where things lie, and what may be trained on."""
+    """Configuration of an agent: identity, addresses, folders, images and policy."""
 
-    silo: Name = Field(description="The silo's name in the federation.")
-    federation: Name = Field(description="The federation's name.")
-    server: Address = Field(description="Where the server takes silos.")
-    enrolment: Address = Field(description="Where the server enrols silos.")
-    authority: Path = Field(description="The certificate of the federation's authority (ca.pem).")
+    silo: Name = Field(description="Name of the silo in the federation.")
+    federation: Name = Field(description="Name of the federation.")
+    server: Address = Field(description="Address of the server for silos, host:port.")
+    enrolment: Address = Field(description="Address of the server for enrolment, host:port.")
+    authority: Path = Field(description="Certificate of the federation's certificate authority (ca.pem).")
     proxy: Proxy | None = Field(
         None,
-        description="HTTP proxy (http://host:port) for every connection to the server; it must allow CONNECT. Left out: none, "
-        "whatever the environment says.",
+        description="HTTP proxy (http://host:port) for every connection to the server; it must allow CONNECT. Left out: none; "
+        "environment variables are ignored.",
     )
     patience_seconds: Annotated[int, Field(ge=0, le=31_536_000)] = Field(
         120,
-        description="How long the agent waits at its start for a server that does not answer. 0: for ever, then also until a silo "
-        "that is no member becomes one.",
+        description="Seconds to wait at the start for a server that does not answer. 0: without limit; then the agent also waits until "
+        "the silo is a member.",
     )
     token: Path | None = Field(
         None, description="File with the one-time enrolment token; needed until the silo is enrolled."
     )
-    state: Path = Field(description="Folder of the agent's own: its key, certificate, buffers and audit log.")
+    state: Path = Field(description="The agent's own folder: key, certificate, buffers and audit log.")
     labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
-    data: DataSection | None = Field(None, description="The images.")
+    data: DataSection | None = Field(None, description="Images of the silo.")
     data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
-    policy: Path | None = Field(None, description="File with the hospital's policy; left out: no limits.")
-    device: Literal["auto", "cpu", "cuda"] = Field("auto", description="Where to train.")
+    policy: Path | None = Field(
+        None, description="File with the hospital's policy. Left out: no limits, except that raw images never leave."
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
+    )
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
-        LearnerTrainer(type="Learner"), description="How to train."
+        LearnerTrainer(type="Learner"), description="Kind of trainer."
     )
     probes_listen: Address | None = Field(
         None,
-        description="Where /healthz, /readyz and /metrics are answered, without encryption, for the agent's own cluster only. "
-        "Left out: nowhere.",
+        description="Address for /healthz, /readyz and /metrics, unencrypted, for the agent's own cluster only. Left out: no port "
+        "is opened.",
     )
     stay: bool = Field(
-        False, description="Run as a service: when the run is over stay until SIGTERM, and end with exit code 0 then."
+        False, description="Run as a service: stay after the run is over, and exit with code 0 on SIGTERM."
     )
 
     @model_validator(mode="after")

@@ -1,4 +1,4 @@
-"""Becoming a known silo: a key that never leaves the state folder, and a certificate over it for a one-time token."""
+"""Enrolment: a key that never leaves the state folder, and a certificate for it in exchange for a one-time token."""
 
 import hashlib
 import logging
@@ -7,35 +7,35 @@ from collections.abc import Callable
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.enrolment import enrol
 from anchorage.transport.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
-from anchorage.transport.pki.files import write_whole
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.files import unusable
+from anchorage_silo.files import state_unusable
 from anchorage_silo.patience import Patience
 
 USED_TOKEN = "token.sha256"
-"""File that remembers with which token the silo enrolled."""
+"""File with the digest of the token that the silo enrolled with."""
 
 _log = logging.getLogger(__name__)
 
 
 def credentials_of(config: SiloConfig) -> Credentials:
-    """Return where the silo's TLS files lie, or will lie."""
+    """Return the paths of the silo's TLS files, which may not exist yet."""
     return Credentials(config.state / "silo.key", config.state / "silo.crt", config.authority)
 
 
-def enrolled(
+def ensure_enrolled(
     config: SiloConfig, audit: AuditLog, patience: Patience, now: Callable[[], float] = time.time
 ) -> Credentials:
-    """Return the silo's credentials; enrol where there is no certificate that is valid now.
+    """Return the silo's credentials; enrol first if there is no valid certificate.
 
     Raises
     ------
     AnchorageError
-        There is no token, the server refuses it or does not answer, or a file cannot be used.
+        There is no token, the server refuses it or does not answer, or a file is unusable.
     """
     credentials = credentials_of(config)
     uri = silo_uri(config.federation, config.silo)
@@ -48,33 +48,33 @@ def enrolled(
             _log.warning("enrolling again: %s", error)
         else:
             return credentials
-    token, asked = _token(config), config.state / "silo.csr"
+    token, request_file = _token(config), config.state / "silo.csr"
     try:
         key = load_key(credentials.key) if credentials.key.exists() else new_key(credentials.key)
-        request = _open_request(asked, key, uri)
+        request = _pending_request(request_file, key, uri)
         audit.record("enrol", nbytes=len(request))
-        _log.info("asking to enrol with the key of SHA-256 %s", key_fingerprint(request))
+        _log.info("requesting enrolment; SHA-256 of the key: %s", key_fingerprint(request))
         credentials.save_certificate(
             patience.until_answered(
-                "the enrolment",
+                "enrolment",
                 lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
             )
         )
-        write_whole(config.state / USED_TOKEN, _digest(token), 0o600)
-        asked.unlink()
+        write_atomically(config.state / USED_TOKEN, _digest(token), mode=0o600, durable=True)
+        request_file.unlink()
     except OSError as error:
-        raise unusable(config.state, error) from error
+        raise state_unusable(config.state, error) from error
     except AnchorageError as error:
         if error.failure is not transfer.SERVER_UNREACHABLE:
-            asked.unlink(missing_ok=True)  # it was refused; who starts the agent again asks anew
+            request_file.unlink(missing_ok=True)  # refused: the next start makes a new request
         raise
     credentials.check(uri, now)
     _log.info("enrolled as silo %s of federation %s", config.silo, config.federation)
     return credentials
 
 
-def invited_again(config: SiloConfig) -> bool:
-    """Return whether there is a token, and it is another one than that which the silo enrolled with."""
+def has_new_token(config: SiloConfig) -> bool:
+    """Return whether the configured token differs from the one that the silo enrolled with."""
     used = config.state / USED_TOKEN
     if config.token is None or not (config.token.exists() and used.exists()):
         return False
@@ -82,7 +82,7 @@ def invited_again(config: SiloConfig) -> bool:
 
 
 def forget_identity(config: SiloConfig) -> None:
-    """Remove key and certificate, so that the agent enrols as if for the first time.
+    """Delete key and certificate, so that the agent enrols as if for the first time.
 
     Raises
     ------
@@ -94,15 +94,15 @@ def forget_identity(config: SiloConfig) -> None:
         for path in (credentials.certificate, credentials.key):
             path.unlink(missing_ok=True)
     except OSError as error:
-        raise unusable(config.state, error) from error
+        raise state_unusable(config.state, error) from error
 
 
 def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode()).hexdigest().encode()
 
 
-def _open_request(path: Path, key: PrivateKey, uri: str) -> bytes:
-    """Return the request that waits for an answer, so that a restarted agent does not ask anew; else a new one, PEM.
+def _pending_request(path: Path, key: PrivateKey, uri: str) -> bytes:
+    """Return the stored unanswered request, so that a restarted agent repeats it, or else a new one; PEM.
 
     Raises
     ------
@@ -115,9 +115,9 @@ def _open_request(path: Path, key: PrivateKey, uri: str) -> bytes:
             if SigningRequest.parse(request) == SigningRequest(uri, key.public_key()):
                 return request
         except AnchorageError as error:
-            _log.warning("asking for a certificate anew: %s: %s", path, error)
+            _log.warning("making a new certificate request: %s: %s", path, error)
     request = SigningRequest.make(key, uri)
-    write_whole(path, request, 0o600)
+    write_atomically(path, request, mode=0o600, durable=True)
     return request
 
 

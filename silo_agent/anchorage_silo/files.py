@@ -1,4 +1,4 @@
-"""The files of the state folder that agent and trainer both map."""
+"""Memory-mapped files of the state folder, shared by the agent and its trainer process."""
 
 import mmap
 import os
@@ -14,8 +14,8 @@ MODEL_FILES = {TaskKind.TRAIN: "model.bin", TaskKind.EVALUATE: "candidate.bin"}
 UPDATE_FILE = "update.bin"
 
 
-def reserve(path: Path, nbytes: int) -> NDArray[np.uint8]:
-    """Map a file of exactly `nbytes`, writable and shared, with room on the disk for all of it; it keeps the bytes that it has.
+def map_allocated(path: Path, nbytes: int) -> NDArray[np.uint8]:
+    """Map a file of exactly `nbytes` for writing, with its disk space allocated; existing content is kept.
 
     Raises
     ------
@@ -28,17 +28,17 @@ def reserve(path: Path, nbytes: int) -> NDArray[np.uint8]:
             os.ftruncate(handle, nbytes)
             if nbytes and hasattr(
                 os, "posix_fallocate"
-            ):  # else a full disk would show as a bus error in the middle of a round
+            ):  # without it a full disk would raise SIGBUS in the middle of a round
                 os.posix_fallocate(handle, 0, nbytes)
         finally:
             os.close(handle)
-        return attach(path, nbytes, writable=True)
+        return map_existing(path, nbytes, writable=True)
     except OSError as error:
-        raise unusable(path, error) from error
+        raise state_unusable(path, error) from error
 
 
-def attach(path: Path, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
-    """Map a file that `reserve` made, uint8, shape [nbytes].
+def map_existing(path: Path, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
+    """Map a file made by `map_allocated` as uint8, shape [nbytes].
 
     Raises
     ------
@@ -54,6 +54,6 @@ def attach(path: Path, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
         return np.frombuffer(mmap.mmap(file.fileno(), nbytes, access=access), np.uint8)
 
 
-def unusable(path: Path, error: OSError) -> AnchorageError:
-    """Return the failure for a file of the state folder that cannot be used."""
+def state_unusable(path: Path, error: OSError) -> AnchorageError:
+    """Return the failure for an unusable file of the state folder."""
     return AnchorageError(silo.STATE_UNUSABLE, f"{path}: {error.strerror or error}")

@@ -1,6 +1,6 @@
-"""What the agent and its trainer's process say to each other: frames of four bytes of length, one of kind, then the content.
+"""Messages between the agent and its trainer process: frames of a 4-byte length, a 1-byte kind and the content.
 
-The bytes of models and updates never pass here: they lie in files that both sides map.
+Models and updates do not pass through frames; they are in files that both processes map.
 """
 
 import json
@@ -10,73 +10,65 @@ from enum import Enum
 from typing import IO, Any
 
 LIMIT_BYTES = 256 << 20
-"""Largest frame: a task with its side channel (raw anchor embeddings) stays far below."""
+"""Maximum frame size; a task with its auxiliary data (raw anchor embeddings) is far smaller."""
 
 
 class Kind(Enum):
-    """What a frame holds; the value is its byte on the pipe."""
+    """Type of a frame; the value is its byte on the pipe."""
 
     SETUP = b"S"
-    """To the trainer, first: `Setup`, JSON."""
+    """To the trainer, as the first frame: `Setup` as JSON."""
     TASK = b"T"
     """To the trainer: `anchorage.transport.grpc.convert.encode_task`."""
     CANCEL = b"C"
-    """To the trainer: stop the train task at its next step. Empty."""
+    """To the trainer: stop the train task at its next step. No content."""
     STEPS = b"N"
-    """To the trainer: how many steps are committed, as far as the agent heard. 8 bytes, little-endian."""
+    """To the trainer: number of steps committed in the federation, as last reported by the server. 8 bytes, little-endian."""
     READY = b"R"
-    """From the trainer: the images are read. JSON: ``samples``."""
+    """From the trainer: the images are read. JSON with ``samples``."""
     PROGRESS = b"P"
-    """From the trainer: JSON: ``done``, ``total``."""
+    """From the trainer: progress in steps. JSON with ``done`` and ``total``."""
     ANNOUNCEMENT = b"A"
-    """From the trainer: the update is whole. `anchorage.transport.grpc.convert.encode_announcement`."""
+    """From the trainer: the update is complete. `anchorage.transport.grpc.convert.encode_announcement`."""
     EVALUATION = b"E"
     """From the trainer: `anchorage.transport.grpc.convert.encode_evaluation`."""
     FAILURE = b"F"
-    """From the trainer: JSON: ``kind`` (of the task, or empty before READY), ``code``, ``message``."""
+    """From the trainer: JSON with ``kind`` (of the task; empty before READY), ``code`` and ``message``."""
     CANCELLED = b"X"
-    """From the trainer: the train task stopped as asked. Empty."""
+    """From the trainer: the train task was cancelled. No content."""
 
 
 @dataclass(frozen=True)
 class Setup:
-    """What a trainer's process is told before anything else.
-
-    Parameters
-    ----------
-    silo, labels, device : str
-        As configured.
-    state, data_root : str
-        Folders.
-    run : str
-        The run's description, JSON.
-    down, up : str
-        Layouts of the model and of an update, JSON.
-    data, trainer : str
-        Sections of the configuration, JSON.
-    clip_norm, noise_std : float or None
-        What the policy asks to be done to an update.
-    noise_seed : int or None
-        Seed of the noise; None draws from the operating system.
-    """
+    """Settings of a trainer process, sent to it once at its start."""
 
     silo: str
     labels: str
     device: str
     state: str
+    """The agent's state folder."""
     data_root: str
+    """Folder below which a data section's ``claimName`` names a folder."""
     run: str
+    """Description of the run, JSON."""
     down: str
+    """Layout of the model, JSON."""
     up: str
+    """Layout of an update, JSON."""
     data: str
+    """Data section of the configuration, JSON; empty without one."""
     trainer: str
+    """Trainer section of the configuration, JSON."""
     clip_norm: float | None = None
+    """Maximum Euclidean norm of an update's change; None does not clip."""
     noise_std: float | None = None
+    """Standard deviation of the noise added to an update; None adds none."""
     noise_seed: int | None = None
+    """Seed of the noise; None draws from the operating system."""
 
 
 class FrameWriter:
-    """Writes frames from several threads."""
+    """Writes frames; may be used by several threads."""
 
     def __init__(self, stream: IO[bytes]) -> None:
         self._stream = stream
@@ -88,24 +80,24 @@ class FrameWriter:
         Raises
         ------
         OSError
-            The other process is gone.
+            The other process has ended.
         """
         with self._lock:
             self._stream.write(len(content).to_bytes(4, "little") + kind.value + content)
             self._stream.flush()
 
     def write_json(self, kind: Kind, /, **values: Any) -> None:
-        """Write one frame that holds a JSON object."""
+        """Write one frame with a JSON object as content."""
         self.write(kind, json.dumps(values).encode())
 
 
 def read_frame(stream: IO[bytes]) -> tuple[Kind, bytes] | None:
-    """Read one frame; None where the other process is gone, also in the middle of a frame.
+    """Read one frame; None if the other process has ended, even in the middle of a frame.
 
     Raises
     ------
     ValueError
-        What came is no frame.
+        The bytes are not a frame.
     """
     head = stream.read(5)
     if len(head) < 5:

@@ -1,4 +1,4 @@
-"""``anchorage-silo --config silo.yaml``: the agent's process."""
+"""``anchorage-silo --config silo.yaml``: the entry point of the agent."""
 
 import argparse
 import logging
@@ -13,56 +13,56 @@ from types import FrameType
 from anchorage.api.errors import AnchorageError, rounds
 from anchorage.api.logs import log_to_stderr
 
-END_SECONDS = 10.0
-"""How long a clean end may take, well below the grace that a cluster gives; then the process just ends."""
+SHUTDOWN_SECONDS = 10.0
+"""Time limit of a clean shutdown, well below a cluster's grace period; then the process exits."""
 
 _log = logging.getLogger(__name__)
 
 
-class _Interruption:
-    """What the first SIGTERM or SIGINT does: end the agent cleanly. Another one does not disturb the end."""
+class _StopHandler:
+    """Signal handler: the first SIGTERM or SIGINT ends the agent cleanly, further ones are ignored."""
 
     exit_code = rounds.STOPPED.exit_code
 
     def __call__(self, number: int, frame: FrameType | None) -> None:
         for other in (signal.SIGTERM, signal.SIGINT):
             signal.signal(other, signal.SIG_IGN)
-        forced = threading.Timer(END_SECONDS, os._exit, (self.exit_code,))
+        forced = threading.Timer(SHUTDOWN_SECONDS, os._exit, (self.exit_code,))
         forced.daemon = True
         forced.start()
         raise KeyboardInterrupt
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the agent until the federation's run is over, then exit with 0, or with the exit code of the failure that ended it.
+    """Run the agent until the federation's run is over; exit with 0, or with the exit code of the failure that ended it.
 
-    An agent that stays is a service: SIGTERM is its ordinary end, and the exit code is 0.
+    With ``stay`` in the configuration the agent is a service: it ends on SIGTERM with exit code 0.
     """
-    parser = argparse.ArgumentParser(prog="anchorage-silo", description="Takes part in a federation for one silo.")
+    parser = argparse.ArgumentParser(prog="anchorage-silo", description="Agent of one silo in a federation.")
     parser.add_argument("--config", type=Path, required=True, help="the silo's configuration, YAML")
     chosen = parser.parse_args(arguments)
     log_to_stderr()
-    interruption = _Interruption()
+    stop = _StopHandler()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, interruption)
+        signal.signal(number, stop)
     try:
-        # only now, since they take a while, and until it has handlers a container's first process hears no signal
+        # imported after the handlers are set: imports take a while, and process 1 of a container ignores signals without a handler
         from anchorage.api.single import read_document
+        from anchorage_silo.agent import run_agent
         from anchorage_silo.config import SiloConfig
-        from anchorage_silo.session import take_part
 
         config = read_document(chosen.config, SiloConfig)
         if config.stay:
-            interruption.exit_code = 0
-        take_part(config)
+            stop.exit_code = 0
+        run_agent(config)
     except KeyboardInterrupt:
-        if interruption.exit_code:
-            _end(AnchorageError(rounds.STOPPED, "the agent was asked to stop; start it again and it goes on"))
+        if stop.exit_code:
+            _exit_with(AnchorageError(rounds.STOPPED, "the agent was asked to stop; start it again to continue"))
         _log.info("the agent was asked to stop")
     except AnchorageError as error:
-        _end(error)
+        _exit_with(error)
 
 
-def _end(error: AnchorageError) -> None:
+def _exit_with(error: AnchorageError) -> None:
     sys.stderr.write(f"{error}\n")
     sys.exit(error.failure.exit_code)

@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from anchorage.api.errors import AnchorageError, identity, transfer
-from anchorage_silo.standing import Standing
+from anchorage.transport.retry import Backoff, RetryPolicy
+from anchorage_silo.state import AgentState
 
-FIRST_PAUSE_SECONDS = 0.2
 LONGEST_PAUSE_SECONDS = 10.0
+_RETRY = RetryPolicy(0.2, LONGEST_PAUSE_SECONDS, factor=1.5)
 ATTEMPT_SECONDS = 60.0
 """More than one attempt takes."""
 TOLD_AGAIN_SECONDS = 60.0
@@ -30,7 +31,7 @@ class Patience:
     ----------
     seconds : float
         How long a server that does not answer is waited for. 0 for ever; then a silo that is no member waits to become one, too.
-    standing : Standing
+    state : AgentState
         Is told what is waited for.
     clock, sleep : callable
         Seconds that only ever grow, and the way to let them pass.
@@ -39,13 +40,13 @@ class Patience:
     def __init__(
         self,
         seconds: float,
-        standing: Standing,
+        state: AgentState,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._limit = seconds or float("inf")
         self._passing = (transfer.SERVER_UNREACHABLE, *(() if seconds else (transfer.SILO_NOT_ADMITTED,)))
-        self._standing = standing
+        self._state = state
         self._clock = clock
         self._sleep = sleep
 
@@ -64,11 +65,12 @@ class Patience:
         AnchorageError
             The answer is a final refusal, or the server did not answer in time.
         """
-        end, pause = self._clock() + self._limit, FIRST_PAUSE_SECONDS
+        end, backoff = self._clock() + self._limit, Backoff(_RETRY)
         told, told_at = None, 0.0
         try:
             while True:
-                self._standing.vitals.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
+                pause = backoff.next()
+                self._state.vitals.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
                 try:
                     return ask()
                 except AnchorageError as error:
@@ -76,11 +78,10 @@ class Patience:
                         end = self._clock() + self._limit
                     elif error.failure not in self._passing or self._clock() + pause > end:
                         raise
-                    self._standing.waits(str(error))
+                    self._state.set_waiting(str(error))
                     if error.failure is not told or self._clock() - told_at >= TOLD_AGAIN_SECONDS:
                         told, told_at = error.failure, self._clock()
                         _log.info("waiting: %s", error)
                 self._sleep(pause)
-                pause = min(1.5 * pause, LONGEST_PAUSE_SECONDS)
         finally:
-            self._standing.vitals.rest(part)
+            self._state.vitals.rest(part)

@@ -1,4 +1,4 @@
-"""The hospital's policy file: what may leave, whatever the federation asks."""
+"""The hospital's policy file: limits on what leaves the hospital, whatever the federation asks for."""
 
 from collections.abc import Collection
 from typing import Annotated
@@ -11,53 +11,59 @@ from anchorage.api.method import MethodName
 from anchorage.transport.messages import Announcement, Evaluation
 
 RAW_IMAGES = ("raw_images", "raw_labels")
-"""Side channels that hold the hospital's images themselves (GlobalMixup): they leave only where the policy names them."""
+"""Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
 
-SideChannelName = Annotated[str, Field(min_length=1, max_length=63)]
+AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Policy(Document):
-    """Limits on what leaves; a field that is left out sets none."""
+    """Limits on what leaves the hospital; a field that is left out sets no limit."""
 
-    allowed_methods: tuple[MethodName, ...] | None = Field(None, description="Methods in which the silo takes part.")
-    allowed_side_channels: Annotated[tuple[SideChannelName, ...], Field(max_length=64)] | None = Field(
+    allowed_methods: tuple[MethodName, ...] | None = Field(
+        None, description="Names of the methods in which the silo takes part. Left out: all."
+    )
+    allowed_auxiliary_data: Annotated[tuple[AuxiliaryName, ...], Field(max_length=64)] | None = Field(
         None,
-        description="Small arrays that may leave beside an update, by name; `confusion` stands for the counts of an evaluate task, "
-        "`control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
+        description="Names of the auxiliary data (small arrays beside an update) that may leave. `confusion` stands for the counts of an "
+        "evaluate task, `control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
-        None, description="Fewest images that an announcement, a mean of images or an evaluation may report on."
+        None,
+        description="Minimum number of images that an announcement, a mean of images or an evaluation may report on.",
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Most updates that may be announced, counted over the life of the audit log."
+        None, description="Maximum number of updates that may be announced, counted over the whole audit log."
     )
-    clip_norm: PositiveDecimal | None = Field(None, description="Largest Euclidean norm of an update's change.")
+    clip_norm: PositiveDecimal | None = Field(
+        None,
+        description="Maximum Euclidean norm of an update's change of the model; a larger change is scaled down to it.",
+    )
     noise_std: PositiveDecimal | None = Field(
-        None, description="Standard deviation of the Gaussian noise on every number of an update."
+        None, description="Standard deviation of the Gaussian noise that is added to every number of an update."
     )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Seed of the noise, for tests; left out: from the operating system."
+        None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
 
     def check_method(self, name: str) -> None:
-        """Refuse a method.
+        """Check a method.
 
         Raises
         ------
         AnchorageError
-            It is not allowed.
+            The policy does not allow it.
         """
         if self.allowed_methods is not None and name not in self.allowed_methods:
             allowed = ", ".join(self.allowed_methods) or "none"
             raise AnchorageError(silo.METHOD_REFUSED, f"method {name} is not allowed here (allowedMethods: {allowed})")
 
     def check_rounds(self, task: str, announced: Collection[str]) -> None:
-        """Refuse a train task, given the train tasks that were announced before.
+        """Check the number of updates; `announced` are the ids of the train tasks announced so far.
 
         Raises
         ------
         AnchorageError
-            As many updates were announced as may be.
+            The maximum number of updates has been announced.
         """
         limit = self.maximum_rounds
         if limit is not None and task not in announced and len(announced) >= limit:
@@ -66,51 +72,51 @@ class Policy(Document):
             )
 
     def check_samples(self, samples: int) -> None:
-        """Refuse a message about a number of images.
+        """Check the number of images that a message reports on.
 
         Raises
         ------
         AnchorageError
-            There are too few; the message does not say how many.
+            There are too few images; the message does not say how many.
         """
         if self.minimum_samples is not None and samples < self.minimum_samples:
             found = f"the message would report on fewer than {self.minimum_samples} images (minimumSamples)"
             raise AnchorageError(silo.TOO_FEW_SAMPLES, found)
 
     def check_announcement(self, announcement: Announcement) -> None:
-        """Refuse an announcement.
+        """Check an announcement.
 
         Raises
         ------
         AnchorageError
-            It says more than is allowed.
+            It contains more than the policy allows.
         """
-        self.check_side_channels(announcement.side)
+        self.check_auxiliary_data(announcement.side)
         samples = announcement.samples
         self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
 
     def check_evaluation(self, evaluation: Evaluation) -> None:
-        """Refuse an evaluation.
+        """Check an evaluation.
 
         Raises
         ------
         AnchorageError
-            It says more than is allowed.
+            It contains more than the policy allows.
         """
-        self.check_side_channels(("confusion",))
+        self.check_auxiliary_data(("confusion",))
         counts = evaluation.confusion
         self.check_samples(int(counts[1] if counts.ndim == 1 else counts.sum()))
 
-    def check_side_channels(self, names: Collection[str]) -> None:
-        """Refuse what would leave beside the network.
+    def check_auxiliary_data(self, names: Collection[str]) -> None:
+        """Check the names of auxiliary data.
 
         Raises
         ------
         AnchorageError
-            One of the names is not allowed.
+            The policy does not allow one of them.
         """
-        allowed = self.allowed_side_channels
+        allowed = self.allowed_auxiliary_data
         refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
         if refused:
-            found = f"side channel {', '.join(refused)} is not allowed here (allowedSideChannels: {', '.join(allowed or ()) or 'none'})"
+            found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {', '.join(allowed or ()) or 'none'})"
             raise AnchorageError(silo.SIDE_CHANNEL_REFUSED, found)

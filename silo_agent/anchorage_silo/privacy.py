@@ -1,4 +1,4 @@
-"""What a hospital's policy does to an update before anything is said about it: clipping and noise."""
+"""Clipping and noise on an update, as the hospital's policy asks, before the update is announced."""
 
 import math
 from collections.abc import Callable
@@ -21,21 +21,11 @@ if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
 class PrivateLearner:
     """A `SiloLearner` whose updates are clipped and noised: model + min(1, clip / |delta|) * delta + N(0, std^2).
 
-    The delta spans every float of the update together (running statistics included), its norm is Euclidean and summed in float64. Variances
-    (tensors named ``...running_var``) that noise made negative become 0, so that the model stays usable.
+    The delta covers all floats of the update together, running statistics included; its Euclidean norm is summed in float64. Variances (tensors named
+    ``...running_var``) that the noise made negative become 0, so that the model stays usable.
 
-    Parameters
-    ----------
-    learner : SiloLearner
-        Does the work.
-    down, up : Layout
-        Layouts of the model and of the update.
-    clip_norm : float or None
-        Largest norm of the delta; None does not clip.
-    noise_std : float or None
-        Standard deviation of the noise; None adds none.
-    noise_seed : int or None
-        For tests; None draws from the operating system, and then no two runs are alike.
+    `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
+    `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal.
     """
 
     def __init__(
@@ -62,7 +52,7 @@ class PrivateLearner:
         out: Callable[[int], NDArray[np.uint8]],
         progress: Callable[[int, int], int],
     ) -> Announcement:
-        """Train, then clip, noise and name the update anew."""
+        """Train, then clip and noise the update and announce its new digest."""
         announcement = self._learner.train(task, model, out, progress)
         if announcement.update is None:
             return announcement
@@ -73,7 +63,7 @@ class PrivateLearner:
         return replace(announcement, update=Manifest.of(self._up.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Score a model."""
+        """Evaluate a model."""
         return self._learner.evaluate(task, model)
 
     def _clip(self, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
@@ -85,7 +75,7 @@ class PrivateLearner:
                 delta = np.subtract(new, old, dtype=np.float64)
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
-        if norm > self._clip_norm:  # a delta that is not finite stays so, and the server refuses it
+        if norm > self._clip_norm:  # a non-finite delta stays non-finite, and the server refuses it
             for old, new, floating in self._segments.walk(model, update):
                 if floating:
                     delta = np.subtract(new, old, dtype=np.float64)
@@ -93,7 +83,7 @@ class PrivateLearner:
 
     def _add_noise(self, task: Task, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
         seed = self._noise_seed
-        draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _time_of(task))
+        draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
         for _, new, floating in self._segments.walk(model, update):
             if floating:
                 new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
@@ -103,6 +93,6 @@ class PrivateLearner:
                 np.maximum(variance, 0, out=variance)
 
 
-def _time_of(task: Task) -> str:
-    """Return which time it is that the silo trains in this round, empty at the first: noise that is drawn twice could be subtracted."""
+def _repetition_of(task: Task) -> str:
+    """Return the index of this training within the round, empty for the first: reusing noise would allow subtracting it."""
     return str(int(task.side.get(REPETITION, 0)) or "")

@@ -1,4 +1,4 @@
-"""Walks an update and the model that it came from, tensor by tensor, in pieces that stay in the processor's cache."""
+"""Iterates over an update and the model that it came from, in pieces that fit the processor's cache."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,16 +10,11 @@ from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 
 FLOATS: dict[str, str] = {"F64": "<f8", "F32": "<f4", "F16": "<f2"}
-"""The floating dtypes that numpy computes with, by their safetensors names."""
+"""Floating dtypes of numpy by their safetensors names."""
 
 
 class Segments:
-    """The runs of equal dtype that an update (layout `up`) shares with a model (layout `down`).
-
-    Parameters
-    ----------
-    down, up : Layout
-        Every tensor of `up` is in `down`.
+    """Contiguous ranges of equal dtype that an update (layout `up`) shares with a model (layout `down`).
 
     Raises
     ------
@@ -47,16 +42,12 @@ class Segments:
     def walk(
         self, model: NDArray[np.uint8], update: NDArray[np.uint8]
     ) -> Iterator[tuple[NDArray[Any], NDArray[Any], bool]]:
-        """Walk both buffers in the update's order, at most up to the end of a chunk at a time.
-
-        Parameters
-        ----------
-        model, update : ndarray of uint8, shape [down.nbytes] and [up.nbytes]
+        """Iterate over both buffers (uint8, shapes [down.nbytes] and [up.nbytes]) in the update's order, at most one chunk at a time.
 
         Yields
         ------
         tuple
-            The model's piece, the update's piece (flat views of the same dtype and length), and whether they are floating.
+            The model's piece, the update's piece (flat views of equal dtype and length), and whether the dtype is floating.
         """
         for source, target, nbytes, dtype in self._runs:
             floating = dtype in FLOATS

@@ -1,7 +1,7 @@
-"""The trainer's process: ``python -m anchorage_silo.trainer``, started by the agent and ended with it.
+"""The trainer process: ``python -m anchorage_silo.trainer``, started and ended by the agent.
 
-It reads the images once, then trains in one thread and evaluates in another, from and into files that the agent maps too. A failure of the
-catalogue is told to the agent; any other exception ends the process, and the agent starts it anew.
+It reads the images once, then trains in one thread and evaluates in another. Models and updates are in files that the agent also maps. A catalogued
+failure is reported to the agent; any other exception ends the process, and the agent starts a new one.
 """
 
 import json
@@ -22,12 +22,12 @@ from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, attach
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_existing
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
 
-if TYPE_CHECKING:  # pydantic, the engine and torch are no part of a null trainer's process
+if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor torch
     from anchorage.api.run import RunDescription
     from anchorage.engine.interfaces import SiloLearner
     from anchorage.learning.data import ImageSet
@@ -37,19 +37,11 @@ T = TypeVar("T")
 
 
 class StoppedError(Exception):
-    """The agent asked to stop the train task."""
+    """The agent cancelled the train task."""
 
 
 class Trainer:
-    """Does what the agent's frames ask.
-
-    Parameters
-    ----------
-    stream : binary file
-        Frames from the agent; its end means that the agent is gone.
-    writer : FrameWriter
-        Frames to the agent.
-    """
+    """Executes the agent's frames from `stream` and answers through `writer`; the end of `stream` means that the agent has ended."""
 
     def __init__(self, stream: IO[bytes], writer: FrameWriter) -> None:
         self._stream = stream
@@ -63,7 +55,7 @@ class Trainer:
         self._learner: SiloLearner
 
     def serve(self) -> None:
-        """Work until the agent is gone."""
+        """Execute frames until the agent ends."""
         while (frame := read_frame(self._stream)) is not None:
             match frame:
                 case (Kind.SETUP, content):
@@ -79,45 +71,45 @@ class Trainer:
                     self._committed_steps = int.from_bytes(content, "little")
 
     def _submit(self, kind: TaskKind, job: Callable[[T], None], what: T) -> None:
-        self._threads[kind].submit(job, what).add_done_callback(_end_on_fault)
+        self._threads[kind].submit(job, what).add_done_callback(_exit_on_exception)
 
     def _set_up(self, setup: Setup) -> None:
         try:
             self._state = Path(setup.state)
             self._learner, samples = build_learner(setup)
         except AnchorageError as error:
-            self._tell("", error)
+            self._report_failure("", error)
         else:
             self._writer.write_json(Kind.READY, samples=samples)
 
     def _work(self, task: Task) -> None:
         try:
-            model = self._attached(MODEL_FILES[task.kind], task.model.nbytes, writable=False)
+            model = self._mapped_file(MODEL_FILES[task.kind], task.model.nbytes, writable=False)
             if task.kind is TaskKind.TRAIN:
                 self._percent = -1
-                announcement = self._learner.train(task, model, self._out, self._progress)
+                announcement = self._learner.train(task, model, self._update_buffer, self._report_progress)
                 self._writer.write(Kind.ANNOUNCEMENT, encode_announcement(announcement))
             else:
                 self._writer.write(Kind.EVALUATION, encode_evaluation(self._learner.evaluate(task, model)))
         except StoppedError:
             self._writer.write(Kind.CANCELLED)
         except AnchorageError as error:
-            self._tell(task.kind, error)
+            self._report_failure(task.kind, error)
 
-    def _tell(self, kind: str, error: AnchorageError) -> None:
+    def _report_failure(self, kind: str, error: AnchorageError) -> None:
         self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
 
-    def _out(self, nbytes: int) -> NDArray[np.uint8]:
-        return self._attached(UPDATE_FILE, nbytes, writable=True)
+    def _update_buffer(self, nbytes: int) -> NDArray[np.uint8]:
+        return self._mapped_file(UPDATE_FILE, nbytes, writable=True)
 
-    def _attached(self, name: str, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
-        """Map a file of the state folder, or return the mapping of the task before, shape [nbytes]."""
+    def _mapped_file(self, name: str, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:
+        """Map a file of the state folder, or return the existing mapping, shape [nbytes]."""
         mapped = self._mapped.get(name)
         if mapped is None or mapped.nbytes != nbytes:
-            mapped = self._mapped[name] = attach(self._state / name, nbytes, writable=writable)
+            mapped = self._mapped[name] = map_existing(self._state / name, nbytes, writable=writable)
         return mapped
 
-    def _progress(self, done: int, total: int) -> int:
+    def _report_progress(self, done: int, total: int) -> int:
         if self._stop.is_set():
             raise StoppedError
         percent = 100 * done // max(total, 1)
@@ -128,21 +120,21 @@ class Trainer:
 
 
 def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
-    """Read the images and build the learner that the configuration asks for.
+    """Read the images and build the configured learner.
 
     Returns
     -------
     tuple of SiloLearner and int
-        The learner and the number of images that can be trained on.
+        The learner and the number of images available for training.
 
     Raises
     ------
     AnchorageError
-        The images cannot be used.
+        The images are unusable.
     """
     trainer = json.loads(setup.trainer)
     if trainer["type"] == "Null":
-        return _null(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"]
+        return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"]
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import staged
 
@@ -150,17 +142,17 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
 
     def build(run: RunDescription) -> "SiloLearner":
         learner = _build_silo_learner(setup, run, images)
-        return _private(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
+        return _with_privacy(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
     return staged(RunDescription.model_validate_json(setup.run), build), len(images.ids)
 
 
-def _null(setup: Setup, step: float, samples: int) -> "SiloLearner":
-    """Return the null trainer, of every stage's layouts where the run has a warm-up; it trains as often as a task says."""
+def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
+    """Build the null learner; with a warm-up or repeated training, one per stage with the layouts of that stage."""
 
     def build(run: "RunDescription | Setup") -> "SiloLearner":
         down, up = Layout.from_json(run.down), Layout.from_json(run.up)
-        return _private(setup, NullLearner(down, up, step, samples), down, up)
+        return _with_privacy(setup, NullLearner(down, up, step, samples), down, up)
 
     run = json.loads(setup.run)
     if not run.get("warmUp") and run.get("method", {}).get("weighting", {}).get("type") != "SubConsensus":
@@ -171,8 +163,8 @@ def _null(setup: Setup, step: float, samples: int) -> "SiloLearner":
     return staged(RunDescription.model_validate_json(setup.run), build)
 
 
-def _private(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
-    """Return the learner with what the policy asks to be done to its updates."""
+def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
+    """Wrap the learner with the policy's clipping and noise."""
     if setup.clip_norm is None and setup.noise_std is None:
         return learner
     return PrivateLearner(
@@ -181,12 +173,12 @@ def _private(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> 
 
 
 def read_images(setup: Setup) -> "ImageSet":
-    """Read the silo's images once; they stay decoded in memory.
+    """Read the silo's images; they stay decoded in memory.
 
     Raises
     ------
     AnchorageError
-        They cannot be read, there are none, or they lack the labels that the silo is said to have.
+        The images are unreadable, there are none, or they lack labels that the configuration declares.
     """
     from anchorage.api.data import DataSection
     from anchorage.api.run import RunDescription
@@ -207,26 +199,24 @@ def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet")
     )
 
 
-def _end_on_fault(done: "Future[None]") -> None:
-    """End the process with a traceback for the agent's log: what a thread let through is a defect or the loss of a device."""
-    fault = done.exception()
-    if fault is not None:
-        traceback.print_exception(fault)
+def _exit_on_exception(finished: "Future[None]") -> None:
+    """Exit with a traceback for the agent's log: an uncaught exception is a defect or the loss of a device."""
+    error = finished.exception()
+    if error is not None:
+        traceback.print_exception(error)
         sys.stderr.flush()
         os._exit(70)
 
 
 def main() -> None:
-    """Serve frames on the standard streams; whatever else is printed goes to the agent's log."""
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the agent decides what becomes of this process
+    """Serve frames on the standard streams; other output goes to standard error, the agent's log."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole process group; the agent ends this process
     frames = os.dup(1)
     os.dup2(2, 1)
     sys.stdout = sys.stderr
     with os.fdopen(frames, "wb") as stream:
         Trainer(sys.stdin.buffer, FrameWriter(stream)).serve()
-        os._exit(0)  # whatever the threads do: the agent is gone
+        os._exit(0)  # without waiting for threads: the agent has ended
 
 
 if __name__ == "__main__":

@@ -8,10 +8,11 @@ import yaml
 from helm_charts import CHARTS, Helm, Values, container, of_kind
 
 from anchorage.api.pod import ClaimMount, EnvironmentVariable
+from anchorage.transport.kube.resources import RESOURCES
 from anchorage_operator.build_network import OPERATOR_NAME
-from anchorage_operator.kube import API_VERSIONS
 from anchorage_operator.names import CONTROL_PORT, NAME_LABEL, server_labels
 from anchorage_operator.observed import CHILD_KINDS
+from anchorage_operator.resync import WATCHED
 from anchorage_operator.settings import OperatorSettings, read_settings
 
 OPERATOR = "rel-anchorage-operator"
@@ -146,9 +147,8 @@ def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
     }
     assert not any("*" in each for key, verbs in rights.items() for each in (*key, *verbs))
     expected = {}
-    for kind, version in API_VERSIONS.items():
-        plural = "networkpolicies" if kind == "NetworkPolicy" else f"{kind.lower()}s"
-        key = (version.rpartition("/")[0], plural)
+    for kind in (*WATCHED, "Secret", "Event"):
+        key = (RESOURCES[kind].group, RESOURCES[kind].plural)
         if kind in CHILD_KINDS:
             expected[key] = {"get", "list", "watch", "create", "patch", "delete"}
         elif kind == "Secret":

@@ -1,20 +1,13 @@
-"""What surrounds the templates: generated files, lint, notes, the chart's own examples."""
+"""What surrounds the templates: tables, lint, notes, the chart's own examples."""
 
 import re
-import subprocess
-import sys
 from typing import Any
 
 import pytest
 import yaml
 from helm_charts import CHARTS, ENROLMENT, SITE, Helm, Values
 
-
-def test_values_schema_and_tables_are_in_step_with_the_models() -> None:
-    done = subprocess.run(
-        [sys.executable, str(CHARTS / "values"), "--check"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
+import anchorage
 
 
 def test_every_value_has_a_description() -> None:
@@ -37,6 +30,7 @@ def test_charts_pass_the_strict_lint(helm: Helm, chart: str) -> None:
 def test_the_versions_are_those_of_the_project() -> None:
     version = re.search(r'^version = "(.+)"$', (CHARTS.parent / "pyproject.toml").read_text(), re.MULTILINE)
     assert version
+    assert anchorage.__version__ == version[1]
     for chart in ("anchorage", "silo-agent"):
         found = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text(encoding="utf-8"))
         assert (found["version"], found["appVersion"]) == (version[1], version[1])
@@ -65,8 +59,8 @@ def test_notes_of_anchorage_say_the_next_command(
 @pytest.mark.parametrize(
     ("changes", "said", "unsaid"),
     [
-        ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "leaves behind"], ["through"]),
-        ({}, ["No policy is set", "token is spent"], []),
+        ({}, ["fedctl silo approve derm hospital-a", "logs statefulset/rel-silo-agent", "uninstall` keeps"], ["through"]),
+        ({}, ["No policy is set", "token is used"], []),
         ({"policy": {"maximumRounds": 5}, "persistence": {"retain": False}}, ["uninstall` deletes"], ["No policy"]),
         ({"persistence": {"existingClaim": "mine"}, "proxy": "http://p:3128"}, ["volume claim mine.", "through http://p:3128"], []),
     ],

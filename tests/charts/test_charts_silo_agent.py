@@ -114,7 +114,7 @@ def test_data_sections_arrive_as_they_were_written(helm: Helm, tmp_path: Path, d
 def test_the_policy_arrives_as_it_was_written(helm: Helm, tmp_path: Path) -> None:
     policy = {
         "allowedMethods": ["FedAnchor", "FedAvg"],
-        "allowedSideChannels": [],
+        "allowedAuxiliaryData": [],
         "minimumSamples": 10000000,
         "maximumRounds": 200,
         "clipNorm": "1.50",

@@ -13,7 +13,8 @@ from cluster_site import CHECKOUT, Site
 from kube.commands import CommandFailed
 
 T = TypeVar("T")
-READY_SECONDS = 240.0
+READY_SECONDS = 600.0
+"""After which what a test waits for is taken never to come; a busy machine takes minutes for what else takes seconds."""
 POLL_SECONDS = 0.5
 
 
@@ -47,11 +48,11 @@ class Namespace:
             for volume in site.code_volumes(name):
                 site.kubectl("delete", "persistentvolume", volume["metadata"]["name"], "--wait=false")
 
-    def kubectl(self, *arguments: str | Path, check: bool = True, text: str | None = None, seconds: float = 90) -> str:
+    def kubectl(self, *arguments: str | Path, check: bool = True, text: str | None = None, seconds: float = 300) -> str:
         """Run kubectl in the namespace."""
         return self.site.kubectl("--namespace", self.name, *arguments, check=check, text=text, seconds=seconds)
 
-    def fedctl(self, *arguments: str | Path, check: bool = True, seconds: float = 120) -> str:
+    def fedctl(self, *arguments: str | Path, check: bool = True, seconds: float = 300) -> str:
         """Run fedctl in the namespace."""
         return self.site.fedctl(*arguments, namespace=self.name, check=check, seconds=seconds)
 
@@ -89,7 +90,17 @@ class Namespace:
         file = self.site.kubectl.kubeconfig.with_name(f"values-{self.name}.yaml")
         file.write_text(yaml.safe_dump(merged))
         chart = CHECKOUT / "charts" / "anchorage"
-        command = ("upgrade", "--install", release, chart, "--values", file, "--wait", "--timeout", "4m")
+        command = (
+            "upgrade",
+            "--install",
+            release,
+            chart,
+            "--values",
+            file,
+            "--wait",
+            "--timeout",
+            f"{READY_SECONDS:.0f}s",
+        )
         return self.site.helm(*command, *arguments, namespace=self.name)
 
     def eventually(self, what: str, probe: Callable[[], T | None], seconds: float = READY_SECONDS) -> T:

@@ -81,7 +81,7 @@ class Site:
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", CHECKOUT / "crds")
         for plural in ("federations", "silos"):
             established = ("--for=condition=Established", f"customresourcedefinition/{plural}.anchorage.dev")
-            self.kubectl("wait", *established, "--timeout=60s")
+            self.kubectl("wait", *established, "--timeout=300s", seconds=330)
         return self
 
     @classmethod
@@ -90,12 +90,12 @@ class Site:
         kubectl, helm = (str(shutil.which(name)) for name in CLIENTS)
         return cls(Kubectl(kubectl, kubeconfig), helm)
 
-    def helm(self, *arguments: str | Path, namespace: str, seconds: float = 300) -> str:
+    def helm(self, *arguments: str | Path, namespace: str, seconds: float = 660) -> str:
         """Run helm in a namespace."""
         command = (*self.kubectl.entering, self._helm, *arguments, "--namespace", namespace)
         return run(*command, seconds=seconds, environment=self.kubectl.environment)
 
-    def fedctl(self, *arguments: str | Path, namespace: str, check: bool = True, seconds: float = 120) -> str:
+    def fedctl(self, *arguments: str | Path, namespace: str, check: bool = True, seconds: float = 300) -> str:
         """Run fedctl in a namespace."""
         command = (*self.kubectl.entering, sys.executable, "-m", "fedctl.main", *arguments, "--namespace", namespace)
         return run(*command, seconds=seconds, check=check, environment=self.kubectl.environment, folder=CHECKOUT)

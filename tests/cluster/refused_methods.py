@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 
+from anchorage.api.slots import READ_BY
 from anchorage.crd.methods import UNSAID
 from pydantic.alias_generators import to_camel
 from refusal import ANCHORED, DIGITS, SILO, Refusal, spec
 
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.slots import READ_BY
 
 
 def _unread() -> Iterator[Refusal]:

@@ -109,7 +109,7 @@ def test_the_line_is_cut_in_the_middle_of_an_upload(started: Namespace, hospital
     before = sent_by(hospital)
     hospital.eventually("the upload has begun", lambda: sent_by(hospital) > before + MIDDLE)
     cable.cut()
-    lost = started.wait_for_condition("silo", HOSPITAL, "Connected", "False", "NotConnected", seconds=90)
+    lost = started.wait_for_condition("silo", HOSPITAL, "Connected", "False", "NotConnected")
     assert lost["message"]
     assert started.round_of(STUDY) == 0
     cable.mend()

@@ -15,7 +15,7 @@ def reaches(cluster: Cluster, address: str) -> bool:
     """Tell whether the cluster's network has an API server at this address."""
     connect = f"exec 3<>/dev/tcp/{address}/6443"
     try:
-        cluster.network.inside("timeout", "2", "bash", "-c", connect)
+        cluster.network.inside("timeout", "10", "bash", "-c", connect)
     except CommandFailed:
         return False
     return True

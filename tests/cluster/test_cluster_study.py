@@ -85,7 +85,7 @@ def _the_story_is_told(studied: Namespace) -> None:
     ):
         assert reason in told, told
     described = studied.kubectl("describe", "federation", "digits")
-    assert "every round is committed" in described
+    assert "all rounds are committed" in described
     explained = studied.kubectl("explain", "federation.spec.method.pseudoLabels")
     assert "threshold" in explained
 

@@ -17,7 +17,7 @@ from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
-PATIENCE = 20.0
+PATIENCE = 120.0
 """Seconds after which a test that waits has failed."""
 PROFILE = Profile("None", 12, "0.1.0")
 FEDERATION = "derm"

@@ -11,15 +11,15 @@ from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.pki import SigningRequest, load_key, silo_uri
-from anchorage.transport.vitals import Vitals
 
 
 class Told(Contact):
     """A contact whose changes can be waited for."""
 
     def __init__(self) -> None:
-        self.vitals = Vitals()
+        self.vitals = LivenessRegistry()
         super().__init__(self.vitals)
         self._changed = threading.Condition()
 

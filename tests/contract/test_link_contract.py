@@ -162,11 +162,11 @@ def test_a_dismissed_upload_stops(world: World) -> None:
         def chunk(self, index: int) -> bytes:
             if index == 1:
                 sending.set()
-                dismissed.wait(10)
+                dismissed.wait(120)
             return OTHER.chunk(index)
 
     def dismiss() -> None:
-        sending.wait(10)
+        sending.wait(120)
         world.link.dismiss("a", task.id, "Late")
         dismissed.set()
 

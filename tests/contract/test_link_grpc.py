@@ -35,7 +35,7 @@ class Gate(MemorySpool):
 
     def write(self, index: int, data: bytes) -> None:
         self.reached.set()
-        assert self.opened.wait(20)
+        assert self.opened.wait(120)
         super().write(index, data)
 
 
@@ -169,14 +169,14 @@ def test_a_report_made_while_away_is_delivered(serve, dial) -> None:
     silo.welcome()
     first.stop(0)
     silo.fail("1-Train-x", "ANC-1301", "loss is nan")
-    assert silo._unheard
+    assert silo._unreceived
     link, _ = serve(listen=f"127.0.0.1:{port}")
     world = World(link, lambda _: silo)
     assert world.event() == Joined("a", PROFILE)
-    deadline = time.monotonic() + 20
-    while silo._unheard and time.monotonic() < deadline:
+    deadline = time.monotonic() + 120
+    while silo._unreceived and time.monotonic() < deadline:
         link.next_event(time.time() + 0.02)
-    assert not silo._unheard
+    assert not silo._unreceived
 
 
 def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:
@@ -189,7 +189,7 @@ def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:
     assert order_of(silo) == Assigned(task)
     thread = threading.Thread(target=silo.fetch, args=(task.model, sink))
     thread.start()
-    assert sink.reached.wait(20)
+    assert sink.reached.wait(120)
     assert not source.exceeds(16)
     sink.opened.set()
     thread.join(20)
@@ -207,7 +207,7 @@ def test_a_slow_server_holds_few_chunks_of_an_upload(serve, dial) -> None:
     assert order_of(silo) == Permit(task.id)
     thread = threading.Thread(target=silo.push, args=(task.id, source))
     thread.start()
-    assert sink.reached.wait(20)
+    assert sink.reached.wait(120)
     assert not source.exceeds(16)
     sink.opened.set()
     thread.join(20)
@@ -224,9 +224,9 @@ def test_a_transfer_that_stands_still_is_tried_again(serve, dial) -> None:
     assert order_of(silo) == Assigned(task)
     thread = threading.Thread(target=silo.fetch, args=(task.model, sink))
     thread.start()
-    assert sink.reached.wait(20)
+    assert sink.reached.wait(120)
     session = link.session("a", silo._connection.session)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 120
     while session._transfers and time.monotonic() < deadline:
         link.next_event(time.time() + 0.02)
     assert not session._transfers
@@ -248,5 +248,5 @@ def test_a_server_that_is_not_there_is_waited_for(serve, dial) -> None:
     silo = dial(port)
     assert silo.next_order(0.1) is None
     link, _ = serve(listen=f"127.0.0.1:{port}")
-    assert link.next_event(time.time() + 20) == Joined("a", PROFILE)
+    assert link.next_event(time.time() + 120) == Joined("a", PROFILE)
     assert silo.welcome()

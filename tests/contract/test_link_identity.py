@@ -55,8 +55,8 @@ def test_one_silos_certificate_is_no_use_for_anothers_calls(serve, dial, identit
     sink = MemorySpool(UPDATE.manifest)
     link.permit("b", task.id, sink)
     stolen = ((SESSION, silo._connection.session), (TASK, task.id))
-    wanted = pb.Wanted(model=MODEL.digest, chunks=[0]).SerializeToString()
-    coming = pb.Wanted(model=UPDATE.digest, chunks=[0]).SerializeToString()
+    wanted = pb.ChunkList(model=MODEL.digest, chunks=[0]).SerializeToString()
+    coming = pb.ChunkList(model=UPDATE.digest, chunks=[0]).SerializeToString()
     with raw(port, identities.silo("a")) as channel:
         calls = [
             lambda: list(channel.unary_stream(path("Fetch"))(wanted, metadata=stolen)),
@@ -87,7 +87,7 @@ def test_malformed_and_oversized_messages_are_refused(serve, dial, identities) -
         assert details.startswith("ANC-2150 MalformedMessage: ")
         code, _ = status_of(lambda: say(bytes(MAX_UP_BYTES + 1), metadata=metadata))
         assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
-        unknown = pb.Wanted(model=MODEL.digest, chunks=[0]).SerializeToString()
+        unknown = pb.ChunkList(model=MODEL.digest, chunks=[0]).SerializeToString()
         code, details = status_of(lambda: list(channel.unary_stream(path("Fetch"))(unknown, metadata=metadata)))
         assert code is grpc.StatusCode.NOT_FOUND
         assert details.startswith("ANC-2154 ModelNotOffered: ")

@@ -1,9 +1,14 @@
-"""`KubeApi` straight over a `Store`, for tests that need no HTTP."""
+"""`KubeClient` straight over a `Store`, for tests that need no HTTP."""
 
 from fake_api.store import Refused, Store
 
-from anchorage_operator.kube import ApiError, plural
+from anchorage.transport.kube.client import ApiError
+from anchorage.transport.kube.resources import RESOURCES
 from anchorage_operator.names import FIELD_MANAGER
+
+
+def plural(kind):
+    return RESOURCES[kind].plural
 
 
 class StoreApi:

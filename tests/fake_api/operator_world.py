@@ -8,16 +8,15 @@ from fake_api.memory import StoreApi
 
 from anchorage.api.status import FederationStatus, SiloStatus
 from anchorage.transport.pki import SigningRequest, key_fingerprint, make_key, silo_uri
+from anchorage.transport.server_client import CertificateRequest, ServerError
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import server_labels
-from anchorage_operator.observed import Request
 from anchorage_operator.poller import Poller
 from anchorage_operator.reconcile import Reconciler
 from anchorage_operator.resync import Resync
-from anchorage_operator.secret_facts import SecretFacts, encoded
-from anchorage_operator.server_client import ServerError
+from anchorage_operator.secret_facts import SecretFacts, encode_data
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 
@@ -151,7 +150,7 @@ class World:
 
     def invite(self, name, token, expires="2027-02-01T00:00:00Z"):
         values = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": expires}
-        self.store.create("secrets", "study", {"metadata": {"name": f"{name}-enrolment"}, "data": encoded(values)})
+        self.store.create("secrets", "study", {"metadata": {"name": f"{name}-enrolment"}, "data": encode_data(values)})
 
     def run_server(self):
         """Let the server's pod run."""
@@ -174,7 +173,7 @@ class World:
         csr = SigningRequest.make(key, silo_uri("derm", silo)).decode()
         token_hash = hashlib.sha256(token.encode()).hexdigest() if token else ""
         name = hashlib.sha256(f"{kind}{silo}{csr}{token}".encode()).hexdigest()
-        request = Request(name, kind, silo, token_hash, key_fingerprint(csr.encode()), csr, self.clock.now)
+        request = CertificateRequest(name, kind, silo, token_hash, key_fingerprint(csr.encode()), csr, self.clock.now)
         self.server.waiting.append(request)
         return name, key
 

@@ -1,17 +1,28 @@
-"""An API server over HTTP in a thread: discovery, the verbs that the operator uses, watches, and faults on demand."""
+"""An API server over HTTP in a thread: discovery, the verbs of `KubeClient`, logs, commands in pods, watches, and faults on demand."""
 
+import base64
+import hashlib
 import json
+import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
-from fake_api.store import PLURALS, Refused, Store, selects
+import yaml
+from fake_api.store import CLUSTER_WIDE, PLURALS, Refused, Store, selects
 
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
+REVIEWS = "selfsubjectaccessreviews"
+VERBS = {"POST": "create", "PATCH": "patch", "DELETE": "delete"}
+WEBSOCKET = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11"
+TOKEN = "secret-token"
+
+Ran = subprocess.CompletedProcess
 
 
 @dataclass
@@ -29,11 +40,15 @@ class Asked:
 
     @property
     def write(self) -> bool:
-        return self.method in WRITES
+        return self.method in WRITES and not self.path.endswith(REVIEWS)
 
 
 class FakeApi:
-    """Runs on a port of its own. `refuse` may answer a request with a Refused; `watching` is normal, silent, closing or gone."""
+    """Runs on a port of its own. `refuse` may answer a request with a Refused; `watching` is normal, silent, closing or gone.
+
+    `denied` names what the user may not do (verb, resource or resource/subresource), `unknown` the plurals that are not installed,
+    `logs` the texts of pods, and `run` carries out a command in a pod.
+    """
 
     def __init__(self):
         self.store = Store()
@@ -41,12 +56,46 @@ class FakeApi:
         self.refuse: Callable[[Asked], Refused | None] = lambda asked: None
         self.watching = "normal"
         self.bookmark_seconds = 0.5
+        self.page = 1000
+        self.token = ""
+        self.denied: set[tuple[str, str]] = set()
+        self.unknown: set[str] = set()
+        self.version, self.seconds_ahead = "v1.34.4", 0.0
+        self.logs: dict[str, str] = {}
+        self.log_queries: list[dict[str, str]] = []
+        self.commands: list[Sequence[str]] = []
+        self.run: Callable[[str, Sequence[str]], Ran] | None = None
         self._server = None
         self.port = 0
 
     @property
     def url(self):
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def objects(self):
+        return self.store.objects
+
+    def put(self, plural, document, namespace="anchorage"):
+        return self.store.put(plural, document, namespace)
+
+    def find(self, plural, name, namespace="anchorage"):
+        return self.objects.get((plural, namespace, name))
+
+    def kubeconfig(self, path, *, namespace="anchorage"):
+        """Write a kubeconfig whose token alone is accepted from now on."""
+        self.token = TOKEN
+        context = {"cluster": "here", "user": "me"} | ({"namespace": namespace} if namespace else {})
+        document = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "current-context": "fake",
+            "clusters": [{"name": "here", "cluster": {"server": self.url}}],
+            "users": [{"name": "me", "user": {"token": TOKEN}}],
+            "contexts": [{"name": "fake", "context": context}],
+        }
+        path.write_text(yaml.safe_dump(document))
+        return path
 
     def writes(self, since=0):
         return [asked for asked in self.asked[since:] if asked.write]
@@ -108,6 +157,9 @@ class _Handler(BaseHTTPRequestHandler):
     def log_message(self, format, *args):
         pass
 
+    def date_time_string(self, timestamp=None):
+        return formatdate(time.time() + self.server.api.seconds_ahead, usegmt=True)
+
     def do_GET(self):
         self._serve()
 
@@ -120,7 +172,10 @@ class _Handler(BaseHTTPRequestHandler):
         body = json.loads(self.rfile.read(length)) if length else None
         asked = Asked(self.command, parts.path, query, self.headers.get("Content-Type", ""), body)
         api.asked.append(asked)
+        self.name = ""
         try:
+            if api.token and self.headers.get("Authorization") != f"Bearer {api.token}":
+                raise Refused(401, "Unauthorized")
             if refusal := api.refuse(asked):
                 raise refusal
             answer = self._answer(asked)
@@ -132,13 +187,14 @@ class _Handler(BaseHTTPRequestHandler):
                 "status": "Failure",
                 "reason": refusal.reason,
                 "message": refusal.message or refusal.reason,
+                "details": {"name": self.name} if self.name else {},
                 "code": refusal.status,
             }
             headers = {} if refusal.retry_after is None else {"Retry-After": str(refusal.retry_after)}
             self._send(refusal.status, status, headers)
 
     def _send(self, status, answer, headers=None):
-        content = json.dumps(answer).encode()
+        content = answer.encode() if isinstance(answer, str) else json.dumps(answer).encode()
         self.send_response(status)
         self.send_header("Content-Type", "application/json")
         self.send_header("Content-Length", str(len(content)))
@@ -148,7 +204,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
     def _answer(self, asked):
-        found = _discovery(asked.path)
+        api = self.server.api
+        found = {"gitVersion": api.version} if asked.path == "/version" else discovery(asked.path)
         if found is not None:
             return found
         words = asked.path.strip("/").split("/")
@@ -156,8 +213,20 @@ class _Handler(BaseHTTPRequestHandler):
         namespace = None
         if words[0] == "namespaces" and len(words) > 2:
             namespace, words = words[1], words[2:]
-        plural, name, subresource = (*words, "", "")[:3]
-        store = self.server.api.store
+        plural, self.name, subresource = (*words, "", "")[:3]
+        name = self.name
+        verb = VERBS.get(asked.method) or ("get" if name else "watch" if asked.watch else "list")
+        if (verb, f"{plural}/{subresource}" if subresource else plural) in api.denied:
+            raise Refused(403, "Forbidden", f'User "me" cannot {verb} resource "{plural}"')
+        if plural in api.unknown:
+            return self._send(404, "404 page not found\n")
+        if plural == REVIEWS:
+            return self._review(asked.body)
+        if subresource in ("log", "exec"):
+            return self._log(asked, name) if subresource == "log" else self._execute(name)
+        if name:
+            namespace = namespace or ""
+        store = api.store
         match asked.method:
             case "GET" if name:
                 return store.get(plural, namespace, name)
@@ -182,6 +251,7 @@ class _Handler(BaseHTTPRequestHandler):
             items = store.list(plural, namespace, query.get("labelSelector", ""))
             version = store.version()
         first, limit = int(query.get("continue") or 0), int(query.get("limit") or len(items) or 1)
+        limit = min(limit, self.server.api.page)
         more = {"continue": str(first + limit)} if first + limit < len(items) else {}
         items = items[first : first + limit]
         if "PartialObjectMetadataList" in self.headers.get("Accept", ""):
@@ -197,6 +267,40 @@ class _Handler(BaseHTTPRequestHandler):
             "metadata": {"resourceVersion": version, **more},
             "items": items,
         }
+
+    def _review(self, review):
+        asked = review["spec"]["resourceAttributes"]
+        resource = "/".join(filter(None, (asked["resource"], asked.get("subresource"))))
+        return {**review, "status": {"allowed": (asked["verb"], resource) not in self.server.api.denied}}
+
+    def _log(self, asked, pod):
+        api = self.server.api
+        if pod not in api.logs:
+            raise Refused(404, "NotFound", f'pods "{pod}" not found')
+        api.log_queries.append(asked.query)
+        lines = api.logs[pod].splitlines(keepends=True)
+        return self._send(200, "".join(lines[-int(asked.query.get("tailLines", len(lines))) :]))
+
+    def _execute(self, pod):
+        """Run a command over a WebSocket, as ``v4.channel.k8s.io`` has it: standard output, standard error, the verdict."""
+        api, command = self.server.api, parse_qs(urlsplit(self.path).query)["command"]
+        if not any(plural == "pods" and name == pod for plural, _, name in api.objects):
+            raise Refused(404, "NotFound", f'pods "{pod}" not found')
+        api.commands.append(command)
+        done = api.run(pod, command)
+        accepted = hashlib.sha1(self.headers["Sec-WebSocket-Key"].encode() + WEBSOCKET).digest()
+        self.close_connection = True
+        self.send_response(101)
+        self.send_header("Upgrade", "websocket")
+        self.send_header("Connection", "Upgrade")
+        self.send_header("Sec-WebSocket-Accept", base64.b64encode(accepted).decode())
+        self.send_header("Sec-WebSocket-Protocol", "v4.channel.k8s.io")
+        self.end_headers()
+        for channel, data in ((1, done.stdout), (2, done.stderr), (3, json.dumps(_verdict(done.returncode)).encode())):
+            for begin in range(0, len(data), 32_768):
+                piece = bytes([channel]) + data[begin : begin + 32_768]
+                self.wfile.write(b"\x82\x7e" + len(piece).to_bytes(2, "big") + piece)
+        self.wfile.write(b"\x88\x00")
 
     def _stream(self, plural, namespace, query):
         api, stopped = self.server.api, self.server.stopped
@@ -239,7 +343,14 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.flush()
 
 
-def _discovery(path):
+def _verdict(code):
+    if code == 0:
+        return {"status": "Success"}
+    causes = [{"reason": "ExitCode", "message": str(code)}]
+    return {"status": "Failure", "reason": "NonZeroExitCode", "details": {"causes": causes}}
+
+
+def discovery(path):
     groups = {}
     for plural, (group, version, kind) in PLURALS.items():
         verbs = ["list", "watch", "get", "patch", "create", "delete"]
@@ -247,7 +358,7 @@ def _discovery(path):
             "name": plural,
             "kind": kind,
             "singularName": kind.lower(),
-            "namespaced": kind != "Namespace",
+            "namespaced": plural not in CLUSTER_WIDE,
             "verbs": verbs,
         }
         groups.setdefault((group, version), []).append(item)

@@ -21,7 +21,12 @@ PLURALS = {
     "persistentvolumeclaims": ("", "v1", "PersistentVolumeClaim"),
     "events": ("", "v1", "Event"),
     "namespaces": ("", "v1", "Namespace"),
+    "nodes": ("", "v1", "Node"),
+    "endpointslices": ("discovery.k8s.io", "v1", "EndpointSlice"),
+    "storageclasses": ("storage.k8s.io", "v1", "StorageClass"),
+    "customresourcedefinitions": ("apiextensions.k8s.io", "v1", "CustomResourceDefinition"),
 }
+CLUSTER_WIDE = ("namespaces", "nodes", "storageclasses", "customresourcedefinitions")
 LIST_MAPS = {"conditions": "type", "containers": "name", "ports": "name", "silos": "name"}
 
 
@@ -55,6 +60,11 @@ class Store:
                 for (kind, where, _), body in sorted(self.objects.items())
                 if kind == plural and namespace in (None, where) and selects(selector, body)
             ]
+
+    def put(self, plural, document, namespace):
+        """Place an object as it is."""
+        with self.changed:
+            return self._save(plural, namespace, document["metadata"]["name"], copy.deepcopy(document))
 
     def create(self, plural, namespace, body):
         with self.changed:

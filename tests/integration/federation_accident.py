@@ -103,16 +103,16 @@ def prepare_server(accident: Accident) -> None:
 
 
 def prepare_agent(accident: Accident) -> None:
-    from anchorage_silo import session
-    from anchorage_silo.gate import Gate
-    from anchorage_silo.mapped import MappedBuffers
+    from anchorage_silo import agent
+    from anchorage_silo.mapped_buffers import MappedBuffers
+    from anchorage_silo.outbound_gate import OutboundGate
 
     def kept(announcement: Any) -> None:
         if announcement is not None:
             accident.reach("kept", round_of(announcement))
 
     after(MappedBuffers, "keep", kept)
-    after(Gate, "announce", lambda announcement: accident.reach("announced", round_of(announcement)))
+    after(OutboundGate, "announce", lambda announcement: accident.reach("announced", round_of(announcement)))
     if accident.place == "trained":
         command = (
             sys.executable,
@@ -122,7 +122,7 @@ def prepare_agent(accident: Accident) -> None:
             str(accident.number),
             accident.action,
         )
-        session.TrainerProcess = partial(session.TrainerProcess, command=command)
+        agent.TrainerProcess = partial(agent.TrainerProcess, command=command)
 
 
 def prepare_trainer(accident: Accident) -> None:

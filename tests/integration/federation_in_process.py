@@ -13,7 +13,7 @@ from anchorage.simulation.run import WallClock
 from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 
 def null_step(silo: str) -> tuple[float, int]:

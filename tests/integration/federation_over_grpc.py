@@ -27,7 +27,7 @@ from anchorage_server.checkpoints import identity_of
 from anchorage_server.learner import choose_learners
 from anchorage_server.store import DiskRoundStore
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 def digest_over_grpc(study: Study, folder: Path) -> str:

@@ -29,7 +29,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import MemorySpool
 
-LEAVE_SECONDS = 30
+LEAVE_SECONDS = 120
 
 
 class OperatedSite(Site):

@@ -34,9 +34,9 @@ from anchorage.transport.tensors.model import ModelBytes
 FEDERATION = "derm"
 LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])
 WAIT_SECONDS = 120
-HURRIED = "from anchorage_silo import main, session; session.LOOK_SECONDS = 0.1; main.main()"
+HURRIED = "from anchorage_silo import agent, main; agent.RUN_CHECK_SECONDS = 0.1; main.main()"
 """An agent that does not wait a minute for news."""
-_PROBES = re.compile(r"probes and metrics are on http://([0-9.:]+)")
+_PROBES = re.compile(r"serving probes and metrics on http://([0-9.:]+)")
 
 
 class WallClock:

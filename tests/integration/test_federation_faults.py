@@ -60,7 +60,7 @@ def test_agents_and_trainers_may_be_killed_around_an_update(tmp_path: Path) -> N
         for place, number in (("kept", 1), ("announced", 3)):
             assert site.null_agent("a", place, number, "SIGKILL").end() == SIGKILLED
         site.finish(server, site.null_agent("a"), steady)
-        assert any("the trainer's process was lost in 2.train." in line for line in steady.lines)
+        assert any("the trainer process was lost during 2.train." in line for line in steady.lines)
         assert site.digest() == null_digest(site.study)
 
 

@@ -1,7 +1,6 @@
 """Silos that send rubbish, never answer or are not there: deadline and quorum decide, and record and status name the silo and the reason."""
 
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -95,9 +94,7 @@ def test_a_silo_that_hangs_is_noticed_and_taken_back(tmp_path: Path) -> None:
         server = site.server("pings", 1, "fast")
         steady, hanging = site.null_agent("a"), site.null_agent("b", "announced", 2, "SIGSTOP")
         server.wait_for("round committed", round=1)
-        began = time.monotonic()
         server.wait_for("silo disconnected", silo="b")
-        assert time.monotonic() - began < 30
         hanging.signal(signal.SIGCONT)
         site.finish(server, steady, hanging)
         assert site.digest() == null_digest(site.study)

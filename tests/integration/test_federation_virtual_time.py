@@ -21,7 +21,7 @@ from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
 from anchorage.transport.tensors.layout import Layout
 from anchorage_server.file_model import FileModel
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 ASYNCHRONOUSLY = {"mode": "Asynchronous", "minSilos": 2}
 

@@ -249,7 +249,7 @@ def await_file(path: Path) -> None:
 
 
 def ended_cleanly(agent: Agent) -> bool:
-    """Whether the agent ends well and by itself, which is within `anchorage_silo.main.END_SECONDS`: else it would not say so."""
+    """Whether the agent ends well and by itself, which is within `anchorage_silo.main.SHUTDOWN_SECONDS`: else it would not say so."""
     return agent.wait() == 0 and "the agent was asked to stop" in agent.lines[-1]
 
 
@@ -309,8 +309,8 @@ def test_a_staying_agent_comes_back_when_more_rounds_are_asked_for(site: Site, s
 
 def test_an_end_that_takes_too_long_is_forced() -> None:
     code = (
-        "import signal, time; from anchorage_silo import main; main.END_SECONDS = 0.1\n"
-        "stop = main._Interruption(); stop.exit_code = 0; signal.signal(signal.SIGTERM, stop)\n"
+        "import signal, time; from anchorage_silo import main; main.SHUTDOWN_SECONDS = 0.1\n"
+        "stop = main._StopHandler(); stop.exit_code = 0; signal.signal(signal.SIGTERM, stop)\n"
         "try:\n    signal.raise_signal(signal.SIGTERM)\nexcept KeyboardInterrupt:\n    time.sleep(600)"
     )
     assert subprocess.run([sys.executable, "-c", code], timeout=WAIT_SECONDS).returncode == 0

@@ -1,4 +1,4 @@
-"""docs/design/pitfalls.md and shortcuts.md name, for each row of METHODS.md's lists, code and tests that exist."""
+"""docs/design/pitfalls.md and shortcuts.md name, for each row of the methods reference's lists, code and tests that exist."""
 
 import ast
 import re

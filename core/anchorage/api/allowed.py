@@ -1,4 +1,4 @@
-"""What a field of a document takes, told from the JSON schema of its type."""
+"""Describes the allowed values of a document's field in words, from the JSON schema of its type."""
 
 from collections.abc import Mapping
 from functools import cache
@@ -68,7 +68,7 @@ FORMS: Mapping[str, str] = {
     CODE_PATTERN: "a code such as ANC-3004, or nothing",
     KEY_PATTERN: "64 hexadecimal digits, or nothing",
 }
-"""Every pattern of the API, in words."""
+"""Descriptions of the API's patterns in words."""
 
 _TYPES = {"object": "a mapping", "array": "a list", "boolean": "true or false", "string": "text", "null": "nothing"}
 
@@ -79,7 +79,7 @@ def _whole(kind: type[Document]) -> Schema:
 
 
 def alternatives(kind: type[Document], path: FieldPath) -> list[Schema]:
-    """Return the schemas that a field may follow, none where there is no such field; null is left out."""
+    """Return the schemas of a field, without null; empty if the field does not exist."""
     whole = _whole(kind)
     found = _expanded(whole, whole)
     for part in path:
@@ -88,18 +88,18 @@ def alternatives(kind: type[Document], path: FieldPath) -> list[Schema]:
 
 
 def allowed(kind: type[Document], path: FieldPath) -> str:
-    """Say in a phrase what a field takes, such as ``1 to 1000`` or ``one of None, All, Partial``."""
+    """Describe a field's allowed values in a phrase such as ``1 to 1000`` or ``one of None, All, Partial``."""
     phrases = dict.fromkeys(_phrase(schema) for schema in alternatives(kind, path))
     return " or ".join(phrases) or "nothing"
 
 
 def fields(kind: type[Document], path: FieldPath) -> list[str]:
-    """List the fields that a mapping has."""
+    """Return the names of a mapping's fields."""
     return list(dict.fromkeys(name for schema in alternatives(kind, path) for name in schema.get("properties", {})))
 
 
 def takes_decimal(kind: type[Document], path: FieldPath) -> bool:
-    """Whether a field takes a number as text: a quoted decimal, or numbers of classes."""
+    """Return whether a field takes a number as text: a quoted decimal, or numbers of classes."""
     return any(schema.get("pattern") in (*_DECIMALS, CLASS_COUNTS_PATTERN) for schema in alternatives(kind, path))
 
 

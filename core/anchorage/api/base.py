@@ -1,4 +1,4 @@
-"""What every document of the API has in common."""
+"""Base class and common field types of the API's documents."""
 
 from typing import Annotated
 
@@ -50,17 +50,17 @@ Share = Annotated[str, StringConstraints(strict=True, pattern=SHARE_PATTERN, max
 """A decimal above 0, at most 1."""
 
 Name = Annotated[str, StringConstraints(strict=True, pattern=NAME_PATTERN, min_length=1, max_length=63)]
-"""A DNS label, as Kubernetes names are."""
+"""A DNS label, the form of Kubernetes names."""
 
 
 class Document(BaseModel):
-    """Frozen, camelCase on the outside, snake_case inside, unknown fields refused."""
+    """Base class: frozen; camelCase in documents, snake_case in Python; unknown fields are refused."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", alias_generator=to_camel, populate_by_name=True, strict=True)
 
 
 class Metadata(Document):
-    """Name of a document."""
+    """Metadata of a document."""
 
-    name: Name = Field(description="Unique among the documents of its kind.")
-    namespace: Name | None = Field(None, description="Kubernetes namespace; without meaning outside a cluster.")
+    name: Name = Field(description="Name of the object, unique among objects of its kind.")
+    namespace: Name | None = Field(None, description="Kubernetes namespace. Ignored outside a cluster.")

@@ -1,4 +1,4 @@
-"""From plain values to a typed document, every mistake told in the document's own terms."""
+"""Converts plain values to a typed document and reports every mistake in the document's own terms."""
 
 import json
 import re
@@ -46,21 +46,21 @@ _WORDED = {"value_error", "assertion_error", UNKNOWN_ALTERNATIVE}
 
 
 def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mistake]]:
-    """Make a document of plain values.
+    """Convert plain values to a document.
 
     Returns
     -------
     document : Document or None
-        None where a mistake leaves no document; fields that do not exist are only left out.
+        None if a mistake prevents the conversion; unknown fields are only left out.
     mistakes : list of Mistake
-        Not yet located.
+        Without file and line.
     """
     try:
         return _validated(raw.value, kind), []
     except ValidationError as error:
         details = error.errors(include_url=False, include_context=True)
     mistakes: dict[FieldPath, Mistake] = {}
-    for detail in details:  # a value that fits none of several types is told once
+    for detail in details:  # a value that matches none of several types is reported once
         mistake = _mistake(detail, raw, kind)
         mistakes.setdefault(mistake.path, mistake)
     if any(detail["type"] != "extra_forbidden" for detail in details):
@@ -68,7 +68,7 @@ def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mist
     value = raw.value
     for detail in details:
         value = _without(value, _path(detail["loc"], raw.value))
-    document, others = check_document(replace(raw, value=value), kind)  # rules across fields were not asked before
+    document, others = check_document(replace(raw, value=value), kind)  # rules across fields were not checked before
     return document, [*mistakes.values(), *others]
 
 
@@ -85,7 +85,7 @@ def _without(value: Any, path: FieldPath) -> Any:
 
 
 def _path(loc: FieldPath, value: Any) -> FieldPath:
-    """Keep of pydantic's location what is in the document: the names of union members and of dictionary keys are not."""
+    """Reduce pydantic's location to the document's path, without names of union members and dictionary keys."""
     path: list[str | int] = []
     for position, part in enumerate(loc):
         if isinstance(value, Mapping):

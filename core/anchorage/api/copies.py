@@ -1,4 +1,4 @@
-"""Many silos from the few that were written: each takes its own part of the pool."""
+"""Multiplies the silos of a file; each copy takes its own part of the pool."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -9,7 +9,7 @@ from anchorage.api.mistakes import Mistake
 
 
 def divide(silo: Any, count: int) -> Mistake | None:
-    """Have a silo's document, given as plain values, take the first of `count` parts; returns why that cannot be."""
+    """Make a silo's document (plain values) take the first of `count` parts; return the reason if that is impossible."""
     place = ("spec", "managed", "data", "partition")
     value = silo
     for part in place:
@@ -24,7 +24,7 @@ def divide(silo: Any, count: int) -> Mistake | None:
 
 
 def multiply(silos: Sequence[Silo], count: int) -> tuple[Silo, ...]:
-    """Make `count` silos of those that `divide` was given, in turn: ``name-0000`` and so on, with part 0 and so on."""
+    """Make `count` silos in turn from those given to `divide`: ``name-0000`` with part 0 and so on."""
     return tuple(_copy(silos[number % len(silos)], number, len(str(count - 1))) for number in range(count))
 
 

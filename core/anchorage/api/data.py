@@ -1,4 +1,4 @@
-"""Where images and labels come from, and which of them are meant."""
+"""Data sections: where images and labels come from, and which of them a site uses."""
 
 from typing import Annotated, ClassVar, Literal, Self
 
@@ -27,7 +27,7 @@ Label = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=2
 
 
 class Partition(Document):
-    """How the rest of the pool is divided among silos (METHODS.md 4.2, 4.3)."""
+    """Recipe that divides a pool of images among silos."""
 
     recipe: Literal[
         "Iid",
@@ -41,36 +41,48 @@ class Partition(Document):
         "BatchNonIid",
         "File",
     ] = Field(
-        description="Iid: at random. Per…: Dirichlet. …Shards: pieces of one class. ClassQuota: Metis. Batch…: FedMatch. File: a list."
+        description="Recipe. Iid: at random. PerClient, PerClass, PerClassCapped: Dirichlet. Shards, DistinctShards: pieces of one class. "
+        "ClassQuota: Metis. BatchIid, BatchNonIid: FedMatch. File: a list."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Number of silos; needed by every recipe but File."
+        None, description="Number of parts. Required by every recipe except File."
     )
-    part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="This silo's part, from 0.")
-    alpha: PositiveDecimal = Field("0.5", description="Per…: small is uneven, 1000 is nearly even.")
-    sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field("Uniform", description="Iid, ClassQuota.")
+    part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="Index of this silo's part, from 0.")
+    alpha: PositiveDecimal = Field(
+        "0.5",
+        description="Concentration of the Dirichlet recipes: small values are uneven, 1000 is nearly even.",
+    )
+    sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field(
+        "Uniform", description="Sizes of the parts (Iid, ClassQuota)."
+    )
     classes_per_part: Annotated[str, StringConstraints(strict=True, max_length=256, pattern=CLASS_COUNTS_PATTERN)] = (
-        Field("2", description="…Shards, ClassQuota: such as 5, or 8x1,5x9: 8 for one part, 5 for nine.")
+        Field(
+            "2",
+            description="Classes per part (Shards, DistinctShards, ClassQuota), such as 5, or 8x1,5x9: 8 for one part, 5 for nine.",
+        )
     )
     labelled_per_class: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Images of each class that each part gets first; the others lose their labels."
+        0,
+        description="Labelled images of each class in each part; the others lose their labels. 0: all keep them.",
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        10, description="PerClass…: draw again until every part has so many images."
+        10,
+        description="Minimum images per part (PerClass, PerClassCapped); drawn again until reached.",
     )
     file: PathBelow | None = Field(
-        None, description="File: CSV, JSON, or text with one image or row number a line; below the section's folder."
+        None,
+        description="Partition file (File), below the section's folder: CSV, JSON, or text with one image or row number per line.",
     )
-    silo: Label | None = Field(None, description="File: whose images are meant.")
+    silo: Label | None = Field(None, description="Silo in the partition file whose images are used (File).")
 
     @property
     def class_counts(self) -> tuple[int, ...]:
-        """Classes of each part, as `classes_per_part` says.
+        """Number of classes of each part, parsed from `classes_per_part`.
 
         Raises
         ------
         ValueError
-            It says no numbers, or not as many as there are parts.
+            The text is not a list of numbers, or does not cover all parts.
         """
         groups = [tuple(map(int, group.split("x"))) for group in self.classes_per_part.split(",")]
         if [len(group) for group in groups] == [1]:
@@ -85,14 +97,14 @@ class Partition(Document):
             if self.file is None:
                 raise ValueError("found the recipe File without file; name the list below the section's folder")
         elif self.parts is None:
-            raise ValueError(f"found the recipe {self.recipe} without parts; say among how many silos the images go")
+            raise ValueError(f"found the recipe {self.recipe} without parts; set the number of parts")
         elif self.part is not None and self.part >= self.parts:
             raise ValueError(f"found part {self.part}, allowed are 0 to {self.parts - 1}")
         else:
-            self._says_classes()
+            self._check_classes()
         return self
 
-    def _says_classes(self) -> None:
+    def _check_classes(self) -> None:
         try:
             _ = self.class_counts
         except ValueError as error:
@@ -113,45 +125,58 @@ class DataFormat(Piece):
 
 
 class DataSection(Document):
-    """A folder of images, or a part of one.
+    """Images and labels of one site: a folder, or a part of one.
 
-    Sections that share one pool of images (`use`) agree on testPercent, anchors, groupBy and partition: they draw the test part first,
-    then the anchors, then the parts of the silos, each from the run's seed.
+    Sections that share one pool of images (`use`) need the same testPercent, anchors, groupBy and partition. The test part is drawn first, then the
+    anchors, then the parts of the silos, each from the run's seed.
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Digits: scikit-learn's. ImageFolder: one folder per class, or a flat one without labels. CsvManifest: a table."
+        description="Format. Digits: scikit-learn's digits. ImageFolder: a folder per class, or one folder without labels. CsvManifest: a CSV table."
     )
-    claim_name: Name | None = Field(None, description="Volume claim, or folder below the data root; Digits needs none.")
-    path: PathBelow = Field(".", description="Folder of the images below the claim.")
-    manifest: PathBelow | None = Field(None, description="CsvManifest: the CSV file, below the folder.")
+    claim_name: Name | None = Field(
+        None,
+        description="Volume claim; outside a cluster, folder below the data root. Digits needs none.",
+    )
+    path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
+    manifest: PathBelow | None = Field(None, description="CSV file of format CsvManifest, below path.")
     image_column: Column | None = Field(
-        None, description="CsvManifest: absent: by a usual name such as image_id, else the first."
+        None,
+        description="Column of the image's file name. Default: one with a usual name such as image_id, else the first.",
     )
     label_column: Column | None = Field(
-        None, description="CsvManifest: absent: by a usual name such as dx, else one-hot columns."
+        None,
+        description="Column of the label. Default: one with a usual name such as dx, else one-hot columns.",
     )
     group_by: Column | None = Field(
         None,
-        description="CsvManifest: what is on one side of the test split as a whole; absent: patient_id or lesion_id.",
+        description="Column whose groups the test split keeps together, such as the patient. Default: patient_id or lesion_id.",
     )
     classes: Annotated[tuple[Label, ...], Field(max_length=10_000)] = Field(
-        (), description="Classes in the order of the model's outputs; absent: as found."
+        (), description="Class names in the order of the model's outputs. Default: as found in the data."
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
-        description="What an unreadable or mislabelled image does: end the run, or be left out.",
+        description="Handling of unreadable or mislabelled images: end the run, or leave the image out.",
     )
-    use: Literal["All", "Test", "Anchors", "Part"] = Field("All", description="Which images of the pool are meant.")
-    test_percent: Annotated[int, Field(ge=0, le=90)] = Field(0, description="Share of the pool held out for the test.")
+    use: Literal["All", "Test", "Anchors", "Part"] = Field(
+        "All",
+        description="Images of the pool that are used. Test: the test part. Part: this silo's part.",
+    )
+    test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
+        0, description="Percentage of the pool that is held out as the test part."
+    )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Images of the pool that the server has with labels."
+        0, description="Number of images that are the server's labelled anchors."
     )
-    anchor_draw: Literal["Balanced", "Random"] = Field("Balanced", description="Balanced: as many of each class.")
+    anchor_draw: Literal["Balanced", "Random"] = Field(
+        "Balanced",
+        description="Drawing of the anchors. Balanced: equally many of each class.",
+    )
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        100, description="Share of each class that keeps its labels."
+        100, description="Percentage of each class whose images keep their labels."
     )
-    partition: Partition | None = Field(None, description="How the rest of the pool is divided among silos.")
+    partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -164,16 +189,18 @@ class DataSection(Document):
         if reader.needs_manifest and self.manifest is None:
             raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
         if self.use == "Test" and not self.test_percent and not from_file:
-            raise ValueError("found use Test without testPercent; say which share of the images is the test part")
+            raise ValueError(
+                "found use Test without testPercent; set the percentage of the images that is the test part"
+            )
         if self.use == "Anchors" and not self.anchors and not from_file:
-            raise ValueError("found use Anchors without anchors; say how many images the server has")
+            raise ValueError("found use Anchors without anchors; set the number of images that the server has")
         if self.use == "Part":
-            self._names_its_part()
+            self._check_part()
         return self
 
-    def _names_its_part(self) -> None:
+    def _check_part(self) -> None:
         if self.partition is None:
-            raise ValueError("found use Part without partition; say how the images are divided")
+            raise ValueError("found use Part without partition; set how the images are divided")
         if self.partition.recipe != "File" and self.partition.part is None:
             raise ValueError(
                 f"found use Part without partition.part; name one of 0 to {(self.partition.parts or 1) - 1}"

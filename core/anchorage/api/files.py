@@ -1,4 +1,4 @@
-"""Files of documents: a federation and its silos, in and out."""
+"""Reads and writes files of documents: a federation and its silos."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -19,61 +19,46 @@ from anchorage.api.pools import shared_pools
 from anchorage.api.source import RawDocument, read_documents
 
 _OF_SILOS = "silo."
-"""What an override of every silo's document begins with."""
+"""Prefix of an override that applies to every silo's document."""
 
 
 @dataclass(frozen=True)
 class Study:
-    """A federation and its silos, which remember where they were written.
-
-    Parameters
-    ----------
-    federation : Federation
-        The federation, overrides applied.
-    silos : tuple of Silo
-        In the order of the file.
-    file : Path
-        Where they come from.
-    sources : tuple of RawDocument
-        The federation's document, then the silos'; where these were multiplied, the ones that were written.
-    """
+    """A federation and its silos, with the places in the file that they were read from."""
 
     federation: Federation
+    """The federation, overrides applied."""
     silos: tuple[Silo, ...]
+    """The silos in the order of the file."""
     file: Path
     sources: tuple[RawDocument, ...]
+    """The federation's document, then the silos' as in the file, not multiplied."""
 
     def locate(self, path: FieldPath, silo: int | None = None) -> tuple[str, int]:
-        """Say where a field of the federation, or of a silo by its index, was written: ``file:line`` (or the override), and the line."""
+        """Return the place of a field of the federation, or of a silo by its index (``file:line`` or the override), and the line number."""
         written = len(self.sources) - 1
         return self.sources[0 if silo is None else silo % written + 1].where(str(self.file), path)
 
     def written(self) -> str:
-        """Return the documents as `load_federation` reads them, overrides applied; a file with the same number of silos gives the same study."""
+        """Return the documents as YAML, overrides applied; read with the same number of silos they give the same study."""
         silos = [source.value for source in self.sources[1:]]
         federation = as_mapping(self.federation.model_copy(update={"status": None}))
         return yaml.safe_dump_all([federation, *silos], sort_keys=False, allow_unicode=True, explicit_start=True)
 
     def located(self, mistake: Mistake) -> Mistake:
-        """Give a mistake its place."""
+        """Add file and line to a mistake."""
         where, line = self.locate(mistake.path, mistake.silo)
         return replace(mistake, where=where, line=line)
 
 
 @dataclass(frozen=True)
 class Reading:
-    """What became of a file.
-
-    Parameters
-    ----------
-    study : Study or None
-        None where a mistake leaves a document unmade; unknown fields are only left out.
-    mistakes : tuple of Mistake
-        All that the documents themselves show, located.
-    """
+    """Result of reading a file."""
 
     study: Study | None
+    """None if a mistake prevents the conversion of a document; unknown fields are only left out."""
     mistakes: tuple[Mistake, ...]
+    """All mistakes that the documents show, with file and line."""
 
 
 def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Study:
@@ -86,12 +71,12 @@ def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None
     overrides : sequence of str
         ``path=value``, applied in their order to the federation's document; ``silo.path=value``, to every silo's.
     silos : int, optional
-        Makes so many silos of the written ones, in turn, each with its own part of their pool.
+        Number of silos to make from those in the file, in turn, each with its own part of their pool.
 
     Raises
     ------
     DocumentError
-        With every mistake.
+        The documents have mistakes; all are reported.
     """
     reading = read_federation(path, overrides, silos)
     if reading.study is None or reading.mistakes:
@@ -100,12 +85,12 @@ def load_federation(path: Path, overrides: Sequence[str] = (), silos: int | None
 
 
 def read_federation(path: Path, overrides: Sequence[str] = (), silos: int | None = None) -> Reading:
-    """Read as `load_federation` does, and return the mistakes.
+    """Read as `load_federation` does, but return mistakes instead of raising.
 
     Raises
     ------
     DocumentError
-        The file cannot be read as YAML at all, or holds no federation.
+        The file is not readable as YAML, or contains no federation.
     """
     federations: list[RawDocument] = []
     written: list[RawDocument] = []
@@ -180,9 +165,9 @@ def _located(mistake: Mistake, raw: RawDocument, path: Path) -> Mistake:
 
 
 def as_mapping(document: Document) -> Mapping[str, Any]:
-    """Return a document as plain values for JSON or YAML: what was set, camelCase, with apiVersion and kind first, and the whole status.
+    """Return a document as plain values for JSON or YAML: the fields that are set, in camelCase, apiVersion and kind first, and the whole status.
 
-    Slots of a method that were not set stay out, so that reading it again resolves the same method.
+    Slots of a method that are not set are left out, so that reading the result resolves the same method.
     """
     heads = {name: getattr(document, name) for name in ("api_version", "kind") if hasattr(document, name)}
     values = document.model_copy(update=heads).model_dump(mode="json", by_alias=True, exclude_unset=True)
@@ -193,5 +178,5 @@ def as_mapping(document: Document) -> Mapping[str, Any]:
 
 
 def dump_yaml(documents: Sequence[Document]) -> str:
-    """Write documents as one YAML text that `load_federation` reads."""
+    """Return documents as one YAML text that `load_federation` can read."""
     return yaml.safe_dump_all(map(as_mapping, documents), sort_keys=False, allow_unicode=True, explicit_start=True)

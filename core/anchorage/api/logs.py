@@ -1,4 +1,4 @@
-"""Log lines as JSON, one a line, on standard error."""
+"""Logging as JSON lines on standard error."""
 
 import json
 import logging
@@ -9,7 +9,7 @@ _STANDARD = set(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskN
 
 
 class JsonLines(logging.Formatter):
-    """Writes time, level, logger and message, then whatever was given as `extra`."""
+    """Formats a record as JSON: time, level, logger, message and the fields of `extra`."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return one line of JSON."""
@@ -26,7 +26,7 @@ class JsonLines(logging.Formatter):
 
 
 def log_to_stderr(level: int = logging.INFO) -> None:
-    """Send every logger's lines to standard error."""
+    """Send the records of all loggers to standard error."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonLines())
     logging.basicConfig(level=level, handlers=[handler], force=True)

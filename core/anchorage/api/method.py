@@ -4,14 +4,14 @@ A slot holds exactly one alternative, named in the document, with that alternati
 are registered in `anchorage.api.piece`; this module knows none of them.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from fnmatch import fnmatchcase
 from typing import Annotated
 
 from pydantic import Field, StringConstraints
 
 from anchorage.api.base import NAMES_PATTERN, WORD_PATTERN, Document, PositiveDecimal
-from anchorage.api.piece import Piece
+from anchorage.api.piece import AuxiliaryArray, Piece
 from anchorage.api.slot import Slot
 
 MethodName = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
@@ -49,6 +49,17 @@ class ValidationCycle(Document):
     )
     slow_plateau_percent: PositiveDecimal = Field("1", description="`plateauPercent` of slow silos.")
     slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="`tombstones` of slow silos.")
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return what travels beside the model because of the cycle."""
+        return (
+            AuxiliaryArray("committed_steps", "[] int64", "training steps that all committed updates are made of"),
+            AuxiliaryArray("staleness", "[] int64", "steps committed between the silo's last download and its commit"),
+            AuxiliaryArray("steps", "[] int64", "training steps of the update", up=True),
+            AuxiliaryArray(
+                "validation", "[2] int64", "right and all predictions on the silo's validation images", up=True
+            ),
+        )
 
     def of(self, silo: str) -> "ValidationCycle":
         """Return a silo's cycle: its plateau and tombstones are those of its group."""

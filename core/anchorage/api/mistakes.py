@@ -1,4 +1,4 @@
-"""Mistakes in documents: each with its place, and all of them in one error."""
+"""Mistakes in documents, each with its place, and the error that reports all of them."""
 
 import re
 from collections.abc import Sequence
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from anchorage.api.errors import AnchorageError, Failure
 
 FieldPath = tuple[str | int, ...]
-"""Names and list indices from a document's root, as they are written in the file."""
+"""Path of a field from the document's root: names and list indices as in the file."""
 
 
 def without_password(text: str) -> str:
-    """Blank what stands before the host of a URI."""
+    """Remove user and password from URIs in a text."""
     return re.sub(r"//[^@/\s]*@", "//…@", text)
 
 
 def dotted(path: FieldPath) -> str:
-    """Write a field path for people: ``spec.local.epochs``, ``spec.list[0]``."""
+    """Format a field path, such as ``spec.local.epochs`` or ``spec.list[0]``."""
     text = ""
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
@@ -25,30 +25,19 @@ def dotted(path: FieldPath) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Mistake:
-    """One mistake.
-
-    Parameters
-    ----------
-    failure : Failure
-        Entry of the catalogue.
-    path : tuple
-        The field in its document; empty where the mistake is the document's or the file's.
-    message : str
-        What was found and what is allowed, without the place.
-    silo : int or None
-        Index of the silo's document among the file's silos; None for the federation's.
-    where : str
-        File and line, or the override that brought the value; empty until it is located.
-    line : int
-        The line alone, 0 where there is none; mistakes are told in this order.
-    """
+    """One mistake in a document."""
 
     failure: Failure
     path: FieldPath
+    """The field in its document; empty for a mistake of the whole document or file."""
     message: str
+    """What was found and what is allowed, without the place."""
     silo: int | None = None
+    """Index of the silo's document among the file's silos; None for the federation's."""
     where: str = ""
+    """File and line, or the override with the value; empty until it is located."""
     line: int = 0
+    """Line number, 0 without one; mistakes are reported in this order."""
 
     @property
     def code(self) -> str:
@@ -61,12 +50,9 @@ class Mistake:
 
 
 class DocumentError(AnchorageError):
-    """Every mistake of a file's documents; its text has one line per mistake, its code is the first one's.
+    """All mistakes of a file's documents (at least one), in the order of their lines.
 
-    Parameters
-    ----------
-    mistakes : sequence of Mistake
-        At least one; told in the order of their lines.
+    The text has one line per mistake; the code is that of the first one.
     """
 
     def __init__(self, mistakes: Sequence[Mistake]) -> None:

@@ -14,32 +14,25 @@ from anchorage.api.source import RawDocument
 
 @dataclass(frozen=True)
 class ObjectReading:
-    """What became of objects.
-
-    Parameters
-    ----------
-    federation : Federation or None
-        None where a mistake leaves it unmade.
-    silos : tuple of (Silo or None)
-        In the order of the objects.
-    mistakes : tuple of Mistake
-        All that the documents themselves show; those of a silo name it and have its index.
-    """
+    """Result of reading Kubernetes objects."""
 
     federation: Federation | None
+    """None if a mistake prevents its conversion."""
     silos: tuple[Silo | None, ...]
+    """In the order of the objects; None for a silo that cannot be converted."""
     mistakes: tuple[Mistake, ...]
+    """All mistakes that the documents show; those of a silo have its name and index."""
 
 
 def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any]]) -> ObjectReading:
-    """Check objects as `anchorage.api.files.read_federation` checks documents, but for the number of silos: they come and go.
+    """Check objects as `anchorage.api.files.read_federation` checks documents, except for the number of silos, which may change.
 
     Parameters
     ----------
     federation : mapping
-        The object; of its metadata only name and namespace are looked at, its status is not.
+        The object; of its metadata only name and namespace are used, its status is ignored.
     silos : sequence of mapping
-        Likewise; all of them must be meant for this federation.
+        Likewise; all of them belong to this federation.
     """
     source, sources = _document(federation), [_document(silo) for silo in silos]
     values = [raw.value for raw in sources]
@@ -57,7 +50,7 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
 
 
 def named(mistake: Mistake, silos: Sequence[Mapping[str, Any]]) -> Mistake:
-    """Give a silo's mistake its place: the object's name."""
+    """Add the object's name to a silo's mistake."""
     if mistake.silo is None:
         return mistake
     return replace(mistake, where=f"Silo {silos[mistake.silo].get('metadata', {}).get('name')}")

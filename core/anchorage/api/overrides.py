@@ -11,7 +11,7 @@ from anchorage.api.source import RawDocument, parse_documents
 
 
 def path_of(override: str) -> FieldPath:
-    """Return the field that an override is of; one of its parts is empty where it names none."""
+    """Return the path of an override's field; a part is empty if the override names no field."""
     name = override.partition("=")[0].strip()
     return tuple(int(part) if part.isdigit() else part for part in name.split("."))
 
@@ -19,18 +19,18 @@ def path_of(override: str) -> FieldPath:
 def apply_override(
     document: RawDocument, kind: type[Document], override: str, example: str = "spec.rounds=5"
 ) -> Mistake | None:
-    """Set one field of a document; whether the value fits is found when the document is checked.
+    """Set one field of a document; the value itself is checked with the document.
 
     Parameters
     ----------
     document : RawDocument
         Changed in place.
     kind : type
-        The document's type; where it takes a decimal, a plain number is taken as its text.
+        The document's type; where it takes a decimal, a plain number is converted to text.
     override : str
         ``path=value``: names and list indices joined by dots, then a value in YAML.
     example : str
-        What one looks like, for those who wrote none.
+        Example for the message about a malformed override.
 
     Returns
     -------

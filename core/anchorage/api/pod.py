@@ -1,4 +1,4 @@
-"""What a federation's author may say about a pod: few fields, so that the API stays small; the operator adds the rest."""
+"""Overrides of generated pods: the few fields that a federation's author may set; the operator sets the rest."""
 
 from collections.abc import Iterable, Iterator
 from typing import Annotated, Literal, Self
@@ -21,7 +21,7 @@ ResourceName = Annotated[str, StringConstraints(strict=True, pattern=RESOURCE_PA
 Quantity = Annotated[str, StringConstraints(strict=True, pattern=QUANTITY_PATTERN, max_length=32)]
 Amount = Quantity | Annotated[int, Field(ge=0, le=2**53)]
 ObjectName = Annotated[str, StringConstraints(strict=True, pattern=SUBDOMAIN_PATTERN, min_length=1, max_length=253)]
-"""A DNS subdomain, as most names in Kubernetes are."""
+"""A DNS subdomain, the form of most names in Kubernetes."""
 
 LabelKey = Annotated[str, StringConstraints(strict=True, pattern=LABEL_KEY_PATTERN, min_length=1, max_length=317)]
 LabelValue = Annotated[str, StringConstraints(strict=True, pattern=LABEL_VALUE_PATTERN, max_length=63)]
@@ -37,7 +37,7 @@ RESERVED_PATHS = (
     "/tmp",
     "/var/lib/anchorage",
 )
-"""Folders of the pods that the operator mounts."""
+"""Folders that the operator mounts into pods."""
 
 
 def _is_free(path: str) -> str:
@@ -54,83 +54,93 @@ MountPath = Annotated[
 
 
 class Resources(Document):
-    """Resources of a pod; without meaning outside a cluster."""
+    """Compute resources of a pod. Ignored outside a cluster."""
 
-    requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What the pod needs.")
-    limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field({}, description="What it may use.")
+    requests: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
+        {}, description="Amount reserved for the pod."
+    )
+    limits: Annotated[dict[ResourceName, Amount], Field(max_length=16)] = Field(
+        {}, description="Amount that the pod may use at most."
+    )
 
 
 class Storage(Document):
-    """Volume of the server; without meaning outside a cluster."""
+    """Volume of the server. Ignored outside a cluster."""
 
-    size: Quantity = Field("20Gi", description="Size of the volume for checkpoints and spool files.")
-    class_name: ObjectName | None = Field(None, description="Storage class; absent: the cluster's default.")
+    size: Quantity = Field("20Gi", description="Size of the volume, which holds checkpoints and spool files.")
+    class_name: ObjectName | None = Field(
+        None, description="Storage class of the volume. Default: the cluster's default class."
+    )
 
 
 class SiloStorage(Storage):
-    """Volume of a managed agent; without meaning outside a cluster."""
+    """Volume of a managed agent. Ignored outside a cluster."""
 
-    size: Quantity = Field("5Gi", description="Size of the volume for identity, audit log and models.")
+    size: Quantity = Field(
+        "5Gi", description="Size of the volume, which holds the agent's identity, audit log and models."
+    )
 
 
 class Toleration(Document):
-    """A taint of nodes that the pod tolerates."""
+    """Toleration of a node taint."""
 
-    key: LabelKey | None = Field(None, description="The taint; absent: every one.")
-    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the taint's value matters.")
-    value: LabelValue | None = Field(None, description="Equal: the taint's value.")
+    key: LabelKey | None = Field(None, description="Key of the taint. Default: every taint.")
+    operator: Literal["Exists", "Equal"] = Field("Equal", description="Whether the taint's value must be equal.")
+    value: LabelValue | None = Field(None, description="Value of the taint, for Equal.")
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
-        None, description="The taint's effect; absent: every one."
+        None, description="Effect of the taint. Default: every effect."
     )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
         if self.key is None and self.operator != "Exists":
-            raise ValueError("found no key, which means every taint; set operator: Exists, or a key")
+            raise ValueError("found no key, which tolerates every taint; set operator: Exists, or a key")
         if self.value is not None and self.operator == "Exists":
             raise ValueError("found a value, but operator Exists takes none; remove it, or set Equal")
         return self
 
 
 class EnvironmentVariable(Document):
-    """A variable of the pod's environment. Secrets do not belong here."""
+    """Environment variable of a container; not for secrets."""
 
     name: EnvName = Field(description="Name of the variable.")
-    value: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field("", description="Its value.")
+    value: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(
+        "", description="Value of the variable."
+    )
 
 
 class ClaimMount(Document):
-    """A volume claim of the same namespace, mounted into the pod."""
+    """PersistentVolumeClaim of the same namespace that is mounted into the pod."""
 
-    claim_name: ObjectName = Field(description="The volume claim.")
-    mount_path: MountPath = Field(description="Folder of the pod where it appears.")
-    read_only: bool = Field(True, description="Whether the pod may only read it.")
+    claim_name: ObjectName = Field(description="Name of the PersistentVolumeClaim.")
+    mount_path: MountPath = Field(description="Path at which the volume is mounted.")
+    read_only: bool = Field(True, description="Whether the volume is mounted read-only.")
 
 
 class PodOverrides(Document):
-    """What a pod has beside what the operator gives it; without meaning outside a cluster."""
+    """Overrides of the generated pod template. Ignored outside a cluster."""
 
-    image: Image | None = Field(None, description="Image; absent: the operator's setting.")
+    image: Image | None = Field(None, description="Container image. Default: the operator's setting.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
-        None, description="When the image is pulled; absent: the operator's setting."
+        None, description="Policy for pulling the image. Default: the operator's setting."
     )
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(
-        (), description="Secrets of the namespace that open the image's registry."
+        (), description="Secrets of the namespace with the registry's credentials."
     )
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(
         {}, description="Labels that a node must have."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
-        (), description="Taints of nodes that the pod tolerates."
+        (), description="Node taints that the pod tolerates."
     )
     env: Annotated[tuple[EnvironmentVariable, ...], Field(max_length=64)] = Field(
-        (), description="Variables of the environment, one per name."
+        (), description="Additional environment variables."
     )
     volumes: Annotated[tuple[ClaimMount, ...], Field(max_length=16)] = Field(
-        (), description="Volume claims, one per mountPath."
+        (), description="Additional volume claims to mount."
     )
-    runtime_class_name: ObjectName | None = Field(None, description="Runtime class, such as nvidia.")
-    priority_class_name: ObjectName | None = Field(None, description="Priority class.")
+    runtime_class_name: ObjectName | None = Field(None, description="Name of the RuntimeClass, such as nvidia.")
+    priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass.")
 
     @model_validator(mode="after")
     def _unique(self) -> Self:

@@ -1,4 +1,4 @@
-"""Sections that share one pool of images must draw it alike, or test images would be trained on."""
+"""Checks that data sections that share a pool of images divide it equally; otherwise test images would be used for training."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _PART_ONLY = {"part", "silo"}
 
 @dataclass(frozen=True)
 class _Use:
-    """A section that takes a share of a pool."""
+    """A data section that uses a part of a pool."""
 
     section: DataSection
     path: FieldPath
@@ -27,9 +27,9 @@ class _Use:
         return (section.format, section.claim_name, section.path, section.manifest)
 
     def draws(self) -> Iterator[tuple[FieldPath, Any]]:
-        """Yield what must be the same: test images are drawn first, then anchors, then parts.
+        """Yield the settings that must be equal: test images are drawn first, then anchors, then parts.
 
-        An anchor that a silo also has among its images does no harm, so anchors need only agree among parts.
+        It is harmless if a silo's images include an anchor, so anchors need only agree among parts.
         """
         section = self.section
         yield ("testPercent",), section.test_percent
@@ -41,7 +41,7 @@ class _Use:
 
 
 def shared_pools(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mistake]:
-    """Compare every section with the first one that draws the same share of the same pool; mistakes are not yet located."""
+    """Compare every section with the first one of the same pool; the mistakes have no file and line yet."""
     first: dict[tuple[Any, ...], tuple[Any, str]] = {}
     parts: dict[tuple[Any, ...], str] = {}
     for use in _uses(federation, silos):

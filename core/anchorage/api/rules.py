@@ -14,7 +14,7 @@ from anchorage.api.mistakes import Mistake
 
 
 def members(federation: Any, silos: Sequence[Any]) -> list[Mistake]:
-    """Check names and membership of documents given as plain values, so that these mistakes are told beside those inside the documents."""
+    """Check names and membership of documents given as plain values, so that these mistakes are reported with those inside the documents."""
     mistakes = []
     name = _at(federation, "metadata", "name")
     names: list[Any] = []
@@ -48,7 +48,7 @@ def counts(federation: Any, silos: int) -> list[Mistake]:
 
 
 def selection(federation: Any) -> list[Mistake]:
-    """Check the quorum of a federation given as plain values against the silos of a round."""
+    """Check the quorum of a federation (plain values) against its silos per round."""
     protocol = _at(federation, "spec", "protocol")
     quorum, selected = _at(protocol, "minSilos"), _at(protocol, "silosPerRound")
     if not _whole(quorum) or not _whole(selected) or quorum <= selected:

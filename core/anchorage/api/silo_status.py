@@ -1,4 +1,4 @@
-"""What was observed of a silo in a cluster."""
+"""Observed status of a silo in a cluster."""
 
 from typing import Annotated, Literal
 
@@ -9,32 +9,32 @@ from anchorage.api.status import Code, Condition, Line, Number, Percentage, Time
 
 
 class SiloCertificate(Document):
-    """The silo's certificate."""
+    """Certificate of a silo."""
 
-    not_after: Timestamp | None = Field(None, description="When it ends.")
+    not_after: Timestamp | None = Field(None, description="Expiry of the certificate.")
     key: Annotated[str, StringConstraints(strict=True, pattern=KEY_PATTERN, max_length=64)] = Field(
-        "", description="SHA-256 of its public key."
+        "", description="SHA-256 of the silo's public key."
     )
 
 
 class SiloCrStatus(Document):
-    """What was observed of a silo; written by the operator, but for the condition Approved of a silo that a person decides on."""
+    """Observed status of a silo, written by the operator. The condition Approved is set by a person where admission is manual."""
 
-    observed_generation: Total = Field(0, description="Generation of the spec that was looked at.")
+    observed_generation: Total = Field(0, description="Generation that this status is of.")
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
-        (), description="One per type: Approved, Enrolled, Connected, Ready."
+        (), description="Conditions of the silo, one per type: Approved, Enrolled, Connected, Ready."
     )
     role: Literal["", "Managed", "Remote"] = Field(
-        "", description="Managed: the agent runs in this cluster. Remote: the hospital runs it."
+        "", description="Who runs the agent. Managed: the operator, in this cluster. Remote: the hospital."
     )
     state: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
-        "", description="Its part in the open round."
+        "", description="State in the current round, such as Training or Late."
     )
-    task: Literal["", "Train", "Evaluate"] = Field("", description="What it does now.")
-    progress: Percentage = Field(0, description="How much of the task is done.")
-    samples: Total = Field(0, description="Images that it can train on, or trained on in the last counted round.")
-    weight: Number = Field("0", description="Share of its last counted update in the average, 0 to 1.")
-    last_seen_time: Timestamp | None = Field(None, description="When the server last heard of it.")
-    certificate: SiloCertificate | None = Field(None, description="Its certificate.")
-    code: Code = Field("", description="Code of its last failure.")
-    message: Line = Field("", description="Its last failure, one line.")
+    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
+    progress: Percentage = Field(0, description="Progress of the current task in percent.")
+    samples: Total = Field(0, description="Images for training, or used in the last counted update.")
+    weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
+    last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
+    certificate: SiloCertificate | None = Field(None, description="Certificate of the silo.")
+    code: Code = Field("", description="Code of the last failure, such as ANC-1301.")
+    message: Line = Field("", description="Message of the last failure.")

@@ -1,4 +1,4 @@
-"""A file that holds one document, such as a process's own configuration."""
+"""Reads a file with one document, such as a process's configuration."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -14,12 +14,12 @@ D = TypeVar("D", bound=Document)
 
 
 def read_document(path: Path, kind: type[D]) -> D:
-    """Read a file that holds one document.
+    """Read a file with one document.
 
     Raises
     ------
     DocumentError
-        The file cannot be read, or is no such document; with every mistake, its line and its field.
+        The file is unreadable or not such a document; all mistakes are reported with line and field.
     """
     found = read_documents(path)
     if len(found) != 1:

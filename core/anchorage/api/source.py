@@ -1,6 +1,6 @@
-"""YAML text as plain values that remember their lines.
+"""Reads YAML text as plain values with line numbers.
 
-Scalars follow YAML 1.2: only true and false are booleans, so that a name such as ``on`` is the word that it looks like.
+Scalars follow YAML 1.2: only true and false are booleans, so that a name such as ``on`` stays text.
 """
 
 import re
@@ -23,27 +23,18 @@ _TAG = "tag:yaml.org,2002:"
 
 @dataclass(slots=True)
 class RawDocument:
-    """One YAML document.
-
-    Parameters
-    ----------
-    value : mapping, list or scalar
-        The values.
-    lines : mapping of field path to int
-        Line of the document itself (the empty path), of every field and item, from 1.
-    numbers : mapping of field path to str
-        Plain numbers as they were written.
-    overridden : mapping of field path to str
-        Fields that an override brought, and the override.
-    """
+    """One YAML document as plain values."""
 
     value: Any = None
     lines: dict[FieldPath, int] = field(default_factory=dict)
+    """Line number, from 1, of the document itself (the empty path), of every field and item."""
     numbers: dict[FieldPath, str] = field(default_factory=dict)
+    """Unquoted numbers as written in the file."""
     overridden: dict[FieldPath, str] = field(default_factory=dict)
+    """Overridden fields, each with its override."""
 
     def where(self, file: str, path: FieldPath) -> tuple[str, int]:
-        """Say where a field, or the nearest one around it, was written: an override, or file and line, and the line alone."""
+        """Return the place of a field or its closest parent (override, or ``file:line``), and the line number."""
         around = [path[:length] for length in range(len(path), -1, -1)]
         brought = [place for place in self.overridden if path not in self.lines and place[: len(path)] == path]
         for place in (*brought, *around):
@@ -54,7 +45,7 @@ class RawDocument:
 
 
 class _Loader(yaml.SafeLoader):
-    """Resolves plain scalars as YAML 1.2's core schema does; never constructs objects."""
+    """Resolves plain scalars like YAML 1.2's core schema; never constructs objects."""
 
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
@@ -72,12 +63,12 @@ for _name, (_pattern, _first, _) in _RESOLVERS.items():
 
 
 def read_documents(path: Path) -> list[RawDocument]:
-    """Read the documents of a file; empty ones are left out.
+    """Read the documents of a file, without empty ones.
 
     Raises
     ------
     DocumentError
-        The file cannot be read, is not YAML, is too large, or has the same field twice.
+        The file is unreadable, not YAML, too large, or has a field twice.
     """
     try:
         with path.open("rb") as file:
@@ -130,7 +121,7 @@ def _refused(failure: Any, message: str, where: str) -> DocumentError:
 
 
 class _Reader:
-    """Turns a tree of nodes into values."""
+    """Converts a tree of YAML nodes to values."""
 
     def __init__(self, file: str) -> None:
         self.file = file

@@ -1,5 +1,6 @@
-"""What was observed of a federation: the same typed status in a file, on the command line and in a cluster."""
+"""Observed status of a federation: one typed document in a file, on the command line and in a cluster."""
 
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
@@ -12,7 +13,7 @@ Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, 
 
 Word = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
 Number = Annotated[str, StringConstraints(strict=True, max_length=32)]
-"""A number as text; ``nan`` where it is undefined."""
+"""A number as text; ``nan`` if it is undefined."""
 
 Line = Annotated[str, StringConstraints(strict=True, max_length=1024)]
 Code = Annotated[str, StringConstraints(strict=True, pattern=CODE_PATTERN, max_length=8)]
@@ -31,102 +32,133 @@ def timestamp(seconds: float) -> str:
     return datetime.fromtimestamp(int(seconds), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
-class Condition(Document):
-    """One thing that is true, false or unknown of a federation, and why."""
+def seconds_of(moment: str) -> float:
+    """Read an RFC 3339 moment as seconds since the epoch.
 
-    type: Word = Field(description="What it is about, such as Ready, QuorumMet or Approved.")
-    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
-    reason: Word = Field(description="One word; a failure's reason is the one of the catalogue.")
-    message: Line = Field("", description="One line for people.")
-    last_transition_time: Timestamp = Field(description="When `status` last changed.")
-    observed_generation: Total = Field(0, description="Generation of the document that was looked at.")
+    Raises
+    ------
+    ValueError
+        It is none.
+    """
+    return datetime.fromisoformat(moment).timestamp()
+
+
+class Condition(Document):
+    """Observed condition of an object."""
+
+    type: Word = Field(description="Type of the condition, such as Ready, QuorumMet or Approved.")
+    status: Literal["True", "False", "Unknown"] = Field(description="Status of the condition.")
+    reason: Word = Field(description="Reason of the status, one word; of a failure, the one in docs/errors.")
+    message: Line = Field("", description="Explanation, one line.")
+    last_transition_time: Timestamp = Field(description="Time of the last change of `status`.")
+    observed_generation: Total = Field(0, description="Generation of the object when observed.")
+
+
+def find_condition(conditions: Iterable[Condition], kind: str) -> Condition | None:
+    """Return the condition of a type, None where there is none."""
+    return next((condition for condition in conditions if condition.type == kind), None)
+
+
+def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
+    """Return whether a condition of one of these types has the status True."""
+    return any(condition.type in kinds and condition.status == "True" for condition in conditions)
 
 
 class SiloStatus(Document):
-    """One silo, as the server sees it."""
+    """Status of one silo as the server observes it."""
 
     name: Name = Field(description="Name of the silo.")
-    connected: bool = Field(False, description="Whether its agent is connected now.")
-    state: Word = Field("Waiting", description="Its part in the open round.")
-    task: Literal["", "Train", "Evaluate"] = Field("", description="What it does now.")
-    progress: Percentage = Field(0, description="How much of the task is done.")
-    samples: Total = Field(0, description="Images that it can train on, or trained on in the last counted round.")
-    weight: Number = Field("0", description="Share of its last counted update in the average, 0 to 1.")
-    last_seen_time: Timestamp | None = Field(None, description="When the server last heard of it.")
-    code: Code = Field("", description="Code of its last failure.")
-    message: Line = Field("", description="Its last failure, one line.")
+    connected: bool = Field(False, description="Whether the silo's agent is connected.")
+    state: Word = Field("Waiting", description="State in the current round, such as Training or Late.")
+    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
+    progress: Percentage = Field(0, description="Progress of the current task in percent.")
+    samples: Total = Field(0, description="Images for training, or used in the last counted update.")
+    weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
+    last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
+    code: Code = Field("", description="Code of the last failure, such as ANC-1301.")
+    message: Line = Field("", description="Message of the last failure.")
 
 
 class Metric(Document):
-    """A number of the last committed round."""
+    """Metric of the last evaluation."""
 
-    name: Identifier = Field(description="Such as accuracy or balanced_accuracy.")
-    value: Number = Field(description="The number as text.")
+    name: Identifier = Field(description="Name of the metric, such as accuracy or balanced_accuracy.")
+    value: Number = Field(description="Value of the metric as text.")
 
 
 class StoredModel(Document):
-    """A model file."""
+    """Model file written by the server."""
 
-    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(description="Where it lies.")
-    digest: Digest = Field(description="Content address of its bytes.")
-    round: Total = Field(0, description="The round that it came from.")
+    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(description="Path of the file.")
+    digest: Digest = Field(description="BLAKE3 digest of the model.")
+    round: Total = Field(0, description="Round that the model comes from.")
 
 
 class CheckpointStatus(Document):
-    """The last committed round on disk."""
+    """Checkpoint on the server's disk."""
 
-    round: Total = Field(description="The round.")
-    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field("", description="Where it lies.")
-    digest: Digest = Field("", description="Content address of the model.")
-    time: Timestamp | None = Field(None, description="When it was committed.")
+    round: Total = Field(description="Round of the checkpoint.")
+    path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field("", description="Path of the file.")
+    digest: Digest = Field("", description="BLAKE3 digest of the model.")
+    time: Timestamp | None = Field(None, description="Time of the commit.")
 
 
 class TrackingStatus(Document):
-    """Where the results are in MLflow."""
+    """Location of the results in MLflow."""
 
-    uri: Annotated[str, StringConstraints(strict=True, max_length=2048)] = Field("", description="Tracking URI.")
-    experiment: Identifier = Field("", description="Name of the experiment.")
-    run_id: Identifier = Field("", description="The run.")
+    uri: Annotated[str, StringConstraints(strict=True, max_length=2048)] = Field("", description="MLflow tracking URI.")
+    experiment: Identifier = Field("", description="Name of the MLflow experiment.")
+    run_id: Identifier = Field("", description="Id of the MLflow run.")
     registered_model: Identifier = Field("", description="Name of the registered model.")
-    model_version: Identifier = Field("", description="Its version.")
+    model_version: Identifier = Field("", description="Version of the registered model.")
 
 
 class CertificateTimes(Document):
-    """Until when the certificates of a federation hold; written in a cluster."""
+    """Expiry of certificates; in a cluster only."""
 
-    server_not_after: Timestamp | None = Field(None, description="When the server's certificate ends.")
-    authority_not_after: Timestamp | None = Field(None, description="When the authority's certificate ends.")
+    server_not_after: Timestamp | None = Field(None, description="Expiry of the server's certificate.")
+    authority_not_after: Timestamp | None = Field(
+        None, description="Expiry of the certificate authority's certificate."
+    )
 
 
 class FederationStatus(Document):
-    """What was observed of a federation."""
+    """Observed status of a federation."""
 
-    observed_generation: Total = Field(0, description="Generation of the spec that was looked at; 0 outside a cluster.")
-    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field((), description="One per type.")
-    round: Total = Field(0, description="Last committed round.")
-    rounds: Total = Field(0, description="Rounds asked for.")
-    progress_percentage: Percentage = Field(0, description="Committed rounds of those asked for.")
+    observed_generation: Total = Field(0, description="Generation that this status is of; 0 outside a cluster.")
+    conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
+        (), description="Conditions of the federation, one per type."
+    )
+    round: Total = Field(0, description="Number of the last committed round.")
+    rounds: Total = Field(0, description="Number of rounds of the run.")
+    progress_percentage: Percentage = Field(0, description="Percentage of the rounds that are committed.")
     step: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(
-        "", description="Step of the open round."
+        "", description="Step of the current round, such as train or evaluate."
     )
     silos_summary: Annotated[str, StringConstraints(strict=True, max_length=31)] = Field(
-        "", description="Connected silos of those that are members, such as 3/3."
+        "", description="Number of connected silos and of all members, such as 3/3."
     )
     metric: Annotated[str, StringConstraints(strict=True, max_length=128)] = Field(
-        "", description="First metric of the last evaluation, such as accuracy 0.969."
+        "", description="Primary metric of the last evaluation, such as accuracy 0.969."
     )
-    endpoint: Endpoint = Field("", description="Where silos reach the server, host:port.")
-    enrolment_endpoint: Endpoint = Field("", description="Where silos enrol, host:port.")
-    certificates: CertificateTimes | None = Field(None, description="Until when certificates hold.")
-    connected_silos: Total = Field(0, description="Silos that are connected now.")
-    silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field((), description="Every silo.")
-    metrics: Annotated[tuple[Metric, ...], Field(max_length=256)] = Field((), description="Of the last evaluation.")
-    last_checkpoint: CheckpointStatus | None = Field(None, description="The last committed round on disk.")
-    model: StoredModel | None = Field(None, description="The final model.")
-    best_model: StoredModel | None = Field(None, description="The best model by the first metric.")
-    tracking: TrackingStatus = Field(TrackingStatus(), description="Where the results are.")
-    start_time: Timestamp | None = Field(None, description="When the run started first.")
-    completion_time: Timestamp | None = Field(None, description="When its last round was committed.")
-    last_updated_time: Timestamp | None = Field(None, description="When this status was written.")
-    bytes_up: Total = Field(0, description="Model bytes from the silos.")
-    bytes_down: Total = Field(0, description="Model bytes to the silos.")
+    endpoint: Endpoint = Field("", description="Address of the server for silos, host:port.")
+    enrolment_endpoint: Endpoint = Field("", description="Address of the server for enrolment, host:port.")
+    certificates: CertificateTimes | None = Field(None, description="Expiry of the federation's certificates.")
+    connected_silos: Total = Field(0, description="Number of connected silos.")
+    silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field(
+        (), description="Status of every member silo."
+    )
+    metrics: Annotated[tuple[Metric, ...], Field(max_length=256)] = Field(
+        (), description="Metrics of the last evaluation."
+    )
+    last_checkpoint: CheckpointStatus | None = Field(None, description="Checkpoint of the last committed round.")
+    model: StoredModel | None = Field(None, description="Model of the last round, at the end of the run.")
+    best_model: StoredModel | None = Field(None, description="Model with the best value of the primary metric.")
+    tracking: TrackingStatus = Field(TrackingStatus(), description="MLflow run that holds the results.")
+    start_time: Timestamp | None = Field(None, description="Time of the run's first start.")
+    completion_time: Timestamp | None = Field(
+        None, description="Time of the last round's commit, at the end of the run."
+    )
+    last_updated_time: Timestamp | None = Field(None, description="Time at which this status was written.")
+    bytes_up: Total = Field(0, description="Model bytes received from silos.")
+    bytes_down: Total = Field(0, description="Model bytes sent to silos.")

@@ -1,4 +1,4 @@
-"""The asynchronous engine: every arriving update is committed to the community on its own (METHODS.md 6.14; Metis, Algorithm 1)."""
+"""The asynchronous engine: every arriving update is committed to the community on its own (methods reference, 6.14; Metis, Algorithm 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

@@ -15,7 +15,7 @@ from anchorage.transport.tensors.differences import Restored
 def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: int) -> tuple[str, ...]:
     """Draw `count` silos without replacement, in the order of `silos`; all of them where `count` is None or too large.
 
-    The draw depends on (seed, round) and the list alone (METHODS.md section 1, randomness).
+    The draw depends on (seed, round) and the list alone (methods reference, section 1, randomness).
     """
     if count is None or count >= len(silos):
         return tuple(silos)

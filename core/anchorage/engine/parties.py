@@ -1,4 +1,4 @@
-"""What is told of a round in which every silo has a model of its own (SOLO, METHODS.md 6.1)."""
+"""What is told of a round in which every silo has a model of its own (SOLO, methods reference, 6.1)."""
 
 from collections.abc import Sequence
 

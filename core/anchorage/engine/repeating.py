@@ -1,4 +1,4 @@
-"""A silo that trains more than once in a round, as RSCFed's do that several groups drew (METHODS.md 6.10)."""
+"""A silo that trains more than once in a round, as RSCFed's do that several groups drew (methods reference, 6.10)."""
 
 from collections.abc import Callable
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Stages: what the engine plays a part of the rounds with (METHODS.md section 3.1)."""
+"""Stages: what the engine plays a part of the rounds with (methods reference, section 3.1)."""
 
 from bisect import bisect_left
 from collections.abc import Callable, Sequence

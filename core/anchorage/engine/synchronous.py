@@ -1,4 +1,4 @@
-"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (DESIGN.md section 4)."""
+"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (docs/design/round-protocol.md)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -139,7 +139,7 @@ class SynchronousEngine(Engine):
         return record, new, following
 
     def _evaluate_each(self, opened: OpenRound, model: ModelBytes) -> Report | None:
-        """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (METHODS.md 6.1)."""
+        """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (methods reference, 6.1)."""
         up, whole = self.learner.up, [opened.updates[silo] for silo in opened.arrived()]
         updates = (weighted_mean(models_in(update, up)[-1:], [1.0], up) for update in whole)
         reports = [self._evaluate(model.replaced(update), opened.task.round) for update in updates]
@@ -322,7 +322,7 @@ class SynchronousEngine(Engine):
             )
 
     def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
-        """Have every whole update scored by every other silo of the cohort (METHODS.md 6.14); the own score came with the announcement.
+        """Have every whole update scored by every other silo of the cohort (methods reference, 6.14); the own score came with the announcement.
 
         A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
         """
@@ -399,7 +399,10 @@ class SynchronousEngine(Engine):
     def _weights(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
     ) -> Mapping[str, float] | None:
-        """Weigh the whole updates; None after a silo with a bad weight was taken out. All zero means uniform (METHODS.md section 1, rule 2)."""
+        """Weigh the whole updates; None after a silo with a bad weight was taken out. All zero means uniform.
+
+        Methods reference, section 1, rule 2.
+        """
         silos = opened.arrived()
         weights = self.strategy.weigher.weigh(
             {s: opened.announcements[s] for s in silos}, {s: evaluations.get(s, ()) for s in silos}

@@ -11,6 +11,7 @@ from safetensors.numpy import load_file, save_file
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE
+from anchorage.transport.files import replacing
 
 
 class RoundState:
@@ -64,9 +65,8 @@ class RoundState:
         target = self._folder / f"round-{round_number:06d}.safetensors"
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            partial = target.with_suffix(".partial")
-            save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, partial)
-            partial.replace(target)
+            with replacing(target) as partial:
+                save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, partial)
             files = self._files()
             earlier = sorted(n for n in files if n < round_number)[-2:]
             for number in set(files) - {round_number, *earlier}:

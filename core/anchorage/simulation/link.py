@@ -155,7 +155,7 @@ class InProcessServerLink:
             missing = ()
         for index in missing:
             self._session.store(task, upload, index, update.chunk(index))
-        self._session.pushed(task)
+        self._session.finish_push(task)
 
     def report(self, evaluation: Evaluation) -> None:
         """Send the result of an evaluate task; one that is over already is not heard."""

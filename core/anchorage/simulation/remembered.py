@@ -20,6 +20,7 @@ from anchorage.api.errors.storage import NOT_WRITABLE
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.simulation.silos import Learners
 from anchorage.simulation.store import digest_of
+from anchorage.transport.files import replacing
 from anchorage.transport.grpc.convert import (
     decode_announcement,
     decode_evaluation,
@@ -75,11 +76,10 @@ class Results:
         """Keep the arrays of a task; where there is no room, forget those of all."""
         self._room -= sum(array.nbytes for array in arrays.values())
         path = self._path(silo, task)
-        partial = path.with_suffix(".partial")
         try:
             if self._room >= 0:
-                save_file(arrays, partial, metadata={_DIGEST: digest_of(arrays)})
-                partial.replace(path)
+                with replacing(path) as partial:
+                    save_file(arrays, partial, metadata={_DIGEST: digest_of(arrays)})
         except (OSError, SafetensorError):
             self._room = -1
         if self._room < 0:

@@ -19,7 +19,7 @@ class Speed:
     Parameters
     ----------
     step_seconds : float
-        For a training step. A batch that is only scored takes a third: one pass instead of three (METHODS.md 9.1).
+        For a training step. A batch that is only scored takes a third: one pass instead of three (methods reference, 9.1).
     transfer_seconds : float
         For a model or an update, each way.
     """

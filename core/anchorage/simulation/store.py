@@ -15,11 +15,11 @@ from anchorage.api.errors.storage import NOT_WRITABLE
 from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
 from anchorage.engine.records import record_from_json, record_to_json
 from anchorage.simulation.buffers import HeldUpdate, SpareUpdates
+from anchorage.transport.files import partial_path
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import (
-    partial_path,
     read_description,
     read_safetensors,
     write_safetensors,

@@ -1,4 +1,4 @@
-"""Virtual time: what silos do takes the time that their speed says, and the one that is due first works first (METHODS.md 6.14)."""
+"""Virtual time: what silos do takes the time that their speed says, and the one that is due first works first (methods reference, 6.14)."""
 
 import threading
 from collections import deque

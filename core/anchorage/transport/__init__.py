@@ -1,1 +1,1 @@
-"""Tensors, messages, identities and connections: how bytes travel."""
+"""Transport of tensors and messages: formats, identities, connections."""

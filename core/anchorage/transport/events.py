@@ -1,4 +1,4 @@
-"""The queue of events towards the engine. It never blocks, and what it holds is bounded by silos and tasks."""
+"""The queue of events for the engine. It never blocks, and its size is bounded by the number of silos and tasks."""
 
 from anchorage.transport.messages import (
     Announced,
@@ -16,10 +16,10 @@ from anchorage.transport.messages import (
 
 
 class EventQueue:
-    """Events in order of arrival, at most one per silo, kind and task: a newer one takes the place of the one it supersedes.
+    """Events in order of arrival, at most one per silo, kind and task: a newer event replaces the one that it supersedes.
 
-    Progress keeps only its newest state. Of a silo that comes and goes unread at most two events remain, and the last of
-    them says whether it is there. Not thread-safe.
+    Of progress only the newest is kept. For a silo that connects and disconnects repeatedly at most two unread events
+    are kept, the last of which tells whether it is connected. Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -29,7 +29,7 @@ class EventQueue:
         return len(self._events)
 
     def post(self, event: Event) -> None:
-        """Add an event, or put it in the place of the one that it supersedes."""
+        """Add an event, or replace the one that it supersedes."""
         match event:
             case Joined(silo) | Left(silo):
                 self._post_presence(silo, event)

@@ -4,7 +4,6 @@ import threading
 from collections.abc import Sequence
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.desk import Desk, Upload, close_all
 from anchorage.transport.events import EventQueue
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import (
@@ -23,11 +22,12 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.session import Session
+from anchorage.transport.silo_tasks import SiloTasks, Upload, close_all
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 
 
 class Exchange:
-    """Where the orders and events of all silos meet (`SiloLink`); a transport adds the sessions.
+    """Orders to and events from all silos (`SiloLink`); a transport adds the sessions.
 
     Parameters
     ----------
@@ -42,13 +42,13 @@ class Exchange:
         )  # re-entrant: `request_stop` may interrupt `next_event` as a signal handler
         self._events = EventQueue()
         self._models: dict[str, ChunkSource] = {}
-        self._desks: dict[str, Desk] = {}
+        self._silos: dict[str, SiloTasks] = {}
         self._finished: Finished | None = None
         self._received = self._sent = 0
         self._committed_steps = 0
 
     def offer(self, model: ChunkSource) -> None:
-        """Let silos that were given a task on this model fetch its chunks, until it is withdrawn."""
+        """Let silos with a task on this model fetch its chunks, until it is withdrawn."""
         with self._changed:
             self._models[model.manifest.digest] = model
 
@@ -60,90 +60,90 @@ class Exchange:
     def assign(self, silo: str, task: Task) -> None:
         """Give a silo a task. Another train task replaces the silo's open train task; evaluate tasks queue."""
         with self._changed:
-            desk = self._desk(silo)
-            if task.id in desk.tasks:
+            known = self._tasks_of(silo)
+            if task.id in known.tasks:
                 return
             uploads = []
             if task.kind is TaskKind.TRAIN:
-                for old in [t.id for t in desk.tasks.values() if t.kind is TaskKind.TRAIN]:
-                    uploads.append(self._forget(desk, old))
-            desk.tasks[task.id] = task
-            if desk.session is not None:
-                desk.session.orders.put(Assigned(task))
+                for old in [t.id for t in known.tasks.values() if t.kind is TaskKind.TRAIN]:
+                    uploads.append(self._forget(known, old))
+            known.tasks[task.id] = task
+            if known.session is not None:
+                known.session.orders.put(Assigned(task))
         close_all(uploads)
 
     def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
         """Let a silo upload what it announced into `sink`; `Arrived` follows when it is whole. Idempotent."""
         with self._changed:
-            desk = self._desk(silo)
-            old = desk.uploads.get(task)
+            known = self._tasks_of(silo)
+            old = known.uploads.get(task)
             if old is None or old.sink.manifest.digest != sink.manifest.digest:
-                desk.uploads[task] = Upload(sink)
+                known.uploads[task] = Upload(sink)
             else:
                 old = None
-            self._permit_or_arrive(silo, desk, task)
+            self._permit_or_arrive(silo, known, task)
         close_all([old])
 
     def dismiss(self, silo: str, task: str, why: str) -> None:
-        """Tell a silo that this task is over: its update was counted, or does not count any more."""
+        """Tell a silo that a task has ended: its update was counted, or no longer counts."""
         with self._changed:
-            desk = self._desk(silo)
-            upload = self._forget(desk, task)
-            if desk.session is not None:
-                desk.session.announced.discard(task)
-                desk.session.orders.put(Dismissed(task, why))
+            known = self._tasks_of(silo)
+            upload = self._forget(known, task)
+            if known.session is not None:
+                known.session.announced.discard(task)
+                known.session.orders.put(Dismissed(task, why))
         close_all([upload])
 
     def finish(self, why: str) -> None:
-        """Tell every silo, connected now or later, that the run is over."""
+        """Tell every silo, connected now or later, that the run has ended."""
         with self._changed:
             self._finished = Finished(why)
-            uploads = [upload for desk in self._desks.values() for upload in desk.uploads.values()]
-            for desk in self._desks.values():
-                desk.tasks.clear()
-                desk.uploads.clear()
-                if desk.session is not None:
-                    desk.session.orders.put(self._finished)
+            uploads = [upload for known in self._silos.values() for upload in known.uploads.values()]
+            for known in self._silos.values():
+                known.tasks.clear()
+                known.uploads.clear()
+                if known.session is not None:
+                    known.session.orders.put(self._finished)
         close_all(uploads)
 
     def expel(self, silo: str, why: str) -> None:
-        """End a silo's session and all its transfers at once, such as when it was revoked."""
+        """End a silo's session and all its transfers at once, for example when it was revoked."""
         with self._changed:
-            session = self._desk(silo).session
+            session = self._tasks_of(silo).session
         if session is not None:
             session.end(AnchorageError(transfer.SILO_NOT_ADMITTED, f"silo {silo}: {why}"))
 
     def change_members(self, silos: Sequence[str], why: str) -> None:
-        """Let only these silos take part from now on: every other one's session and transfers end at once.
+        """Replace the list of members: the sessions and transfers of all other silos end at once.
 
         Parameters
         ----------
         silos : sequence of str
             The members, in the order of their sums.
         why : str
-            What the others are told.
+            Reason that the others are given.
         """
         with self._changed:
-            gone = self._desks.keys() - set(silos)
-            uploads = [upload for silo in gone for upload in self._desks[silo].uploads.values()]
+            gone = self._silos.keys() - set(silos)
+            uploads = [upload for silo in gone for upload in self._silos[silo].uploads.values()]
             for silo in gone:
-                self._desks[silo].tasks.clear()
-                self._desks[silo].uploads.clear()
+                self._silos[silo].tasks.clear()
+                self._silos[silo].uploads.clear()
         for silo in gone:
             self.expel(silo, why)
         close_all(uploads)
         self._post(MembersChanged(tuple(silos), frozenset(gone)))
 
     def break_down(self, error: Exception) -> None:
-        """Have `next_event` return a `Broken`: the server itself cannot go on."""
+        """Make `next_event` return a `Broken`: the server itself cannot continue."""
         self._post(Broken(error))
 
     def request_stop(self, reason: str) -> None:
-        """Have `next_event` return a `StopRequested`; may be called from a signal handler."""
+        """Make `next_event` return a `StopRequested`; may be called from a signal handler."""
         self._post(StopRequested(reason))
 
     def publish_steps(self, committed: int) -> None:
-        """Let silos hear, in the answers to their progress, how many steps are committed."""
+        """Report the number of committed steps to silos, in the answers to their progress."""
         with self._changed:
             self._committed_steps = committed
 
@@ -153,7 +153,7 @@ class Exchange:
             return self._received, self._sent
 
     def next_event(self, until: float | None) -> Event | None:
-        """Wait for the next event; None when `until` (the clock's seconds) has come first."""
+        """Wait for the next event; None when the clock reaches `until` (seconds) first."""
         with self._changed:
             while (event := self._events.pop()) is None:
                 remaining = None if until is None else until - self._clock.now()
@@ -163,12 +163,12 @@ class Exchange:
             return event
 
     def join(self, silo: str, profile: Profile) -> Session:
-        """Open a silo's session, in the place of the one that it may have; its open tasks are its first orders."""
+        """Open a silo's session and end its previous one; its open tasks are the first orders."""
         session = Session(self, silo)
         with self._changed:
-            desk = self._desk(silo)
-            replaced, desk.session = desk.session, session
-            for task in desk.tasks.values():
+            known = self._tasks_of(silo)
+            replaced, known.session = known.session, session
+            for task in known.tasks.values():
                 session.orders.put(Assigned(task))
             if self._finished is not None:
                 session.orders.put(self._finished)
@@ -187,25 +187,25 @@ class Exchange:
             The silo's session is another one, or it has none.
         """
         with self._changed:
-            session = self._desk(silo).session
+            session = self._tasks_of(silo).session
             if session is None or session.id != identity:
                 raise AnchorageError(transfer.STALE_SESSION, f"silo {silo} calls in a session that is over")
             return session
 
-    def _desk(self, silo: str) -> Desk:
-        return self._desks.setdefault(silo, Desk())
+    def _tasks_of(self, silo: str) -> SiloTasks:
+        return self._silos.setdefault(silo, SiloTasks())
 
     def _post(self, event: Event) -> None:
         with self._changed:
             self._events.post(event)
             self._changed.notify_all()
 
-    def _forget(self, desk: Desk, task: str) -> Upload | None:
-        desk.tasks.pop(task, None)
-        return desk.uploads.pop(task, None)
+    def _forget(self, known: SiloTasks, task: str) -> Upload | None:
+        known.tasks.pop(task, None)
+        return known.uploads.pop(task, None)
 
-    def _permit_or_arrive(self, silo: str, desk: Desk, task: str) -> None:
-        upload, session = desk.uploads[task], desk.session
+    def _permit_or_arrive(self, silo: str, known: SiloTasks, task: str) -> None:
+        upload, session = known.uploads[task], known.session
         if not upload.sink.missing():
             if not upload.arrived:
                 upload.arrived = True

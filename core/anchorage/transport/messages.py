@@ -32,87 +32,56 @@ class TaskKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One piece of work for one silo.
-
-    Parameters
-    ----------
-    id : str
-        The same for the same work after a restart of either side: round, kind and model digest.
-    kind : TaskKind
-        Train on the model, or score it on the silo's validation split.
-    round : int
-        The round, from 1.
-    model : Manifest
-        The bytes to fetch before the work.
-    side : SideChannel
-        What the method sends along.
-    """
+    """One piece of work for one silo."""
 
     id: str
+    """The same for the same work after a restart of either side: round, kind and model digest."""
     kind: TaskKind
+    """Train on the model, or score it on the silo's validation split."""
     round: int
+    """The round, from 1."""
     model: Manifest
+    """The bytes to fetch before the work."""
     side: SideChannel = field(default_factory=dict)
+    """Auxiliary data of the method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What a silo says about its update before it sends it.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    samples : mapping of str to int
-        ``train`` (images trained on or available for it), ``labelled``, ``unlabelled``, ``selected`` (accepted pseudo-labels).
-    side : SideChannel
-        What the method's weighting needs, such as SemiAnAgg's similarity per class.
-    metrics : mapping of str to float
-        ``loss``, ``acceptance``, ``seconds`` and the like, for people.
-    update : Manifest or None
-        The bytes to come; None where the silo had nothing to train on (inactive), which excludes it from the average.
-    """
+    """What a silo says about its update before it sends it."""
 
     task: str
+    """The task's id."""
     samples: Mapping[str, int]
+    """``train`` (images trained on or available for it), ``labelled``, ``unlabelled``, ``selected`` (accepted pseudo-labels)."""
     side: SideChannel
+    """What the method's weighting needs, such as SemiAnAgg's similarity per class."""
     metrics: Mapping[str, float]
+    """``loss``, ``acceptance``, ``seconds`` and the like, for people."""
     update: Manifest | None
+    """The bytes to come; None where the silo had nothing to train on (inactive), which excludes it from the average."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """A model's score on one silo's validation split.
-
-    Parameters
-    ----------
-    task : str
-        The task's id.
-    confusion : ndarray of int64, shape [C, C] or [2]
-        Rows are true classes; or only (correct, total) where the metric needs no more.
-    """
+    """A model's score on one silo's validation split."""
 
     task: str
+    """The task's id."""
     confusion: NDArray[np.int64]
+    """int64, shape [C, C], rows are true classes; or shape [2], only (correct, total), where the metric needs no more."""
 
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """What a silo says of itself when it joins.
-
-    Parameters
-    ----------
-    labels : str
-        ``None``, ``All`` or ``Partial``.
-    samples : int
-        Images that can be trained on.
-    version : str
-        Version of the agent.
-    """
+    """What a silo says of itself when it joins."""
 
     labels: str
+    """``None``, ``All`` or ``Partial``."""
     samples: int
+    """Images that can be trained on."""
     version: str
+    """Version of the agent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,18 +212,11 @@ Order = Assigned | Permit | Dismissed | Finished
 
 @dataclass(frozen=True)
 class Report:
-    """What evaluation at the server found.
-
-    Parameters
-    ----------
-    metrics : mapping of str to float
-        ``accuracy``, ``balanced_accuracy``, ``macro_auc``, ``loss``, ...
-    confusion : ndarray of int64, shape [C, C], or None
-        Rows are true classes.
-    embeddings : ndarray of float32, shape [n, 2 + d], or None
-        Embeddings of some test images for the plot: true class, predicted class, then the embedding.
-    """
+    """What evaluation at the server found."""
 
     metrics: Mapping[str, float]
+    """``accuracy``, ``balanced_accuracy``, ``macro_auc``, ``loss``, ..."""
     confusion: NDArray[np.int64] | None = None
+    """int64, shape [C, C]; rows are true classes."""
     embeddings: NDArray[np.float32] | None = None
+    """float32, shape [n, 2 + d]: embeddings of some test images for the plot: true class, predicted class, then the embedding."""

@@ -13,9 +13,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import CANNOT_LISTEN
 
 CONNECTIONS = 16
-"""Requests that are answered at the same time; more are turned away."""
+"""Requests that are answered at the same time; further ones are rejected."""
 TIMEOUT_SECONDS = 5.0
-"""How long a client may take over its request, and over taking the answer."""
+"""Time that a client has to send its request and to read the answer."""
 TEXT = "text/plain; charset=utf-8"
 METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -50,18 +50,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing: probes come every few seconds."""
+        """Log nothing: probes come every few seconds."""
 
 
 class ProbeServer(ThreadingHTTPServer):
-    """Serves what a process tells about itself, without encryption.
+    """Serves probes and metrics of a process without encryption.
 
     Parameters
     ----------
     listen : str
         Host and port, an IPv6 address in brackets; port 0 takes any free one.
     answers : mapping from str to callable
-        For every path what makes its answer.
+        Function that answers, by path.
 
     Raises
     ------
@@ -108,20 +108,20 @@ class ProbeServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a new thread, or turn the client away where too many are there."""
+        """Answer in a new thread, or close the connection if there are too many."""
         if self._room.acquire(blocking=False):
             super().process_request(request, client_address)
         else:
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, then make room."""
+        """Answer, then release the connection's slot."""
         try:
             super().process_request_thread(request, client_address)
         finally:
             self._room.release()
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log what went wrong here, not that a client went away."""
+        """Log errors of the server, not disconnected clients."""
         if not isinstance(sys.exception(), OSError):
             _log.exception("cannot answer a probe")

@@ -1,4 +1,4 @@
-"""One silo's connection, as the server's end of a link sees it, whatever the transport."""
+"""The server's end of one silo's connection, independent of the transport."""
 
 import secrets
 from collections.abc import Callable, Iterator
@@ -7,7 +7,6 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.desk import STORAGE, Desk, Upload, close_all, unknown_task
 from anchorage.transport.messages import (
     Announced,
     Announcement,
@@ -18,17 +17,18 @@ from anchorage.transport.messages import (
     Progressed,
     TaskFailed,
 )
+from anchorage.transport.silo_tasks import STORAGE, SiloTasks, Upload, close_all, unknown_task
 from anchorage.transport.tensors.chunks import ChunkSource
 
 if TYPE_CHECKING:
     from anchorage.transport.exchange import Exchange
 
 STRANGE_TASKS = 8
-"""Announcements for tasks that the server did not give which it still hears in one session: the engine judges them."""
+"""Announcements for unknown tasks that are accepted in one session; the engine decides about them."""
 
 
 class Session:
-    """One silo's connection, from its hello to its end: what the silo may see and say.
+    """One silo's connection, from its hello to its end: what the silo may read and send.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Session:
         self._transfers: set[Callable[[], object]] = set()
 
     def next_order(self, timeout: float | None) -> Order | None:
-        """Wait for the next order; None after `timeout` seconds and when the session is over."""
+        """Wait for the next order; None after `timeout` seconds and when the session has ended."""
         try:
             order = self.orders.get(timeout=timeout)
         except Empty:
@@ -59,75 +59,75 @@ class Session:
         return order
 
     def announce(self, announcement: Announcement) -> None:
-        """Hear an announcement; a permit follows at once where it was given before.
+        """Receive an announcement; the permit is repeated if it was given before.
 
         Raises
         ------
         AnchorageError
-            The session is over, or it announced too many tasks that the silo does not have.
+            The session has ended, or it announced too many unknown tasks.
         """
-        with self._live() as desk:
-            known = announcement.task in desk.tasks or announcement.task in self.announced
-            if not known and len(self.announced.difference(desk.tasks)) >= STRANGE_TASKS:
+        with self._while_open() as known:
+            expected = announcement.task in known.tasks or announcement.task in self.announced
+            if not expected and len(self.announced.difference(known.tasks)) >= STRANGE_TASKS:
                 raise unknown_task(announcement.task)
             self.announced.add(announcement.task)
             self._exchange._post(Announced(self.silo, announcement))
-            upload = desk.uploads.get(announcement.task)
+            upload = known.uploads.get(announcement.task)
             if upload is not None and upload.sink.manifest == announcement.update:
-                self._exchange._permit_or_arrive(self.silo, desk, announcement.task)
+                self._exchange._permit_or_arrive(self.silo, known, announcement.task)
 
     def report(self, evaluation: Evaluation) -> None:
-        """Hear the result of an evaluate task; that closes the task.
+        """Receive the result of an evaluate task, which closes the task.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo has no such task.
+            The session has ended, or the silo has no such task.
         """
-        with self._live() as desk:
-            if desk.tasks.pop(evaluation.task, None) is None:
+        with self._while_open() as known:
+            if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
             self._exchange._post(Evaluated(self.silo, evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Hear that a task cannot be done; that closes the task.
+        """Receive the failure of a task, which closes the task.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo has no such task.
+            The session has ended, or the silo has no such task.
         """
-        with self._live() as desk:
-            if task not in desk.tasks:
+        with self._while_open() as known:
+            if task not in known.tasks:
                 raise unknown_task(task)
-            upload = self._exchange._forget(desk, task)
+            upload = self._exchange._forget(known, task)
             self.announced.discard(task)
             self._exchange._post(TaskFailed(self.silo, task, code, message))
         close_all([upload])
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Hear how far a task is, and return the committed steps; of a task that the silo does not have, nothing is said on.
+        """Receive the progress of a task and return the committed steps. Ignores tasks that the silo does not hold.
 
         Raises
         ------
         AnchorageError
-            The session is over.
+            The session has ended.
         """
-        with self._live() as desk:
-            if task in desk.tasks:
+        with self._while_open() as known:
+            if task in known.tasks:
                 self._exchange._post(Progressed(self.silo, task, done, total))
             return self._exchange._committed_steps
 
     def source(self, model: str) -> ChunkSource:
-        """Return a model that the silo has a task on, by its content address.
+        """Return the model of one of the silo's tasks, by its content address.
 
         Raises
         ------
         AnchorageError
-            The session is over, or none of the silo's open tasks is on such a model, or it is not offered any more.
+            The session has ended, or none of the silo's open tasks is on such a model, or it is not offered any more.
         """
-        with self._live() as desk:
-            wanted = any(task.model.digest == model for task in desk.tasks.values())
+        with self._while_open() as known:
+            wanted = any(task.model.digest == model for task in known.tasks.values())
             source = self._exchange._models.get(model) if wanted else None
         if source is None:
             found = f"silo {self.silo} has no open task on the model {model[:12]}"
@@ -135,27 +135,27 @@ class Session:
         return source
 
     def upload(self, task: str) -> Upload:
-        """Return the place for an announced update.
+        """Return the upload of an announced update.
 
         Raises
         ------
         AnchorageError
-            The session is over, or the silo was not permitted to upload for this task.
+            The session has ended, or the silo was not permitted to upload for this task.
         """
-        with self._live() as desk:
-            upload = desk.uploads.get(task)
+        with self._while_open() as known:
+            upload = known.uploads.get(task)
         if upload is None:
             raise unknown_task(task)
         return upload
 
     def store(self, task: str, upload: Upload, index: int, chunk: bytes) -> None:
-        """Keep one chunk of an update and count its bytes.
+        """Store one chunk of an update and count its bytes.
 
         Raises
         ------
         AnchorageError
-            The session is over, the upload was closed meanwhile, the bytes are not the announced ones, or the disk failed; the last is
-            no fault of the silo's: the engine hears of it.
+            The session has ended, the upload was closed meanwhile, the bytes are not the announced ones, or the disk failed; the last is
+            reported to the engine, as it is not the silo's fault.
         """
         try:
             upload.write(task, index, chunk)
@@ -165,17 +165,17 @@ class Session:
             raise
         self.count(received=len(chunk))
 
-    def pushed(self, task: str) -> None:
-        """Note that a push is over; posts `Arrived` where the update is whole.
+    def finish_push(self, task: str) -> None:
+        """Note that a push has ended; posts `Arrived` if the update is complete.
 
         Raises
         ------
         AnchorageError
-            The session is over.
+            The session has ended.
         """
-        with self._live() as desk:
-            if task in desk.uploads and not desk.uploads[task].sink.missing():
-                self._exchange._permit_or_arrive(self.silo, desk, task)
+        with self._while_open() as known:
+            if task in known.uploads and not known.uploads[task].sink.missing():
+                self._exchange._permit_or_arrive(self.silo, known, task)
 
     def count(self, *, received: int = 0, sent: int = 0) -> None:
         """Count model bytes.
@@ -183,16 +183,16 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session is over: the transfer must stop.
+            The session has ended: the transfer must stop.
         """
-        with self._live():
+        with self._while_open():
             self._exchange._received += received
             self._exchange._sent += sent
 
     @contextmanager
     def transfer(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Have `cancel` called when the session ends within the block."""
-        with self._live():
+        """Call `cancel` if the session ends within the block."""
+        with self._while_open():
             self._transfers.add(cancel)
         try:
             yield
@@ -201,11 +201,11 @@ class Session:
                 self._transfers.discard(cancel)
 
     def leave(self, reason: str) -> None:
-        """End the session from the silo's side; posts `Left` unless another session took its place."""
+        """End the session from the silo's side; posts `Left` unless another session replaced it."""
         self._end(None, reason)
 
     def end(self, refusal: AnchorageError) -> None:
-        """End the session from the server's side; the silo is told why."""
+        """End the session from the server's side and tell the silo why."""
         self._end(refusal, refusal.message)
 
     def _end(self, refusal: AnchorageError | None, reason: str) -> None:
@@ -213,9 +213,9 @@ class Session:
             if self._over:
                 return
             self._over, self.refusal = True, refusal
-            desk = self._exchange._desk(self.silo)
-            if desk.session is self:
-                desk.session = None
+            known = self._exchange._tasks_of(self.silo)
+            if known.session is self:
+                known.session = None
                 self._exchange._post(Left(self.silo, reason))
             transfers = list(self._transfers)
             self.orders.put(None)
@@ -223,9 +223,9 @@ class Session:
             cancel()
 
     @contextmanager
-    def _live(self) -> Iterator[Desk]:
+    def _while_open(self) -> Iterator[SiloTasks]:
         with self._exchange._changed:
             if self._over:
                 over = f"silo {self.silo} calls in a session that is over"
                 raise self.refusal or AnchorageError(transfer.STALE_SESSION, over)
-            yield self._exchange._desk(self.silo)
+            yield self._exchange._tasks_of(self.silo)

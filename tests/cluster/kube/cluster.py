@@ -144,7 +144,7 @@ class Cluster:
             )
         self._children.append(child)
 
-    def _wait(self, component: str, is_ready: Callable[[], bool], seconds: float = 180) -> None:
+    def _wait(self, component: str, is_ready: Callable[[], bool], seconds: float = 600) -> None:
         deadline = time.monotonic() + seconds
         while not is_ready():
             if time.monotonic() > deadline:

@@ -30,7 +30,9 @@ class Kubectl:
         """Return the variables for a program (fedctl, helm) that is to find the same cluster."""
         return {**os.environ, "KUBECONFIG": str(self.kubeconfig)}
 
-    def __call__(self, *arguments: str | Path, check: bool = True, text: str | None = None, seconds: float = 90) -> str:
+    def __call__(
+        self, *arguments: str | Path, check: bool = True, text: str | None = None, seconds: float = 300
+    ) -> str:
         """
         Run kubectl with these arguments and return what it wrote to stdout.
 

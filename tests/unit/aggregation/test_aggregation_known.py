@@ -16,6 +16,7 @@ from anchorage.engine.aggregation.confusion import (
     micro_f1,
 )
 from anchorage.pieces.batch_norm.pooled import pool_variances
+from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.dvw import Dvw
 from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi, normalised
 from anchorage.pieces.weighting.sample_count import SampleCount
@@ -74,9 +75,7 @@ def test_a12_empty_fix_set(known):
     computed = {
         "weights_by_n_over_trained": shares(SampleCount(), excluded),
         "weights_by_fix_size": shares(SelectedCount(), excluded),
-        "weights_if_untrained_copy_is_averaged": shares(
-            SampleCount(), [{"samples": s} for s in samples]
-        ),
+        "weights_if_untrained_copy_is_averaged": shares(SampleCount(), [{"samples": s} for s in samples]),
     }
     known.check("A12_empty_fix_set", computed)
 
@@ -131,7 +130,7 @@ def test_b3_code_is_flatter(known):
 
 def test_b4_fedavg_semi(known):
     inputs = known.inputs("B4_fedavg_semi")
-    semi = FedAvgSemi(labelled_share=str(inputs["lambda1"]))
+    semi = FedAvgSemi(labelled_share=known.decimal(inputs["lambda1"]))
 
     def announced(selected: list[int]) -> list[dict[str, Any]]:
         rows = zip(inputs["sizes"], inputs["N_L"], selected, strict=True)
@@ -151,20 +150,20 @@ def test_b4_fedavg_semi(known):
 
 def test_b5_partially_labelled(known):
     inputs = known.inputs("B5_partially_labelled_weights")
-    share = inputs["lambda1"]
+    share = known.decimal(inputs["lambda1"])
     rows = zip(inputs["N_L"], inputs["N_U_selected"], inputs["r_normalised"], strict=True)
     announced = [
         {"samples": {"labelled": n, "selected": u}, "side": {"similarity": np.array([1 - r])}} for n, u, r in rows
     ]
     computed = {
-        "fedavg_semi": shares(FedAvgSemi(labelled_share=str(share)), announced),
-        "semianagg": shares(SemiAnAgg(labelled_share=str(share)), announced, 1),
+        "fedavg_semi": shares(FedAvgSemi(labelled_share=share), announced),
+        "semianagg": shares(SemiAnAgg(labelled_share=share), announced, 1),
     }
     known.check("B5_partially_labelled_weights", computed)
 
 
 def test_b6_global_model(known):
-    inputs = known.cases["B6_semianagg_global_model"]["inputs"]  # the merged constants describe `weights` in words
+    inputs = known.inputs("B6_semianagg_global_model")
     known.check("B6_semianagg_global_model", {"theta_global": mean_of(inputs["thetas"], inputs["weights"])})
 
 
@@ -173,7 +172,7 @@ def test_e1_two_confusion_matrices(known):
     parts = [np.array(inputs[name]) for name in sorted(inputs)]
     pooled = sum(parts)
     weigher = build_weigher(Dvw(metric="MicroF1"), len(pooled))
-    own, other = (np.array([np.trace(part), part.sum()]) for part in parts)
+    own, *others = (np.array([np.trace(part), part.sum()]) for part in parts)
     announcement = Announcement("task", {}, {"validation": own}, {}, UPDATE)
     computed = {
         "CM": pooled,
@@ -181,7 +180,7 @@ def test_e1_two_confusion_matrices(known):
         "FP": pooled.sum() - np.trace(pooled),
         "FN": pooled.sum() - np.trace(pooled),
         "micro_F1": micro_f1(pooled),
-        "accuracy": weigher.weigh({"a": announcement}, {"a": [Evaluation("task", other)]})["a"],
+        "accuracy": weigher.weigh({"a": announcement}, {"a": [Evaluation("task", other) for other in others]})["a"],
         "mean_of_silo_accuracies": np.mean([micro_f1(part) for part in parts]),
         "macro_F1": macro_f1(pooled),
         "balanced_accuracy": balanced_accuracy(pooled),
@@ -272,8 +271,8 @@ def test_f2_rounding_drift(known):
     }
     expected = known.expected("F2_cache_rounding_drift")  # of the same sums in another order: the last bits are noise
     assert set(drift) == set(expected)
-    assert drift["float32"] == pytest.approx(expected["float32"], rel=0.5)
-    assert 0 < drift["float64"] < 10 * expected["float64"]
+    assert expected["float32"] / 10 < drift["float32"] < 10 * expected["float32"]
+    assert 0 < drift["float64"] < 1e-12
 
 
 def test_q1_fedavg_and_batch_norm(known):
@@ -295,7 +294,7 @@ def test_q1_fedavg_and_batch_norm(known):
         "bn_var_pooled": pool_variances(weighted_mean(models, equal, counted), models, equal).arrays()["running_var"][
             0
         ],
-        "num_batches_mean_3_4_cast_to_int64": int(np.mean(inputs["num_batches"])),
+        known.key("Q1_fedavg_and_bn", "num_batches_mean_.*"): int(np.mean(inputs["num_batches"])),
     }
     known.check("Q1_fedavg_and_bn", computed)
     copied = weighted_mean(batches, [1.0] * len(batches), counters)

@@ -17,17 +17,14 @@ def announced(counts: list[int]) -> Announcement:
 def test_d1_thresholds(known):
     case = known.inputs("D1_cbafed_thresholds")
     slot = ClassAdaptive(
-        threshold=str(case["T_base"]),
-        ceiling=str(case["cap"]),
-        rare_below=str(case["T_lower"]),
+        threshold=known.decimal(case["T_base"]),
+        ceiling=known.decimal(case["cap"]),
+        rare_below=known.decimal(case["T_lower"]),
     )
-    memory = ClassThresholds(slot, len(case["counts"]))
-    halves = np.array(case["counts"], int) // 2
-    memory.conclude(
-        {"a": announced(halves.tolist()), "b": announced((np.array(case["counts"], int) - halves).tolist())}
-    )
-    side = memory.side_channel()
-    share = np.array(case["counts"]) / sum(case["counts"]) * len(case["counts"]) / 10
+    counts = np.array(case["counts"], int)
+    memory = ClassThresholds(slot, len(counts))
+    memory.conclude({"a": announced((counts // 2).tolist()), "b": announced((counts - counts // 2).tolist())})
+    side, share = memory.side_channel(), scaled_shares(counts)
     known.check(
         "D1_cbafed_thresholds",
         {
@@ -61,6 +58,6 @@ def test_a_strategy_has_the_memories_of_its_pieces_and_most_remember_nothing() -
 
 @pytest.mark.parametrize("classes", [2, 7, 10, 100])
 def test_an_average_class_has_the_share_of_one_in_ten(classes):
-    """METHODS.md section 12, number 16: shares are scaled by C / 10, so that base and rare mean the same for any number of classes."""
+    """Methods reference, section 12, number 16: shares are scaled by C / 10, so that base and rare mean the same for any number of classes."""
     np.testing.assert_allclose(scaled_shares(np.full(classes, 7)), 0.1)
     np.testing.assert_allclose(scaled_shares(np.arange(1, classes + 1)).mean(), 0.1)

@@ -1,4 +1,4 @@
-"""What holds of every weigher and every mean, whatever the silos say (METHODS.md 9.2: numbers 11, 16 and 31)."""
+"""What holds of every weigher and every mean, whatever the silos say (methods reference, 9.2: numbers 11, 16 and 31)."""
 
 from typing import Any
 
@@ -95,7 +95,7 @@ def test_a_mean_is_streamed_in_any_order_and_of_deltas_too(weights: list[float],
 @settings(max_examples=25)
 @given(st.lists(st.lists(counts, min_size=9, max_size=9), min_size=1, max_size=4))
 def test_two_numbers_a_silo_are_as_good_as_its_confusion_matrix(rows: list[list[int]]) -> None:
-    """METHODS.md 9.2, number 16: the product asks for correct and total alone."""
+    """Methods reference, 9.2, number 16: the product asks for correct and total alone."""
     matrices = [np.array(row).reshape(3, 3) for row in rows]
     pairs = np.array([(np.trace(m), m.sum()) for m in matrices])
     assert micro_f1(pairs.sum(0)) == micro_f1(np.sum(matrices, axis=0))

@@ -1,4 +1,4 @@
-"""RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (METHODS.md 6.10)."""
+"""RSCFed's weights: the known answer C1, distances against the plain form, and what is drawn (methods reference, 6.10)."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -65,11 +65,11 @@ def test_c1_weights_in_a_group(known):
     case = known.inputs("C1_rscfed_group_weights")
     sizes, apart = np.array(case["sizes"]), np.array(case["distances"])
     slot = SubConsensus(
-        labelled_factor=str(case["labelled_multiplier"]),
-        scale=str(case["unlabelled_group_scale"]),
-        labelled_scale=str(case["labelled_scale"]),
+        labelled_factor=known.decimal(case["labelled_multiplier"]),
+        scale=known.decimal(case["unlabelled_group_scale"]),
+        labelled_scale=known.decimal(case["labelled_scale"]),
     )
-    one = np.arange(len(sizes)) == case["labelled_index"]
+    one = np.isin(np.arange(len(sizes)), case["labelled_index"])
     computed = {
         "unlabelled_group": group_shares(sizes, apart, np.zeros_like(one), slot),
         "group_with_labelled": group_shares(sizes, apart, one, slot),

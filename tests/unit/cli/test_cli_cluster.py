@@ -4,13 +4,12 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from fake_cluster import FakeCluster
+from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster, commands
@@ -43,12 +42,9 @@ def federation(name: str = "derm", **status: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    monkeypatch.chdir(tmp_path)
-    with FakeCluster().serving() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
-        api.put("federations", federation())
-        yield api
+def fake(cluster_api: FakeApi) -> FakeApi:
+    cluster_api.put("federations", federation())
+    return cluster_api
 
 
 def fedctl(*arguments: object) -> Result:
@@ -77,7 +73,7 @@ def local_run(folder: Path, name: str) -> None:
     (folder / ".anchorage" / name / "federation.yaml").write_text(yaml.safe_dump_all([document, silo]))
 
 
-def test_the_status_is_drawn_as_for_a_local_run(fake: FakeCluster) -> None:
+def test_the_status_is_drawn_as_for_a_local_run(fake: FakeApi) -> None:
     head, row, *rest = fedctl("status").output.splitlines()
     assert head.split() == ["FEDERATION", "STATE", "REASON", "ROUND", "SILOS", "METHOD"]
     assert row.split() == ["derm", "Ready=True", "Training", "3/15", "2/3", "FedAnchor"]
@@ -86,14 +82,14 @@ def test_the_status_is_drawn_as_for_a_local_run(fake: FakeCluster) -> None:
     assert document["status"]["aFieldOfALaterVersion"] == {"x": 1} and "managedFields" not in document["metadata"]
 
 
-def test_a_spec_that_is_not_accepted_is_said_first(fake: FakeCluster) -> None:
+def test_a_spec_that_is_not_accepted_is_said_first(fake: FakeApi) -> None:
     no = {"type": "Accepted", "status": "False", **CONDITION, "reason": "InvalidSpec", "message": "spec.rounds: …"}
     fake.put("federations", federation(conditions=[no, *STATUS["conditions"][1:]]))
     output = fedctl("status").output
     assert "Accepted=False" in output and "InvalidSpec" in output and "spec.rounds: …" in output
 
 
-def test_a_folder_wins_over_the_cluster_unless_the_cluster_is_named(fake: FakeCluster, tmp_path: Path) -> None:
+def test_a_folder_wins_over_the_cluster_unless_the_cluster_is_named(fake: FakeApi, tmp_path: Path) -> None:
     assert "3/15" in fedctl("status").output  # nothing is here
     local_run(tmp_path, "derm")
     assert "0/7" in fedctl("status").output and "0/7" in fedctl("status", "derm").output
@@ -107,7 +103,7 @@ def test_a_folder_wins_over_the_cluster_unless_the_cluster_is_named(fake: FakeCl
     assert fedctl("status", "--workdir", tmp_path, "-n", "x").exit_code == 2
 
 
-def test_one_federation_of_the_namespace_is_meant(fake: FakeCluster) -> None:
+def test_one_federation_of_the_namespace_is_meant(fake: FakeApi) -> None:
     fake.put("federations", federation("other"))
     error = refused(fedctl("status"))
     assert error.failure is cluster.SEVERAL_FEDERATIONS and "derm, other" in error.message
@@ -116,12 +112,12 @@ def test_one_federation_of_the_namespace_is_meant(fake: FakeCluster) -> None:
     assert error.failure is cluster.NO_SUCH_FEDERATION and "namespace 'anchorage' of context 'fake'" in error.message
 
 
-def test_the_namespace_is_the_contexts_or_default(fake: FakeCluster, tmp_path: Path) -> None:
+def test_the_namespace_is_the_contexts_or_default(fake: FakeApi, tmp_path: Path) -> None:
     fake.kubeconfig(tmp_path / "kubeconfig", namespace=None)
     assert "'default'" in refused(fedctl("status", "derm")).message
 
 
-def test_silos_tell_what_they_wait_for(fake: FakeCluster) -> None:
+def test_silos_tell_what_they_wait_for(fake: FakeApi) -> None:
     pending = {"type": "Approved", "status": "Unknown", **CONDITION, "reason": "PendingApproval", "message": "nobody"}
     fake.put("silos", {"metadata": {"name": "b"}, "spec": {"federation": "derm"}, "status": {"conditions": [pending]}})
     approved = [{"type": kind, "status": "True", **CONDITION} for kind in ("Approved", "Connected")]
@@ -136,7 +132,7 @@ def test_silos_tell_what_they_wait_for(fake: FakeCluster) -> None:
     assert "Managed" in wide[1] and "2027-11-21" in wide[1] and "Remote" in wide[2] and "Unknown" in wide[2]
 
 
-def test_events_are_those_of_the_federation_and_what_was_made_for_it(fake: FakeCluster) -> None:
+def test_events_are_those_of_the_federation_and_what_was_made_for_it(fake: FakeApi) -> None:
     fake.put("silos", {"metadata": {"name": "a"}, "spec": {"federation": "derm", "managed": {}}})
     for number, (kind, name, time) in enumerate(
         [
@@ -158,7 +154,7 @@ def test_events_are_those_of_the_federation_and_what_was_made_for_it(fake: FakeC
     assert "m1 (3 times)" in fedctl("events").output
 
 
-def test_logs_that_cannot_be_read_keep_nobody_from_the_others(fake: FakeCluster) -> None:
+def test_logs_that_cannot_be_read_keep_nobody_from_the_others(fake: FakeApi) -> None:
     fake.put("silos", {"metadata": {"name": "a"}, "spec": {"federation": "derm", "managed": {}}})
     fake.put("silos", {"metadata": {"name": "far"}, "spec": {"federation": "derm"}})
     fake.logs = {"derm-server-0": json.dumps({"time": "12:00", "level": "INFO", "message": "hello", "round": 1})}
@@ -176,7 +172,7 @@ def running(since: str) -> dict[str, Any]:
 
 
 def test_a_followed_log_goes_on_with_the_container_that_comes_next(
-    fake: FakeCluster, monkeypatch: pytest.MonkeyPatch
+    fake: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     starts = iter(["", "2020-01-01T14:05:00Z", "2020-01-01T14:05:00Z"])
 
@@ -188,12 +184,12 @@ def test_a_followed_log_goes_on_with_the_container_that_comes_next(
     fake.logs = {"derm-server-0": "one\n"}
     lines = choose("derm", Place()).log("server", 5, follow=True)
     assert [next(lines) for _ in range(3)] == ["one"] * 3
-    assert fake.reads[0] == {"follow": "true", "tailLines": "5"}
-    assert fake.reads[1] == {"follow": "true", "sinceTime": "2020-01-01T14:05:00Z"}  # the next container, whole
-    assert fake.reads[2]["sinceTime"] > "2020-01-01T14:05:00Z"  # the same one, from when the stream broke
+    assert fake.log_queries[0] == {"follow": "true", "tailLines": "5"}
+    assert fake.log_queries[1] == {"follow": "true", "sinceTime": "2020-01-01T14:05:00Z"}  # the next container, whole
+    assert fake.log_queries[2]["sinceTime"] > "2020-01-01T14:05:00Z"  # the same one, from when the stream broke
 
 
-def test_a_server_that_does_not_run_is_told(fake: FakeCluster) -> None:
+def test_a_server_that_does_not_run_is_told(fake: FakeApi) -> None:
     error = refused(fedctl("rounds"))
     assert error.failure is cluster.POD_UNREACHABLE and 'pods "derm-server-0" not found' in error.message
 
@@ -207,7 +203,7 @@ def test_a_server_that_does_not_run_is_told(fake: FakeCluster) -> None:
     ],
 )
 def test_what_the_server_says_when_it_cannot_read(
-    fake: FakeCluster, code: int, stderr: str, failure: str, part: str
+    fake: FakeApi, code: int, stderr: str, failure: str, part: str
 ) -> None:
     fake.put("pods", {"metadata": {"name": "derm-server-0"}})
     fake.run = lambda pod, command: subprocess.CompletedProcess(command, code, b"not json", stderr.encode())
@@ -215,7 +211,7 @@ def test_what_the_server_says_when_it_cannot_read(
     assert error.failure.reason == failure and part in error.message
 
 
-def test_rounds_are_read_again_only_when_they_moved(fake: FakeCluster) -> None:
+def test_rounds_are_read_again_only_when_they_moved(fake: FakeApi) -> None:
     fake.put("pods", {"metadata": {"name": "derm-server-0"}})
     fake.run = lambda pod, command: subprocess.CompletedProcess(command, 0, b"[]", b"")
     source = choose("derm", Place())
@@ -225,14 +221,14 @@ def test_rounds_are_read_again_only_when_they_moved(fake: FakeCluster) -> None:
     assert len(fake.commands) == 2
 
 
-def test_a_cluster_without_our_resources(fake: FakeCluster) -> None:
+def test_a_cluster_without_our_resources(fake: FakeApi) -> None:
     fake.unknown = {"federations", "silos"}
     for command in (["status"], ["status", "derm"], ["silo", "invite", "derm", "a"]):
         error = refused(fedctl(*command))
         assert error.failure is cluster.RESOURCES_NOT_INSTALLED and "federations.anchorage.dev" in error.message
 
 
-def test_a_right_that_is_missing_is_named(fake: FakeCluster) -> None:
+def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:
     fake.denied = {("list", "federations")}
     error = refused(fedctl("status"))
     assert error.failure is cluster.CLUSTER_FORBIDDEN
@@ -241,13 +237,13 @@ def test_a_right_that_is_missing_is_named(fake: FakeCluster) -> None:
     assert "list silos.anchorage.dev" in refused(fedctl("silos", "derm")).message
 
 
-def test_credentials_that_are_not_accepted(fake: FakeCluster, tmp_path: Path) -> None:
+def test_credentials_that_are_not_accepted(fake: FakeApi, tmp_path: Path) -> None:
     path = tmp_path / "kubeconfig"
     path.write_text(path.read_text().replace("secret-token", "old-token"))
     assert refused(fedctl("status")).failure is cluster.CLUSTER_UNAUTHENTICATED
 
 
-def test_an_unknown_context_lists_the_known_ones(fake: FakeCluster) -> None:
+def test_an_unknown_context_lists_the_known_ones(fake: FakeApi) -> None:
     error = refused(fedctl("status", "--context", "nowhere"))
     assert error.failure is cluster.CONTEXT_UNKNOWN and "there are: fake" in error.message
 
@@ -267,9 +263,9 @@ def test_a_kubeconfig_that_cannot_be_used(tmp_path: Path, monkeypatch: pytest.Mo
 
 def test_an_api_server_that_does_not_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    with FakeCluster().serving() as gone:
-        path = gone.kubeconfig(tmp_path / "kubeconfig")
-    monkeypatch.setenv("KUBECONFIG", str(path))
+    gone = FakeApi().start()
+    monkeypatch.setenv("KUBECONFIG", str(gone.kubeconfig(tmp_path / "kubeconfig")))
+    gone.stop()
     error = refused(fedctl("status", "derm"))
     assert error.failure is cluster.CLUSTER_UNREACHABLE and "refused" in error.message and "127.0.0.1" in error.message
 

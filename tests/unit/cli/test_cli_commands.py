@@ -11,6 +11,8 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
+from typer.core import TyperGroup
+from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, commands, documents, storage
@@ -30,7 +32,7 @@ from anchorage.transport.tensors.safetensors_file import read_safetensors, write
 from fedctl.failures import ending
 from fedctl.local_run import already_finished, claim, local_silos
 from fedctl.main import app
-from fedctl.observation import left_status
+from fedctl.observation import last_status
 from fedctl.workdir import Workdir
 
 DOCUMENTS = """
@@ -138,7 +140,7 @@ def record(number: int) -> dict[str, Any]:
 
 def test_starting_imports_neither_torch_nor_grpc_nor_mlflow_nor_kubernetes() -> None:
     code = (
-        "import sys, fedctl.main, fedctl.local_run, fedctl.bench_rounds, fedctl.inspection, fedctl.methods, "
+        "import sys, fedctl.main, fedctl.local_run, fedctl.research.bench_rounds, fedctl.inspection, fedctl.methods, "
         "fedctl.model_pull, fedctl.validation, fedctl.choice, fedctl.doctor, fedctl.invitation, fedctl.admission; "
         "print(sorted({'torch', 'grpc', 'mlflow', 'kubernetes', 'websocket'} & set(sys.modules)))"
     )
@@ -151,6 +153,16 @@ def test_version_and_help() -> None:
     manual = (Path(__file__).parents[3] / "docs" / "cli.md").read_text()
     for command in ("run", "validate", "status", "silos", "rounds", "events", "logs", "doctor", "version"):
         assert command in fedctl("--help").output and f"`{command}" in manual
+
+
+def test_help_lists_every_command_once_under_who_uses_it() -> None:
+    commands = get_command(app)
+    assert isinstance(commands, TyperGroup)
+    text = fedctl("--help").output
+    listed = re.findall(r"^  ([a-z]+)  ", text, re.MULTILINE)
+    assert sorted(listed) == sorted(commands.commands)
+    research = text.split("\nResearch:\n")[1].split("\n\n")[0]
+    assert re.findall(r"^  ([a-z]+)  ", research, re.MULTILINE) == ["simulate", "study", "compare", "bench"]
 
 
 def test_every_exit_code_of_the_catalogue_is_in_the_manual() -> None:
@@ -262,7 +274,7 @@ def test_methods_are_listed_and_described() -> None:
 def test_tables_fit_a_narrow_terminal(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("sklearn")
     monkeypatch.setattr("fedctl.methods.people", lambda: Console(width=80))
-    monkeypatch.setattr("fedctl.partition.people", lambda: Console(width=80))
+    monkeypatch.setattr("fedctl.research.partition.people", lambda: Console(width=80))
     listed = fedctl("methods", "list").output.splitlines()
     assert set(PRESETS) <= set(listed) and max(map(len, listed)) <= 80
     parts = fedctl("data", "partition", "-f", file).output.splitlines()
@@ -322,7 +334,7 @@ def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(le
     federation = validate_study(file).federation
     assert not already_finished(left, federation)
     done = {"conditions": (condition("Succeeded", "True"),), "round": 4, "model": StoredModel(path="m", digest="d")}
-    leave(left, left_status(left).model_copy(update=done))
+    leave(left, last_status(left).model_copy(update=done))
     assert already_finished(left, federation)
     more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
     assert not already_finished(left, more)

@@ -14,14 +14,14 @@ from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure, commands
 from anchorage.methods import validate_study
-from fedctl.compare import published_beside
-from fedctl.curves import curve
 from fedctl.local_run import claim
 from fedctl.main import app
-from fedctl.results import RoundResult, SeedResult, SimulationFolder, Spread, read_results
-from fedctl.simulation import claim as claim_simulation
-from fedctl.simulation import make, write_result
-from fedctl.simulation_view import summary
+from fedctl.research.compare import published_beside
+from fedctl.research.curves import curve
+from fedctl.research.results import RoundResult, SeedResult, SimulationFolder, Spread, read_results
+from fedctl.research.simulation import claim as claim_simulation
+from fedctl.research.simulation import make, write_result
+from fedctl.research.simulation_view import summary
 from fedctl.workdir import Workdir
 
 DOCUMENTS = """
@@ -86,7 +86,7 @@ def rows(result: Result) -> list[str]:
 
 
 def test_starting_imports_neither_torch_nor_grpc_nor_matplotlib() -> None:
-    code = "import sys, fedctl.compare, fedctl.simulation; print(sorted({'torch', 'grpc', 'matplotlib'} & set(sys.modules)))"
+    code = "import sys, fedctl.research.compare, fedctl.research.simulation; print(sorted({'torch', 'grpc', 'matplotlib'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
 
 

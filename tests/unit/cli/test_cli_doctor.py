@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import yaml
 from cryptography import x509
-from fake_cluster import FakeCluster
+from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
@@ -35,19 +35,18 @@ SLICE = {
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    monkeypatch.chdir(tmp_path)
-    with FakeCluster().serving() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
-        for resource in RESOURCES:
-            api.put("customresourcedefinitions", definition(resource), "")
-        api.put("nodes", {"metadata": {"name": "n"}, "status": {**READY, "allocatable": {"nvidia.com/gpu": "2"}}}, "")
-        annotation = {"storageclass.kubernetes.io/is-default-class": "true"}
-        api.put("storageclasses", {"metadata": {"name": "fast", "annotations": annotation}}, "")
-        api.put("endpointslices", SLICE, "kube-system")
-        labels = {"pod-security.kubernetes.io/enforce": "restricted"}
-        api.put("namespaces", {"metadata": {"name": "anchorage", "labels": labels}}, "")
-        yield api
+def fake(cluster_api: FakeApi) -> FakeApi:
+    for resource in RESOURCES:
+        cluster_api.put("customresourcedefinitions", definition(resource), "")
+    cluster_api.put(
+        "nodes", {"metadata": {"name": "n"}, "status": {**READY, "allocatable": {"nvidia.com/gpu": "2"}}}, ""
+    )
+    annotation = {"storageclass.kubernetes.io/is-default-class": "true"}
+    cluster_api.put("storageclasses", {"metadata": {"name": "fast", "annotations": annotation}}, "")
+    cluster_api.put("endpointslices", SLICE, "kube-system")
+    labels = {"pod-security.kubernetes.io/enforce": "restricted"}
+    cluster_api.put("namespaces", {"metadata": {"name": "anchorage", "labels": labels}}, "")
+    return cluster_api
 
 
 def doctor(*arguments: object) -> tuple[dict[str, dict[str, str]], Result]:
@@ -60,7 +59,7 @@ def levels(checks: dict[str, dict[str, str]]) -> dict[str, str]:
     return {name: check["level"] for name, check in checks.items()}
 
 
-def test_a_cluster_that_has_everything(fake: FakeCluster) -> None:
+def test_a_cluster_that_has_everything(fake: FakeApi) -> None:
     checks, result = doctor()
     assert result.exception is None and set(levels(checks).values()) == {"OK"}, checks
     assert list(checks) == [
@@ -76,11 +75,11 @@ def test_a_cluster_that_has_everything(fake: FakeCluster) -> None:
         "rights",
     ]
     assert "CRDs" not in doctor("--for", "hospital")[0]
-    assert fake.writes == []
+    assert fake.writes() == []
     assert "2 nvidia.com/gpu" in CliRunner().invoke(app, ["doctor"]).output
 
 
-def test_a_bare_cluster_can_be_installed_on(fake: FakeCluster) -> None:
+def test_a_bare_cluster_can_be_installed_on(fake: FakeApi) -> None:
     kept = {key: value for key, value in fake.objects.items() if key[0] == "nodes"}
     fake.store.objects = kept
     kept["nodes", "", "n"]["status"]["allocatable"] = {}
@@ -91,7 +90,7 @@ def test_a_bare_cluster_can_be_installed_on(fake: FakeCluster) -> None:
     assert all(checks[name]["remedy"] for name in warned) and "not installed yet" in checks["CRDs"]["found"]
 
 
-def test_what_keeps_an_install_back(fake: FakeCluster) -> None:
+def test_what_keeps_an_install_back(fake: FakeApi) -> None:
     fake.version, fake.seconds_ahead = "v1.28.3", 900
     fake.objects["nodes", "", "n"]["status"]["conditions"][0]["status"] = "False"
     fake.denied = {("create", "secrets"), ("create", "customresourcedefinitions")}
@@ -104,13 +103,13 @@ def test_what_keeps_an_install_back(fake: FakeCluster) -> None:
     assert "4 of 10" in result.exception.message
 
 
-def test_what_the_user_may_not_look_at_is_a_warning(fake: FakeCluster) -> None:
+def test_what_the_user_may_not_look_at_is_a_warning(fake: FakeApi) -> None:
     fake.denied = {("list", "nodes"), ("get", "customresourcedefinitions")}
     checks, _ = doctor()
     assert levels(checks)["nodes"] == levels(checks)["CRDs"] == "WARN" and "GPU" not in checks
 
 
-def test_definitions_of_another_version_are_told(fake: FakeCluster) -> None:
+def test_definitions_of_another_version_are_told(fake: FakeApi) -> None:
     name = RESOURCES[0].name
     schema = fake.objects["customresourcedefinitions", "", name]["spec"]["versions"][0]["schema"]
     schema["openAPIV3Schema"] = {"type": "object"}

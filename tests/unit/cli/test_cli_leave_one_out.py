@@ -10,10 +10,10 @@ from typer.testing import CliRunner, Result
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.methods import validate_study
-from fedctl.leave_one_out import left_out
 from fedctl.main import app
-from fedctl.results import RoundResult, SeedResult
-from fedctl.simulation import Simulator, write_result
+from fedctl.research.leave_one_out import without_silo
+from fedctl.research.results import RoundResult, SeedResult
+from fedctl.research.simulation import Simulator, write_result
 
 FEDERATION = {
     "kind": "Federation",
@@ -82,7 +82,7 @@ def test_every_silo_is_left_out_the_first_one_too(tmp_path: Path, played: list[t
 
 
 def test_the_quorum_is_what_the_others_can_reach(tmp_path: Path) -> None:
-    study = left_out(validate_study(write(tmp_path)), 0)
+    study = without_silo(validate_study(write(tmp_path)), 0)
     assert [silo.metadata.name for silo in study.silos] == ["b", "c"]
     assert study.federation.spec.protocol.min_silos == 2
     assert "name: a\n" not in study.written()

@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -11,24 +10,23 @@ from typing import Any
 import pytest
 import typer
 import yaml
-from fake_cluster import FakeCluster, encoded
+from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
-from fedctl.invitation import span
+from fedctl.invitation import parse_span
 from fedctl.main import app
 
 PEM = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture
-def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeCluster]:
-    monkeypatch.chdir(tmp_path)
-    with FakeCluster().serving() as api:
-        monkeypatch.setenv("KUBECONFIG", str(api.kubeconfig(tmp_path / "kubeconfig")))
-        api.put("federations", {"metadata": {"name": "derm"}, "spec": {"server": {"address": "fed.example.org:443"}}})
-        api.put("configmaps", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": PEM}})
-        yield api
+def fake(cluster_api: FakeApi) -> FakeApi:
+    cluster_api.put(
+        "federations", {"metadata": {"name": "derm"}, "spec": {"server": {"address": "fed.example.org:443"}}}
+    )
+    cluster_api.put("configmaps", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": PEM}})
+    return cluster_api
 
 
 def fedctl(*arguments: object) -> Result:
@@ -44,13 +42,13 @@ def silo(name: str = "a", federation: str = "derm", **spec: Any) -> dict[str, An
     return {"metadata": {"name": name}, "spec": {"federation": federation, "labels": "None", **spec}}
 
 
-def secret(fake: FakeCluster, name: str = "a") -> dict[str, str]:
-    found = fake.get("secrets", f"{name}-enrolment")
+def secret(fake: FakeApi, name: str = "a") -> dict[str, str]:
+    found = fake.find("secrets", f"{name}-enrolment")
     assert found is not None
     return {key: base64.b64decode(value).decode() for key, value in found["data"].items()}
 
 
-def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake: FakeCluster) -> None:
+def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake: FakeApi) -> None:
     result = fedctl("silo", "invite", "derm", "a", "--labels", "All", "--valid", "12h")
     values = yaml.safe_load(result.stdout)["enrolment"]
     assert list(values) == ["federation", "silo", "labels", "server", "enrolment", "authority", "token"]
@@ -67,25 +65,25 @@ def test_an_invitation_is_on_stdout_and_only_its_tokens_hash_in_the_cluster(fake
     assert made.keys() == {"hash", "expires"} and made["hash"] == hashlib.sha256(values["token"].encode()).hexdigest()
     left = datetime.fromisoformat(made["expires"]) - datetime.now(UTC)
     assert timedelta(hours=11, minutes=59) < left <= timedelta(hours=12)
-    assert not any(values["token"] in json.dumps(body) for *_, body in fake.writes)
-    member = fake.get("silos", "a")
+    assert not any(values["token"] in json.dumps(asked.body) for asked in fake.writes())
+    member = fake.find("silos", "a")
     assert member is not None and member["spec"] == {"federation": "derm", "labels": "All"}
-    owner = fake.get("secrets", "a-enrolment")
+    owner = fake.find("secrets", "a-enrolment")
     assert owner is not None and owner["metadata"]["ownerReferences"][0]["uid"] == member["metadata"]["uid"]
     assert owner["metadata"]["labels"] == {"anchorage.dev/federation": "derm", "anchorage.dev/silo": "a"}
     assert values["token"] not in result.stderr and "fedctl silo approve derm a -n anchorage" in result.stderr
 
 
-def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: FakeCluster) -> None:
+def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: FakeApi) -> None:
     first = yaml.safe_load(fedctl("silo", "invite", "derm", "a").stdout)["enrolment"]["token"]
     fedctl("silo", "invite", "derm", "a")
     assert secret(fake)["hash"] != hashlib.sha256(first.encode()).hexdigest()
-    fake.objects["secrets", "anchorage", "a-enrolment"]["data"].update(encoded(key="ab" * 32))
+    fake.objects["secrets", "anchorage", "a-enrolment"]["data"].update(key=base64.b64encode(b"ab" * 32).decode())
     fedctl("silo", "approve", "derm", "a")
     assert refused(fedctl("silo", "invite", "derm", "a")).failure is cluster.SILO_TAKEN
     assert secret(fake)["key"] == "ab" * 32
     fedctl("silo", "invite", "derm", "a", "--replace")
-    member = fake.get("silos", "a")
+    member = fake.find("silos", "a")
     assert "key" not in secret(fake) and member is not None and member["status"]["conditions"] == []
 
 
@@ -98,7 +96,7 @@ def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: Fa
         ([], "derm-server.anchorage.svc:8443", "derm-server.anchorage.svc:30444"),
     ],
 )
-def test_addresses(fake: FakeCluster, arguments: list[str], server: str, enrolment: str) -> None:
+def test_addresses(fake: FakeApi, arguments: list[str], server: str, enrolment: str) -> None:
     fake.put("federations", {"metadata": {"name": "derm"}, "spec": {}, "status": {"endpoint": server}})
     if not arguments:
         fake.objects["federations", "anchorage", "derm"]["status"]["enrolmentEndpoint"] = enrolment
@@ -108,7 +106,7 @@ def test_addresses(fake: FakeCluster, arguments: list[str], server: str, enrolme
     assert ("warning" in result.stderr) == (not arguments)
 
 
-def test_what_an_invitation_needs_is_told_before_anything_is_written(fake: FakeCluster) -> None:
+def test_what_an_invitation_needs_is_told_before_anything_is_written(fake: FakeApi) -> None:
     fake.put("silos", silo("b", "other"))
     fake.put("silos", silo("c", managed={}))
     fake.put("silos", silo("d", labels="All"))
@@ -121,40 +119,40 @@ def test_what_an_invitation_needs_is_told_before_anything_is_written(fake: FakeC
     fake.put("federations", {"metadata": {"name": "derm"}, "spec": {}})
     assert refused(fedctl("silo", "invite", "derm", "a")).failure is cluster.ADDRESS_UNKNOWN
     assert fedctl("silo", "invite", "derm", "a", "--address", "no-port").exit_code == 2
-    assert fake.writes == []
+    assert fake.writes() == []
 
 
-def test_a_silo_that_is_there_keeps_its_labels(fake: FakeCluster) -> None:
+def test_a_silo_that_is_there_keeps_its_labels(fake: FakeApi) -> None:
     fake.put("silos", silo("d", labels="Partial"))
     assert yaml.safe_load(fedctl("silo", "invite", "derm", "d").stdout)["enrolment"]["labels"] == "Partial"
 
 
-def test_a_decision_is_one_condition_and_shows_the_key(fake: FakeCluster) -> None:
+def test_a_decision_is_one_condition_and_shows_the_key(fake: FakeApi) -> None:
     key = "0123456789abcdef" * 4
     status = {"certificate": {"key": key}, "conditions": []}
     fake.put("silos", {**silo(), "status": status})
     result = fedctl("silo", "approve", "derm", "a")
     assert "a approved in derm" in result.output and key in result.output
-    method, path, query, body = fake.writes[-1]
-    assert (method, path) == ("PATCH", "/apis/anchorage.dev/v1alpha1/namespaces/anchorage/silos/a/status")
-    assert query == {"fieldManager": "fedctl", "force": "true"} and body["status"].keys() == {"conditions"}
-    (approved,) = body["status"]["conditions"]
+    asked = fake.writes()[-1]
+    assert (asked.method, asked.path) == ("PATCH", "/apis/anchorage.dev/v1alpha1/namespaces/anchorage/silos/a/status")
+    assert asked.query == {"fieldManager": "fedctl", "force": "true"} and asked.body["status"].keys() == {"conditions"}
+    (approved,) = asked.body["status"]["conditions"]
     assert (approved["type"], approved["status"], approved["reason"]) == ("Approved", "True", "ApprovedByUser")
     time = approved["lastTransitionTime"]
     facts = json.loads(fedctl("silo", "approve", "derm", "a", "-o", "json").output)
     assert facts == {"federation": "derm", "silo": "a", "approved": True, "key": key}
-    assert fake.writes[-1][3]["status"]["conditions"][0]["lastTransitionTime"] == time
+    assert fake.writes()[-1].body["status"]["conditions"][0]["lastTransitionTime"] == time
     fedctl("silo", "deny", "derm", "a")
-    assert fake.writes[-1][3]["status"]["conditions"][0]["status"] == "False"
+    assert fake.writes()[-1].body["status"]["conditions"][0]["status"] == "False"
 
 
-def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeCluster) -> None:
+def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeApi) -> None:
     key = "fe" * 32
     asks = {
         "type": "Enrolled",
         "status": "False",
         "reason": "PendingApproval",
-        "message": f"the silo asks to enrol with key {key} and waits for `fedctl silo approve`",
+        "message": f"the silo requests enrolment with key {key} and waits for `fedctl silo approve`",
         "lastTransitionTime": "2026-11-21T14:00:00Z",
     }
     fake.put("silos", {**silo(), "status": {"conditions": [asks]}})
@@ -163,7 +161,7 @@ def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeCluste
     assert "none has asked yet" in fedctl("silo", "approve", "derm", "b").output
 
 
-def test_nobody_decides_about_a_managed_or_a_missing_silo(fake: FakeCluster) -> None:
+def test_nobody_decides_about_a_managed_or_a_missing_silo(fake: FakeApi) -> None:
     fake.put("silos", silo("c", managed={}))
     fake.put("silos", silo("b", "other"))
     assert refused(fedctl("silo", "approve", "derm", "c")).failure is cluster.SILO_NOT_REMOTE
@@ -171,13 +169,13 @@ def test_nobody_decides_about_a_managed_or_a_missing_silo(fake: FakeCluster) -> 
         assert refused(fedctl("silo", "deny", "derm", name)).failure is cluster.NO_SUCH_SILO
 
 
-def test_a_removed_silo_leaves_nothing(fake: FakeCluster) -> None:
+def test_a_removed_silo_leaves_nothing(fake: FakeApi) -> None:
     fedctl("silo", "invite", "derm", "a")
     assert "removed" in fedctl("silo", "remove", "derm", "a").output
-    assert fake.get("silos", "a") is None and fake.get("secrets", "a-enrolment") is None
+    assert fake.find("silos", "a") is None and fake.find("secrets", "a-enrolment") is None
 
 
-def test_a_local_run_needs_none_of_it(fake: FakeCluster, tmp_path: Path) -> None:
+def test_a_local_run_needs_none_of_it(fake: FakeApi, tmp_path: Path) -> None:
     folder = tmp_path / ".anchorage" / "derm"
     folder.mkdir(parents=True)
     (folder / "federation.yaml").write_text("")
@@ -187,7 +185,7 @@ def test_a_local_run_needs_none_of_it(fake: FakeCluster, tmp_path: Path) -> None
     assert fedctl("silo", "invite", "derm", "a", "-n", "anchorage").exit_code == 0
 
 
-def test_a_right_that_is_missing_is_named(fake: FakeCluster) -> None:
+def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:
     fake.denied = {("create", "secrets")}
     error = refused(fedctl("silo", "invite", "derm", "a"))
     assert error.failure is cluster.CLUSTER_FORBIDDEN and "may not create secrets 'a-enrolment'" in error.message
@@ -197,10 +195,10 @@ def test_a_right_that_is_missing_is_named(fake: FakeCluster) -> None:
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("12h", 43_200), ("7d", 604_800)])
 def test_spans(text: str, seconds: int) -> None:
-    assert span(text) == seconds
+    assert parse_span(text) == seconds
 
 
 @pytest.mark.parametrize("text", ["", "7", "0d", "7w", "-1d", "9999d"])
 def test_spans_that_are_none(text: str) -> None:
     with pytest.raises(typer.BadParameter):
-        span(text)
+        parse_span(text)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from anchorage.api.single import read_document
-from fedctl.study import Cell, StudyFile, cells_of
+from fedctl.research.study import Cell, StudyFile, cells_of
 
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
 FILES = sorted(QUALITY.glob("*/*.yaml"))

@@ -21,9 +21,9 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from fedctl.main import app
 from fedctl.processes import InterruptError
-from fedctl.results import RoundResult, SeedResult, SimulationFolder
-from fedctl.simulation import Simulator, play_missing, write_result
-from fedctl.simulation_view import SeedWatcher
+from fedctl.research.results import RoundResult, SeedResult, SimulationFolder
+from fedctl.research.simulation import Simulator, play_missing, write_result
+from fedctl.research.simulation_view import SeedWatcher
 from fedctl.view import LineView, LiveView
 from fedctl.workdir import Workdir
 
@@ -192,7 +192,7 @@ SENT: list[ScriptedSender] = []
 
 
 def test_seeds_go_to_mlflow_as_runs_do(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fedctl.simulation_tracking.Sender", ScriptedSender)
+    monkeypatch.setattr("fedctl.research.simulation_tracking.Sender", ScriptedSender)
     monkeypatch.setattr(ScriptedSender, "takes", False)
     SENT.clear()
     assert "ANC-4001" in simulate(file, "--tracking").stdout

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 import pytest
 import yaml
-from fake_cluster import FakeCluster, Ran
+from fake_api.server import FakeApi, Ran
 
 from anchorage.api.errors import AnchorageError, commands, storage
 from anchorage.api.status import (
@@ -30,9 +30,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from anchorage_server.journal import Entry, Journal
-from fedctl.cluster_api import ClusterApi
-from fedctl.cluster_connection import ClusterConnection
-from fedctl.cluster_source import ClusterSource
+from fedctl.choice import Place, in_cluster
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import pull_model
 from fedctl.output import Format
@@ -106,7 +104,7 @@ class Here:
 class InCluster:
     """Objects at an API server, and a pod whose state is a folder."""
 
-    fake: FakeCluster
+    fake: FakeApi
     server: Path
     source: Source
 
@@ -126,7 +124,7 @@ def met(kind: str, status: str, reason: str) -> dict[str, Any]:
 
 
 @pytest.fixture(params=["local", "cluster"])
-def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
     if request.param == "local":
         yield Here(Workdir(tmp_path / "run"))
         return
@@ -144,15 +142,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         own = [sys.executable, *command[1:4], str(state), *command[5:]]
         return subprocess.run(own, capture_output=True, check=False)
 
-    with FakeCluster(run).serving() as fake:
-        monkeypatch.setenv("KUBECONFIG", str(fake.kubeconfig(tmp_path / "kubeconfig")))
-        for pod in ("tiny-server-0", "a-silo-0"):
-            fake.put("pods", {"metadata": {"name": pod}})
-        fake.logs = {"tiny-server-0": "\n".join(LOG) + "\n", "a-silo-0": "hello\n"}
-        source = ClusterSource(ClusterApi(ClusterConnection.open(None, None)), "tiny")
-        place = InCluster(fake, state, source)
-        place.publish(begun())
-        yield place
+    cluster_api: FakeApi = request.getfixturevalue("cluster_api")
+    cluster_api.run = run
+    for pod in ("tiny-server-0", "a-silo-0"):
+        cluster_api.put("pods", {"metadata": {"name": pod}})
+    cluster_api.logs = {"tiny-server-0": "\n".join(LOG) + "\n", "a-silo-0": "hello\n"}
+    place = InCluster(cluster_api, state, in_cluster("tiny", Place()))
+    place.publish(begun())
+    yield place
 
 
 def begun(**changes: Any) -> FederationStatus:

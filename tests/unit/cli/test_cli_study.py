@@ -11,7 +11,7 @@ from typer.testing import CliRunner, Result
 from anchorage.api.errors import commands, documents
 from anchorage.api.files import Study
 from fedctl.main import app
-from fedctl.simulation import Simulator, write_result
+from fedctl.research.simulation import Simulator, write_result
 
 pytest.importorskip("torch")
 

@@ -12,6 +12,7 @@ import psutil
 import pytest
 
 from anchorage.api.errors import AnchorageError, commands, data, storage
+from anchorage.transport.retry import RetryPolicy
 from fedctl import supervision
 from fedctl.processes import InterruptError
 from fedctl.supervision import Plan, Supervisor
@@ -47,7 +48,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workdir:
     for module, server in (("anchorage_server", "True"), ("anchorage_silo", "False")):
         (fakes / f"{module}.py").write_text(FAKE.format(server=server))
     monkeypatch.setenv("PYTHONPATH", str(fakes))
-    monkeypatch.setattr(supervision, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(supervision, "RESTART", RetryPolicy(0.001))
     workdir = Workdir(tmp_path / "run")
     workdir.make()
     for name in ("server", "a", "b"):
@@ -84,7 +85,7 @@ class Script:
     def started(self, name: str, pid: int) -> None:
         self.pids[name] = pid
 
-    def looked(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
+    def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
         if self.acts and self.acts[0][0](processes):
             self.acts.pop(0)[1]()
         return self.committed

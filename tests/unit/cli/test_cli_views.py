@@ -9,9 +9,9 @@ from rich.console import Console
 
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
-from fedctl.bench_rounds import largest_difference
 from fedctl.output import Format, amount, duration, show
-from fedctl.resnet18 import entries, random_model
+from fedctl.research.bench_rounds import largest_difference
+from fedctl.research.resnet18 import entries, random_model
 from fedctl.view import LineView, Pace, Picture, draw, view_for
 
 

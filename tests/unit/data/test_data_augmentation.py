@@ -69,12 +69,12 @@ def test_digits_are_not_mirrored_and_their_background_stays_black():
 MIRRORED = {"Natural", "Cifar100", "Dermoscopy", "CroppedNatural"} | {
     f"Resized{kind}" for kind in ("Natural", "Cifar100", "Svhn", "Dermoscopy")
 }
-"""A mirrored 2 is no digit: of the house numbers only the reference code's preset has them (METHODS.md section 12, number 18)."""
+"""A mirrored 2 is no digit: of the house numbers only the reference code's preset has them (methods reference, section 12, number 18)."""
 
 
 @pytest.mark.parametrize("name", PIECES.of("augmentation"))
 def test_only_named_presets_mirror_and_enlarge(name):
-    """METHODS.md section 12, number 18: flips on digits and crops of enlarged images stay where the reference code has them."""
+    """Methods reference, section 12, number 18: flips on digits and crops of enlarged images stay where the reference code has them."""
     side = 40
     ramp = torch.arange(50, 50 + 2 * side, 2, dtype=torch.uint8).repeat(32, 3, side, 1)
     views = augmentation_of(name).weak(ramp, generator())

@@ -180,7 +180,7 @@ def test_public_partition_files_have_the_known_sizes(site, known):
         lists = np.split(np.random.default_rng(total).permutation(total), np.cumsum(sizes)[:-1])
         document = {"data_partition": {k: rows.tolist() for k, rows in enumerate(lists)}}
         if name == "ISIC2018":
-            images = 10_015
+            images = total + 2003  # the others are the test's
             order = np.random.default_rng(1).permutation(images).tolist()
             document |= {"train_list": order[:total], "test_list": order[total:]}
         (site / "lists.json").write_text(json.dumps(document))

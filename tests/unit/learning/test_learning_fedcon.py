@@ -1,4 +1,4 @@
-"""FedCon: the server's moving average teaches its two views and survives a restart; the silos' targets go by each batch (METHODS.md 6.7)."""
+"""FedCon: the server's moving average teaches its two views and survives a restart; the silos' targets go by each batch (methods reference, 6.7)."""
 
 from pathlib import Path
 

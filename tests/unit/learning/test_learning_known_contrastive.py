@@ -6,16 +6,16 @@ import re
 import numpy as np
 import pytest
 import torch
-from torch.nn.functional import normalize
-
-from anchorage.pieces.regulariser.feature_distance import feature_distance
-from anchorage.pieces.regulariser.moon import model_contrast
 from anchorage.pieces.server_training.label_contrastive import (
     balanced_batches,
     class_terms,
     has_pairs,
     label_contrastive,
 )
+from torch.nn.functional import normalize
+
+from anchorage.pieces.regulariser.feature_distance import feature_distance
+from anchorage.pieces.regulariser.moon import model_contrast
 
 pytestmark = pytest.mark.known_answers
 
@@ -26,7 +26,7 @@ def _terms(z, y, classes, tau, **options):
 
 
 def _other_reading(z, y, classes, tau, *, diagonal=False, own_rows=False):
-    """The readings of eq. (1) that METHODS.md 6.8 sets aside."""
+    """The readings of eq. (1) that methods reference, 6.8 sets aside."""
     scores = normalize(z) @ normalize(z).T / tau
     terms = {}
     for c in range(classes):
@@ -55,7 +55,9 @@ def test_a1_small_batch(known):
     plain = z.detach()
     scores = normalize(plain) @ normalize(plain).T / tau
     once = torch.ones_like(scores, dtype=torch.bool).triu(1)  # pairs i < j only: the factor 2 cancels
-    differing, first = y[:, None] != y, (y == 0)[:, None] & (y == 0)
+    key = known.key("A1_label_contrastive_4x2", r"exclude_diag_unordered_l\d+")
+    member = y == int(key.rpartition("_l")[2])
+    differing, first = y[:, None] != y, member[:, None] & member
     unordered = scores[once & differing].logsumexp(0) - scores[once & first].logsumexp(0)
     bounded = _terms(plain, y, classes, tau, bounded=True)
     diagonal = _other_reading(plain, y, classes, tau, diagonal=True)
@@ -71,7 +73,7 @@ def test_a1_small_batch(known):
                 "loss": label_contrastive(plain, y, classes, tau, bounded=True).item(),
                 "per_class": bounded,
             },
-            "exclude_diag_unordered_l0": unordered.item(),
+            key: unordered.item(),
         },
     )
 
@@ -80,32 +82,24 @@ def test_a2_missing_and_singleton_classes(known):
     case = known.inputs("A2_label_contrastive_missing")
     z, tau, classes = torch.tensor(case["Z"], dtype=torch.float64), case["tau"], case["C"]
 
-    def computed(labels, rows):
-        y = torch.tensor(labels)
-        terms = _terms(z[:rows], y, classes, tau)
-        loss = label_contrastive(z[:rows], y, classes, tau).item()
-        return terms, {"loss": loss, "skipped": [c for c in range(classes) if c not in terms]}
+    def computed(key, fields):
+        """Read a batch's labels out of its name: y_0_0_1, y_0_0_only, y_all_distinct, y_0_0_1_with_diag."""
+        labels = list(range(len(z))) if "distinct" in key else list(map(int, re.findall(r"\d+", key)))
+        batch, y = z[: len(labels)], torch.tensor(labels)
+        diagonal = key.endswith("with_diag")
+        terms = _other_reading(batch, y, classes, tau, diagonal=True) if diagonal else _terms(batch, y, classes, tau)
+        loss = _mean(terms) if diagonal else label_contrastive(batch, y, classes, tau).item()
+        found = {
+            "loss": loss,
+            "loss_mean_present": loss,
+            "loss_div_C": sum(terms.values()) / classes,
+            "per_class": terms,
+            "skipped": [c for c in range(classes) if c not in terms],
+        }
+        return {field: found[field] for field in fields}
 
-    terms, both = computed([0, 0, 1], 3)
-    diagonal = _other_reading(z, torch.tensor([0, 0, 1]), classes, tau, diagonal=True)
-    known.check(
-        "A2_label_contrastive_missing",
-        {
-            "y_0_0_1": {
-                "loss_mean_present": both["loss"],
-                "loss_div_C": sum(terms.values()) / classes,
-                "per_class": terms,
-                "skipped": both["skipped"],
-            },
-            "y_0_0_only": computed([0, 0], 2)[1],
-            "y_all_distinct": computed([0, 1, 2], 3)[1],
-            "y_0_0_1_with_diag": {
-                "loss": _mean(diagonal),
-                "per_class": diagonal,
-                "skipped": [c for c in range(classes) if c not in diagonal],
-            },
-        },
-    )
+    expected = known.expected("A2_label_contrastive_missing")
+    known.check("A2_label_contrastive_missing", {key: computed(key, fields) for key, fields in expected.items()})
 
 
 def test_a3_small_temperature(known):
@@ -171,7 +165,7 @@ def test_i1_moon(known):
     loss = model_contrast(z, received, [previous], case["tau"])
     each = [
         float(model_contrast(z.detach()[i : i + 1], received[i : i + 1], [previous[i : i + 1]], case["tau"]))
-        for i in (0, 1)
+        for i in range(len(z))
     ]
     same = model_contrast(z, received, [received], case["tau"])
     gradient, none = torch.autograd.grad(loss, z)[0], torch.autograd.grad(same, z)[0]

@@ -1,5 +1,7 @@
 """Mixed images against the known answers J1, J2 and J3, and FedMix's third term against its plain form."""
 
+import re
+from itertools import pairwise
 from types import SimpleNamespace
 
 import numpy as np
@@ -19,7 +21,8 @@ LOSS = functional.cross_entropy
 
 
 def classifier(case):
-    network = nn.Linear(2, 3, dtype=torch.float64)
+    classes, width = len(case["W"]), len(case["W"][0])
+    network = nn.Linear(width, classes, dtype=torch.float64)
     with torch.no_grad():
         network.weight.copy_(torch.tensor(case["W"], dtype=torch.float64))
         network.bias.copy_(torch.tensor(case["b"], dtype=torch.float64))
@@ -46,7 +49,7 @@ def test_j1_fedmix_terms(known):
         plain = double_backward(network, LOSS, images, labels, mean, share).item()
         assert plain == pytest.approx(l3, abs=1e-15)
         eq4 = l1 + l2 + l3 / (1 - share)
-        wrong = l3 / len(images)  # METHODS.md section 12, number 10
+        wrong = l3 / len(images)  # methods reference, section 12, number 10
         return {
             "l1": l1,
             "l2": l2,
@@ -59,26 +62,29 @@ def test_j1_fedmix_terms(known):
             "l3_public_code": wrong,
         }
 
-    by_lambda = {share: terms(float(share)) for share in ("0.2", "0.1", "0.05", "0.025")}
-    errors = [by_lambda[share]["error"] for share in ("0.2", "0.1", "0.05")]
-    slope = derivative_along(network, LOSS, 0.95 * images, labels, mean.expand_as(images)).item()
+    def identity(share):
+        slope = derivative_along(network, LOSS, (1 - share) * images, labels, mean.expand_as(images)).item()
+        return share * (1 - share) * slope
+
+    expected = known.expected("J1_fedmix_terms")
+    named = {key: float(key.removeprefix("jvp_identity_")) for key in expected["by_lambda"]}
+    by_lambda = {key: (identity if "identity" in key else terms)(share) for key, share in named.items()}
+    errors = [by_lambda[key]["error"] for key in named if "identity" not in key]
+    ratios = [one / half for one, half in pairwise(errors)]
     known.check(
         "J1_fedmix_terms",
-        {
-            "by_lambda": {**by_lambda, "jvp_identity_0.05": 0.05 * 0.95 * slope},
-            "error_ratio_halving_lambda": [
-                errors[1] / errors[2],
-                by_lambda["0.05"]["error"] / by_lambda["0.025"]["error"],
-            ],
-        },
+        {"by_lambda": by_lambda, "error_ratio_halving_lambda": ratios[-len(expected["error_ratio_halving_lambda"]) :]},
     )
 
 
 @pytest.mark.known_answers
 def test_j2_means(known):
     case = known.inputs("J2_mafl_means")
-    images, labels = torch.tensor(case["X"]), torch.eye(3)[case["labels"]]
-    short = np.split(np.arange(5), [2, 4])  # the plain definition; our groups are merged, see below
+    classes, count, size = len(known.expected("J2_mafl_means")["y_bar"][0]), len(case["X"]), case["M_k"]
+    images, labels = torch.tensor(case["X"], dtype=torch.float64), torch.eye(classes)[case["labels"]]
+    short = np.split(
+        np.arange(count), range(size, count, size)
+    )  # the plain definition; our groups are merged, see below
     computed = {"x_bar": means_of(lambda g: images[g], short), "y_bar": means_of(lambda g: labels[g], short)}
     known.check("J2_mafl_means", computed)
 
@@ -101,7 +107,8 @@ def test_j3_mixup_variants(known):
     share = case["lam"]
     network, images, labels = classifier(case)
     mean, label = (torch.tensor([case[name]], dtype=torch.float64) for name in ("x_g", "y_g"))
-    local = mixed_loss(network, LOSS, images[:1], labels[:1], images[1:], labels[1:], share)  # "x_i = X[0], x_j = X[1]"
+    one, other = ([int(row)] for row in re.findall(r"X\[(\d+)\]", case["localmix_pair"]))
+    local = mixed_loss(network, LOSS, images[one], labels[one], images[other], labels[other], share)
     naive = mixed_loss(network, LOSS, images, labels, mean, label, share)
     known.check("J3_mixup_variants", {"localmix": local.item(), "naivemix": naive.item()})
 

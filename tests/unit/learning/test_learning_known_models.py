@@ -10,7 +10,6 @@ from learning_party import Party, images_of, method_of
 from torch import nn
 
 from anchorage.api.model import ModelSpec
-from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.metrics import (
     auc_per_class,
@@ -20,8 +19,9 @@ from anchorage.learning.metrics import (
     recall_per_class,
 )
 from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
-from anchorage.learning.projectors import build_projector
+from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.networks.resnets import ResNet18, WideResNet28
+from anchorage.learning.projectors import build_projector
 from anchorage.learning.views import Views
 from anchorage.pieces.weighting.semianagg import build_random_anchor
 
@@ -72,49 +72,62 @@ def _network(name, classes=10, anchor_head=False, **other):
         return Network(encoder, classes, anchor_head, projection=name == "MoonCnn")
 
 
-def _wide_8():
+def _wide(width, classes):
     with torch.device("meta"):
-        return Network(WideResNet28(3, 8), 100, anchor_head=False)
+        return Network(WideResNet28(3, width), classes, anchor_head=False)
 
 
-def _barlow_projector():
+def _anchor_head(width):
+    name = {512: "ResNet18", 128: "WideResNet28x2"}[width]
+    return {"parameters": _parameters(_network(name, anchor_head=True).anchor_head)}
+
+
+def _barlow_projector(width):
     with torch.device("meta"):
-        return build_projector(method_of("FedAvg", selfSupervised={"type": "Barlow"}), 512)[0]
+        projector = build_projector(method_of("FedAvg", selfSupervised={"type": "Barlow"}), width)[0]
+    return {"parameters": _parameters(projector), "bn_running_values": _running_values(projector)}
+
+
+def _moon(classes):
+    network = _network("MoonCnn", classes)
+    heads = _parameters(network.projection) + _parameters(network.classifier)
+    return {"parameters": _parameters(network), "base": _parameters(network.encoder), "heads": heads}
+
+
+def _tutorial(crop):
+    augmentation = {24: "CroppedNatural", 32: "Natural"}[crop]
+    return {"parameters": _parameters(_network("TutorialCnn", augmentation=augmentation))}
+
+
+def _fedmatch():
+    sigma = _parameters(_network("ResNet9"))
+    return {"parameters_of_sigma": sigma, "with_sigma_and_psi": 2 * sigma}
+
+
+SIZES = {
+    r"resnet18_cifar_C(\d+)": lambda classes: _sizes(_network("ResNet18", classes), 32),
+    r"resnet18_imagenet_C(\d+)": lambda classes: _sizes(_network("ResNet18ImageNet", classes), 224),
+    r"resnet18_imagenet_C(\d+)_at(\d+)": lambda classes, side: _sizes(_network("ResNet18ImageNet", classes), side),
+    r"wrn28_(\d+)_C(\d+)": lambda width, classes: _sizes(_wide(width, classes), 32),
+    r"anchor_head_(?:wrn_)?(\d+)_128": _anchor_head,
+    r"barlow_projector_2048x3_on_(\d+)": _barlow_projector,
+    r"tf_tutorial_cifar10_2cnn_crop(\d+)": _tutorial,
+    r"leaf_femnist_cnn_(\d+)": lambda classes: {
+        "parameters": _parameters(_network("LeafCnn", classes, image_size=28, channels=1))
+    },
+    r"moon_simple_cnn_with_projection_C(\d+)": _moon,
+    "fedmatch_resnet9": _fedmatch,
+}
+"""How the name of a size tells what is measured."""
+
+
+def _measured(key):
+    ((match, measure),) = ((m, measure) for pattern, measure in SIZES.items() if (m := re.fullmatch(pattern, key)))
+    return measure(*map(int, match.groups()))
 
 
 def test_m1_sizes(known):
-    anchored = {name: _network(name, anchor_head=True) for name in ("ResNet18", "WideResNet28x2")}
-    moon = _network("MoonCnn")
-    sigma = _parameters(_network("ResNet9"))
-    known.check(
-        "M1_parameter_counts",
-        {
-            "resnet18_cifar_C10": _sizes(_network("ResNet18"), 32),
-            "resnet18_cifar_C100": _sizes(_network("ResNet18", 100), 32),
-            "resnet18_imagenet_C7": _sizes(_network("ResNet18ImageNet", 7), 224),
-            "resnet18_imagenet_C10_at32": _sizes(_network("ResNet18ImageNet"), 32),
-            "wrn28_2_C10": _sizes(_network("WideResNet28x2"), 32),
-            "wrn28_2_C100": _sizes(_network("WideResNet28x2", 100), 32),
-            "wrn28_8_C100": _sizes(_wide_8(), 32),
-            "anchor_head_512_128": {"parameters": _parameters(anchored["ResNet18"].anchor_head)},
-            "anchor_head_wrn_128_128": {"parameters": _parameters(anchored["WideResNet28x2"].anchor_head)},
-            "barlow_projector_2048x3_on_512": {
-                "parameters": _parameters(_barlow_projector()),
-                "bn_running_values": _running_values(_barlow_projector()),
-            },
-            "tf_tutorial_cifar10_2cnn_crop24": {
-                "parameters": _parameters(_network("TutorialCnn", augmentation="CroppedNatural"))
-            },
-            "tf_tutorial_cifar10_2cnn_crop32": {"parameters": _parameters(_network("TutorialCnn"))},
-            "leaf_femnist_cnn_62": {"parameters": _parameters(_network("LeafCnn", 62, image_size=28, channels=1))},
-            "moon_simple_cnn_with_projection_C10": {
-                "parameters": _parameters(moon),
-                "base": _parameters(moon.encoder),
-                "heads": _parameters(moon.projection) + _parameters(moon.classifier),
-            },
-            "fedmatch_resnet9": {"parameters_of_sigma": sigma, "with_sigma_and_psi": 2 * sigma},
-        },
-    )
+    known.check("M1_parameter_counts", {key: _measured(key) for key in known.expected("M1_parameter_counts")})
 
 
 @pytest.mark.parametrize(
@@ -177,8 +190,9 @@ def test_m3_bytes_of_the_feature_dictionary(known):
     units = {"bytes": 1, "KiB": 2**10, "MiB": 2**20}
     computed = {}
     for key in known.expected(name):
-        unit, last = key.split("_")[0], key.split("_")[-1]
-        computed[key] = (sum(sizes) if last == "total" else int(last)) * row / units[unit]
+        unit, *which, last = key.split("_")
+        images = sum(sizes) if last == "total" else min(sizes) if "smallest" in which else int(last)
+        computed[key] = images * row / units[unit]
     known.check(name, computed)
 
 

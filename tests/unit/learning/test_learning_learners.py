@@ -40,8 +40,8 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     changed = [n for n, a in first.arrays().items() if not np.array_equal(a, received[n])]
     assert set(changed) == set(first.arrays()), (
         "every tensor that travels was trained"
-    )  # METHODS.md section 12, number 9
-    for told, up in ((first.task().side, False), (announcement.side, True)):  # METHODS.md section 12, number 19
+    )  # methods reference, section 12, number 9
+    for told, up in ((first.task().side, False), (announcement.side, True)):  # methods reference, section 12, number 19
         assert set(told) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
     assert all(array.dtype == np.int64 for array in counters)
@@ -93,7 +93,7 @@ def test_what_is_announced(tmp_path):
 
 @pytest.mark.parametrize("name", ["SemiAnAgg", "FedAnchor"])
 def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
-    """METHODS.md section 12, number 19: such a mean would be nearly an image's own."""
+    """Methods reference, section 12, number 19: such a mean would be nearly an image's own."""
     told = []
     for minimum in (1, 9, 27):  # of 26 images, 9, 9 and 8 of the classes
         weighting = {"semiAnAgg": {"minimumPerClass": minimum}}
@@ -132,7 +132,7 @@ def test_raw_anchors_and_prototypes_give_the_same_labels(tmp_path):
     [("FedAnchor", True), ("SemiFL", True), ("CBAFed", True), ("FedAvgSemi", False), ("SSILCDM", False)],
 )
 def test_a_threshold_that_nothing_passes(tmp_path, name, inactive):
-    """Labels of the round: the silo is inactive. Labels of a batch: it trains on nothing, and tells that it used none (METHODS.md 6)."""
+    """Labels of the round: the silo is inactive. Labels of a batch: it trains on nothing, and tells that it used none (methods reference, 6)."""
     ceiling = {"ceiling": "1"} if name == "CBAFed" else {}
     party = Party(method_of(name, pseudoLabels={"threshold": "1", **ceiling}), given("None"), tmp_path)
     announcement = party.train()

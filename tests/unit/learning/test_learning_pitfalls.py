@@ -1,4 +1,4 @@
-"""Pitfalls of METHODS.md section 12 that local objectives and second heads could fall into; each test names its number."""
+"""Pitfalls of the methods reference, section 12 that local objectives and second heads could fall into; each test names its number."""
 
 from dataclasses import replace
 from itertools import count

@@ -1,4 +1,4 @@
-"""RSCFed's silo that several groups drew: every time from the same model, with momentum and teacher a time further (METHODS.md 6.10)."""
+"""RSCFed's silo that several groups drew: every time from the same model, with momentum and teacher a time further (methods reference, 6.10)."""
 
 from dataclasses import replace
 

@@ -119,7 +119,7 @@ def test_evaluation_beside_training_changes_neither(tmp_path):
     begun, scores = threading.Event(), []
 
     def score() -> None:
-        begun.wait(30)
+        begun.wait(120)
         scores.extend([party.learner.evaluate(task, party.model.buffer()).confusion.tolist() for _ in range(5)])
 
     thread = threading.Thread(target=score)

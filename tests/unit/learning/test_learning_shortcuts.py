@@ -1,4 +1,4 @@
-"""Exact shortcuts of METHODS.md 9.2 against their plain forms, which live here alone. Drawn cases beside the known answers;
+"""Exact shortcuts of the methods reference, 9.2 against their plain forms, which live here alone. Drawn cases beside the known answers;
 docs/design/shortcuts.md lists them."""
 
 from pathlib import Path
@@ -110,7 +110,7 @@ def test_6_all_classes_share_the_pairs_of_different_ones(seed: int, count: int, 
 @few
 @drawn(seeds, st.floats(0, 1), st.integers(1, 5))
 def test_9_the_mean_label_of_a_block_is_as_good_as_its_labels(seed: int, share: float, block: int) -> None:
-    """For the block's mean image each own label counts alike; in the image the mean is another matter (METHODS.md 6.4)."""
+    """For the block's mean image each own label counts alike; in the image the mean is another matter (methods reference, 6.4)."""
     network, images, labels = torch.nn.Linear(4, 3, dtype=torch.float64), rows(seed, 6, 4), classes(seed, 6, 3)
     mean, own = rows(seed + 1, block, 4).mean(0, keepdim=True), classes(seed + 1, block, 3)
     rows_of_labels = torch.nn.functional.one_hot(own, 3).double().mean(0, keepdim=True)

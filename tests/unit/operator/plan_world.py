@@ -5,8 +5,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any
 
-from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
-from anchorage_operator.moments import seconds_of
+from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, seconds_of, timestamp
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,

@@ -31,11 +31,11 @@ def cache(clock):
 
 
 def test_objects_are_found_by_their_federation(cache):
-    cache.watched(an_object("Federation", "derm", spec={"rounds": 3}))
-    cache.watched(an_object("Silo", "a", spec={"federation": "derm"}))
-    cache.watched(an_object("Silo", "b", spec={"federation": "nevi"}))
-    cache.watched(a_child("StatefulSet", "derm-server"))
-    cache.watched(a_child("Pod", "derm-server-0", status={"phase": "Running"}))
+    cache.add_watched(an_object("Federation", "derm", spec={"rounds": 3}))
+    cache.add_watched(an_object("Silo", "a", spec={"federation": "derm"}))
+    cache.add_watched(an_object("Silo", "b", spec={"federation": "nevi"}))
+    cache.add_watched(a_child("StatefulSet", "derm-server"))
+    cache.add_watched(a_child("Pod", "derm-server-0", status={"phase": "Running"}))
     assert cache.federation(DERM)["spec"] == {"rounds": 3}
     assert list(cache.silos(DERM)) == ["a"]
     assert list(cache.children(DERM)) == [("StatefulSet", "derm-server")]
@@ -44,60 +44,60 @@ def test_objects_are_found_by_their_federation(cache):
 
 
 def test_bookkeeping_of_others_is_not_kept(cache):
-    cache.watched(an_object("Federation", "derm"))
+    cache.add_watched(an_object("Federation", "derm"))
     assert "managedFields" not in cache.federation(DERM)["metadata"]
 
 
 def test_only_news_touches_a_federation(cache):
-    assert cache.watched(a_child("Service", "derm-server", version="5")) == {DERM}
-    assert cache.watched(a_child("Service", "derm-server", version="5")) == set()
-    assert cache.watched(a_child("Service", "derm-server", version="4")) == set()  # a late event
-    assert cache.watched(a_child("Service", "derm-server", version="6")) == {DERM}
-    assert cache.watched(a_child("Service", "derm-server", version="3", uid="another")) == {DERM}  # made again
+    assert cache.add_watched(a_child("Service", "derm-server", version="5")) == {DERM}
+    assert cache.add_watched(a_child("Service", "derm-server", version="5")) == set()
+    assert cache.add_watched(a_child("Service", "derm-server", version="4")) == set()  # a late event
+    assert cache.add_watched(a_child("Service", "derm-server", version="6")) == {DERM}
+    assert cache.add_watched(a_child("Service", "derm-server", version="3", uid="another")) == {DERM}  # made again
 
 
 def test_a_silo_that_moves_touches_both_federations(cache):
-    cache.watched(an_object("Silo", "a", version="1", spec={"federation": "derm"}))
-    touched = cache.watched(an_object("Silo", "a", version="2", spec={"federation": "nevi"}))
+    cache.add_watched(an_object("Silo", "a", version="1", spec={"federation": "derm"}))
+    touched = cache.add_watched(an_object("Silo", "a", version="2", spec={"federation": "nevi"}))
     assert touched == {DERM, NEVI}
     assert cache.silos(DERM) == {}
 
 
 def test_a_claim_touches_every_federation_of_its_namespace(cache):
-    cache.watched(an_object("Federation", "derm"))
-    cache.watched(an_object("Federation", "nevi"))
-    cache.watched(an_object("Federation", "else", namespace="other"))
-    assert cache.watched(an_object("PersistentVolumeClaim", "images", status={"phase": "Bound"})) == {DERM, NEVI}
+    cache.add_watched(an_object("Federation", "derm"))
+    cache.add_watched(an_object("Federation", "nevi"))
+    cache.add_watched(an_object("Federation", "else", namespace="other"))
+    assert cache.add_watched(an_object("PersistentVolumeClaim", "images", status={"phase": "Bound"})) == {DERM, NEVI}
     assert cache.claims("ns") == {"images": "Bound"}
-    assert cache.drop(Ref("PersistentVolumeClaim", "ns", "images")) == {DERM, NEVI}
+    assert cache.remove(Ref("PersistentVolumeClaim", "ns", "images")) == {DERM, NEVI}
     assert cache.claims("ns") == {}
 
 
 def test_what_is_gone_is_gone(cache):
-    cache.watched(an_object("Federation", "derm"))
+    cache.add_watched(an_object("Federation", "derm"))
     assert DERM in cache
-    assert cache.drop(Ref("Federation", "ns", "derm")) == {DERM}
+    assert cache.remove(Ref("Federation", "ns", "derm")) == {DERM}
     assert DERM not in cache
-    assert cache.drop(Ref("Federation", "ns", "derm")) == set()
+    assert cache.remove(Ref("Federation", "ns", "derm")) == set()
 
 
 def test_the_watch_owes_what_came_another_way(cache, clock):
-    cache.adopt(a_child("StatefulSet", "derm-server", version="7"))
+    cache.add_answer(a_child("StatefulSet", "derm-server", version="7"))
     clock.advance(30.0)
     assert cache.lag() == 30.0
-    cache.watched(a_child("StatefulSet", "derm-server", version="7"))
+    cache.add_watched(a_child("StatefulSet", "derm-server", version="7"))
     assert cache.lag() == 0.0
 
 
 def test_an_answer_that_the_watch_brought_first_is_not_owed(cache, clock):
-    cache.watched(a_child("StatefulSet", "derm-server", version="7"))
-    cache.adopt(a_child("StatefulSet", "derm-server", version="7"))
+    cache.add_watched(a_child("StatefulSet", "derm-server", version="7"))
+    cache.add_answer(a_child("StatefulSet", "derm-server", version="7"))
     clock.advance(30.0)
     assert cache.lag() == 0.0
 
 
 def test_what_was_deleted_is_not_owed(cache, clock):
-    cache.adopt(a_child("StatefulSet", "derm-server"))
-    cache.drop(Ref("StatefulSet", "ns", "derm-server"))
+    cache.add_answer(a_child("StatefulSet", "derm-server"))
+    cache.remove(Ref("StatefulSet", "ns", "derm-server"))
     clock.advance(30.0)
     assert cache.lag() == 0.0

@@ -3,11 +3,11 @@
 import pytest
 from fake_api.operator_world import World
 
+from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import certificate_of, make_key, uris_of
-from anchorage_operator.kube import ApiError
+from anchorage.transport.server_client import ServerError
 from anchorage_operator.reconcile import IncompleteError
-from anchorage_operator.secret_facts import decoded
-from anchorage_operator.server_client import ServerError
+from anchorage_operator.secret_facts import decode_value
 
 WEEK = 7 * 86_400.0
 
@@ -33,7 +33,7 @@ def remote(world):
 
 
 def token_of(world, silo):
-    return decoded(world.store.get("secrets", "study", f"{silo}-enrolment"), "token").decode()
+    return decode_value(world.store.get("secrets", "study", f"{silo}-enrolment"), "token").decode()
 
 
 def members(world):
@@ -48,7 +48,7 @@ def test_a_managed_silo_is_signed_and_becomes_a_member(world):
     world.settle(3)
     assert members(world) == {"a"}
     (member,) = world.server.members_known
-    assert member.key == decoded(world.store.get("secrets", "study", "a-enrolment"), "key").decode()
+    assert member.key == decode_value(world.store.get("secrets", "study", "a-enrolment"), "key").decode()
 
 
 def test_a_remote_silo_waits_until_it_is_approved(remote):

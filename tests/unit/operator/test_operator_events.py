@@ -4,8 +4,8 @@ import pytest
 from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
+from anchorage.transport.kube.client import ApiError
 from anchorage_operator.events import EventPoster
-from anchorage_operator.kube import ApiError
 from anchorage_operator.planned import Event
 
 ABOUT = {"apiVersion": "anchorage.dev/v1alpha1", "kind": "Federation", "name": "derm", "namespace": "ns", "uid": "u"}

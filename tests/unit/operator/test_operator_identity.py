@@ -12,6 +12,7 @@ from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
 from anchorage.api.errors import AnchorageError
+from anchorage.transport.kube.client import ApiError
 from anchorage.transport.pki import (
     Authority,
     SigningRequest,
@@ -23,9 +24,8 @@ from anchorage.transport.pki import (
 )
 from anchorage_operator.cache import Key
 from anchorage_operator.identity import OPERATOR_VALID, Identity, InvitationChangedError
-from anchorage_operator.kube import ApiError
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
-from anchorage_operator.secret_facts import SecretFacts, decoded, encoded
+from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data
 
 DERM = Key("ns", "derm")
 LABELS = {"anchorage.dev/federation": "derm"}
@@ -58,12 +58,12 @@ def identity(api, facts, clock):
 def authority(identity, api):
     identity.make_authority(DERM, MakeAuthority(None, LABELS))
     secret = api.store.get("secrets", "ns", "derm-authority")
-    return Authority.from_pem("derm", decoded(secret, "ca.key"), decoded(secret, "ca.pem"), now=lambda: NOW)
+    return Authority.from_pem("derm", decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=lambda: NOW)
 
 
 def invite(api, silo="a", token="secret-token", expires="2030-01-01T00:00:00Z", **more):
     values = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": expires, **more}
-    body = {"metadata": {"name": f"{silo}-enrolment"}, "data": encoded(values)}
+    body = {"metadata": {"name": f"{silo}-enrolment"}, "data": encode_data(values)}
     api.store.create("secrets", "ns", body)
 
 
@@ -75,7 +75,7 @@ def a_request(silo="a", federation="derm"):
 def test_an_authority_is_made_once(identity, facts, api, authority):
     identity.make_authority(DERM, MakeAuthority(None, LABELS))
     secret = api.store.get("secrets", "ns", "derm-authority")
-    assert decoded(secret, "ca.pem") == authority.certificate_pem
+    assert decode_value(secret, "ca.pem") == authority.certificate_pem
     known = facts.authority(DERM, "u", 60.0)
     assert known.certificate.encode() == authority.certificate_pem
     assert (known.not_after, known.owned) == (authority.expires, False)
@@ -92,7 +92,7 @@ def test_the_server_s_certificate_is_over_its_names_by_the_authority(identity, f
     names = ("derm-server.ns.svc", "10.0.0.7")
     identity.make_server_certificate(DERM, MakeServerCertificate(names, OWNER, LABELS))
     secret = api.store.get("secrets", "ns", "derm-server-tls")
-    certificate = certificate_of(decoded(secret, "tls.crt"), "tls.crt")
+    certificate = certificate_of(decode_value(secret, "tls.crt"), "tls.crt")
     certificate.verify_directly_issued_by(certificate_of(authority.certificate_pem, "ca.pem"))
     assert uris_of(certificate) == ["anchorage://derm/server"]
     assert secret["metadata"]["ownerReferences"] == [OWNER]
@@ -109,7 +109,7 @@ def test_without_an_authority_there_is_no_certificate(identity):
 def test_an_invitation_holds_a_token_and_its_hash(identity, facts, api):
     identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO, LABELS))
     secret = api.store.get("secrets", "ns", "a-enrolment")
-    token = decoded(secret, "token")
+    token = decode_value(secret, "token")
     known = facts.invitation("ns", "a", "s", 60.0)
     assert known.hash == hashlib.sha256(token).hexdigest() and len(token) >= 43
     assert (known.expires, known.key, known.has_token) == (NOW + 600, "", True)
@@ -131,7 +131,7 @@ def test_a_signature_binds_the_token_to_the_key_first(identity, facts, api, auth
     usage = certificate.extensions.get_extension_for_class(x509.ExtendedKeyUsage).value
     assert [one.dotted_string for one in usage] == ["1.3.6.1.5.5.7.3.2"]
     secret = api.store.get("secrets", "ns", "a-enrolment")
-    assert decoded(secret, "key").decode() == effect.key
+    assert decode_value(secret, "key").decode() == effect.key
     assert secret["metadata"]["ownerReferences"] == [SILO]
     assert identity.sign(DERM, effect, facts.invitation("ns", "a", "s", 60.0))  # the same key may ask again
 
@@ -153,7 +153,7 @@ def test_a_race_between_two_operators_is_decided_by_the_api_server(identity, fac
     def the_other_is_quicker(verb, kind, name):
         if verb == "patch":
             api.refuse = lambda *call: None
-            api.store.patch("secrets", "ns", "a-enrolment", {"data": encoded({"key": "e" * 64})})
+            api.store.patch("secrets", "ns", "a-enrolment", {"data": encode_data({"key": "e" * 64})})
 
     api.refuse = the_other_is_quicker
     with pytest.raises(ApiError) as raised:
@@ -232,7 +232,7 @@ def test_what_belonged_to_an_earlier_object_of_the_name_is_as_good_as_gone(ident
 def test_a_damaged_secret_is_no_reason_to_fall_over(facts, api):
     api.store.create("secrets", "ns", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": "%%%"}})
     api.store.create("secrets", "ns", {"metadata": {"name": "derm-server-tls"}})
-    api.store.create("secrets", "ns", {"metadata": {"name": "a-enrolment"}, "data": encoded({"expires": "soon"})})
+    api.store.create("secrets", "ns", {"metadata": {"name": "a-enrolment"}, "data": encode_data({"expires": "soon"})})
     assert facts.authority(DERM, "u", 60.0).not_after == 0.0
     assert facts.server_certificate(DERM, "u", 60.0).names == ()
     assert facts.invitation("ns", "a", "s", 60.0).expires == 0.0

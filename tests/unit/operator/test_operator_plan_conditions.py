@@ -36,10 +36,10 @@ from anchorage_operator.membership import OWN_REASONS
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,
+    CertificateRequest,
     Invitation,
     Json,
     Observed,
-    Request,
     Unreachable,
 )
 from anchorage_operator.plan import plan
@@ -55,8 +55,8 @@ LINE = "ANC-1202 FolderMissing: /data/derm-anchors/derm is no folder"
 LOG = f'{{"level": "INFO", "message": "listening"}}\n{LINE}\n'
 
 PODS: dict[str, tuple[Json | None, str, str]] = {
-    "none": (None, "PodMissing", "not there yet"),
-    "made": (waiting("ContainerCreating"), "Starting", "makes the container"),
+    "none": (None, "PodMissing", "does not exist yet"),
+    "made": (waiting("ContainerCreating"), "Starting", "creating the container"),
     "not-ready": (running(ready=False), "Starting", "not ready yet"),
     "no-gpu": (unscheduled(NO_GPU), "Unschedulable", "no node has a free nvidia.com/gpu: 0/3 nodes are available"),
     "no-room": (
@@ -91,13 +91,13 @@ PODS: dict[str, tuple[Json | None, str, str]] = {
     ),
     "runtime": (waiting("RunContainerError", "exec: python3 not found"), "ContainerError", "python3 not found"),
     "named": (crashed(LOG), "DataMissing", LINE),
-    "unnamed": (crashed("Traceback", code=70), "CrashLoop", "exit status 70 (internal error)"),
-    "segfault": (crashed(code=139), "CrashLoop", "exit status 139 (segmentation fault)"),
-    "memory": (crashed(code=137, reason="OOMKilled"), "OutOfMemory", "more memory than it may"),
+    "unnamed": (crashed("Traceback", code=70), "CrashLoop", "exited with status 70 (internal error)"),
+    "segfault": (crashed(code=139), "CrashLoop", "exited with status 139 (segmentation fault)"),
+    "memory": (crashed(code=137, reason="OOMKilled"), "OutOfMemory", "exceeded its memory limit"),
     "once": (
         running(False, restartCount=1, lastState={"terminated": {"exitCode": 137, "reason": "Error"}}),
         "Restarting",
-        "exit status 137 (killed)",
+        "exited with status 137 (killed)",
     ),
     "again": (
         running(False, restartCount=1, lastState={"terminated": {"exitCode": 3, "message": LOG}}),
@@ -107,7 +107,7 @@ PODS: dict[str, tuple[Json | None, str, str]] = {
     "often": (
         running(False, restartCount=3, lastState={"terminated": {"exitCode": 1, "message": ""}}),
         "CrashLoop",
-        "exit status 1",
+        "exited with status 1",
     ),
     "evicted": (
         {"phase": "Failed", "reason": "Evicted", "message": "The node was low on resource"},
@@ -164,7 +164,7 @@ def test_a_missing_silo_s_reason_is_told_with_the_quorum() -> None:
     pods.append(pod("b-silo-0", "silo", "b", **unscheduled(NO_GPU)))
     found = status_of(world(managed("a"), managed("b"), silo("far"), pods=pods, report=said("a", others=("b",))))
     assert conditions_of(found)["QuorumMet"] == ("False", "WaitingForSilos")
-    assert message_of(found, "QuorumMet") == "1 of 2 silos needed are connected; missing: b (Unschedulable), far"
+    assert message_of(found, "QuorumMet") == "1 of 2 required silos are connected; missing: b (Unschedulable), far"
     assert conditions_of(found)["Ready"] == ("False", "WaitingForSilos")
 
 
@@ -280,7 +280,7 @@ REMOTE: dict[str, tuple[dict[str, Any], tuple[str, str], tuple[str, str]]] = {
     "asks": (
         {
             "invitations": {"far": Invitation("h", NOW + DAY)},
-            "requests": (Request("1", "Enrol", "far", "h", "k", "csr", NOW),),
+            "requests": (CertificateRequest("1", "Enrol", "far", "h", "k", "csr", NOW),),
         },
         ("Unknown", "PendingApproval"),
         ("False", "PendingApproval"),

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from anchorage_operator.drift import amount, differs, stamped
+from anchorage_operator.drift import needs_apply, parse_quantity, with_applied_hash
 from anchorage_operator.names import APPLIED_HASH
 
 BUILT: dict[str, Any] = {
@@ -24,7 +24,7 @@ BUILT: dict[str, Any] = {
 
 
 def found(**spec: Any) -> dict[str, Any]:
-    made = stamped(BUILT)
+    made = with_applied_hash(BUILT)
     return {**made, "status": {"ready": 1}, "spec": {**made["spec"], **spec}}
 
 
@@ -41,7 +41,7 @@ def found(**spec: Any) -> dict[str, Any]:
     ],
 )
 def test_what_is_no_difference(spec: dict[str, Any]) -> None:
-    assert not differs(stamped(BUILT), found(**spec))
+    assert not needs_apply(with_applied_hash(BUILT), found(**spec))
 
 
 @pytest.mark.parametrize(
@@ -61,18 +61,18 @@ def test_what_is_no_difference(spec: dict[str, Any]) -> None:
     ],
 )
 def test_what_is_a_difference(spec: dict[str, Any]) -> None:
-    assert differs(stamped(BUILT), found(**spec))
+    assert needs_apply(with_applied_hash(BUILT), found(**spec))
 
 
 def test_a_field_that_is_no_longer_built_is_taken_away() -> None:
-    before = stamped({**BUILT, "spec": {**BUILT["spec"], "old": 1}})
-    assert differs(stamped(BUILT), before), "the applied hash differs"
-    assert stamped(BUILT)["metadata"]["annotations"].keys() == {"own", APPLIED_HASH}
+    before = with_applied_hash({**BUILT, "spec": {**BUILT["spec"], "old": 1}})
+    assert needs_apply(with_applied_hash(BUILT), before), "the applied hash needs_apply"
+    assert with_applied_hash(BUILT)["metadata"]["annotations"].keys() == {"own", APPLIED_HASH}
     assert "annotations" in BUILT["metadata"]
 
 
 def test_what_is_not_there_differs() -> None:
-    assert differs(stamped(BUILT), None)
+    assert needs_apply(with_applied_hash(BUILT), None)
 
 
 @pytest.mark.parametrize(
@@ -90,4 +90,4 @@ def test_what_is_not_there_differs() -> None:
     ],
 )
 def test_quantities(text: str | int, value: Decimal | None) -> None:
-    assert amount(text) == value
+    assert parse_quantity(text) == value

@@ -21,7 +21,7 @@ from plan_world import (
 )
 
 from anchorage.api.status import SiloStatus
-from anchorage_operator.conditions import LONGEST_MESSAGE, clipped
+from anchorage_operator.conditions import LONGEST_MESSAGE, clip_message
 from anchorage_operator.observed import Invitation, Observed, Unreachable
 from anchorage_operator.planned import Event
 
@@ -48,7 +48,7 @@ def test_a_run_from_beginning_to_end() -> None:
     assert reasons(events) == ["Accepted"]
     invitations = {name: replace(i, key=f"{name}-key") for name, i in observed.invitations.items()}
     observed, events = story(replace(observed, pods=[SERVER, *AGENTS], report=said(), invitations=invitations))
-    assert told(events) == [("Normal", "ServerAvailable", "the server's pod runs and answers")]
+    assert told(events) == [("Normal", "ServerAvailable", "the server's pod is running and responding")]
     assert reasons(events, "a") == ["SiloEnrolled"]
     observed, events = story(replace(observed, report=said("a", "b", step="train")))
     assert reasons(events) == ["QuorumMet", "TrainingStarted", "SiloConnected", "SiloConnected"]
@@ -59,7 +59,7 @@ def test_a_run_from_beginning_to_end() -> None:
     assert told(events) == [("Normal", "Progress", "round 2 of 20 is committed")]
     observed, events = story(replace(observed, report=said("a", others=("b",), round=3)))
     assert told(events) == [
-        ("Warning", "QuorumLost", "1 of 2 silos needed are connected; missing: b"),
+        ("Warning", "QuorumLost", "1 of 2 required silos are connected; missing: b"),
         ("Warning", "SiloLost", "silo b is no longer connected"),
     ]
     assert reasons(events, "b") == ["SiloLost"]
@@ -68,7 +68,7 @@ def test_a_run_from_beginning_to_end() -> None:
     observed, events = story(replace(observed, report=succeeded(progress_percentage=100)))
     assert told(events)[-2:] == [
         ("Normal", "Progress", "round 20 of 20 is committed; accuracy 0.969"),
-        ("Normal", "Succeeded", "every round is committed"),
+        ("Normal", "Succeeded", "all rounds are committed"),
     ]
     assert observed.federation is not None
     assert observed.federation["status"]["silosSummary"] == "2/2"
@@ -81,11 +81,9 @@ def test_a_server_that_comes_back_says_where_it_goes_on() -> None:
     killed = {"terminated": {"exitCode": 137, "reason": "Error"}}
     restarting = pod("derm-server-0", "server", **running(False, restartCount=1, lastState=killed))
     down, events = story(replace(observed, pods=[restarting, *AGENTS], report=Unreachable("Refused", "no", NOW - 1)))
-    assert told(events)[0] == ("Warning", "Restarting", "the process ended with exit status 137 (killed)")
+    assert told(events)[0] == ("Warning", "Restarting", "the process exited with status 137 (killed)")
     _, events = story(replace(down, pods=[SERVER, *AGENTS], report=said("a", "b", round=7)))
-    assert ("Normal", "CheckpointRestored", "the server goes on after round 7, the last that was committed") in told(
-        events
-    )
+    assert ("Normal", "CheckpointRestored", "the server resumed after round 7, the last committed one") in told(events)
     assert "TrainingStarted" not in reasons(events)
     alone = said(others=("a", "b"), round=7)
     _, events = story(replace(down, pods=[SERVER, *AGENTS], report=alone))
@@ -158,10 +156,10 @@ def test_suspension_is_told() -> None:
 
 
 def test_messages_are_one_line_and_not_too_long() -> None:
-    text = clipped("ä\n" * 2000)
+    text = clip_message("ä\n" * 2000)
     assert "\n" not in text
     assert len(text.encode()) <= LONGEST_MESSAGE
-    assert clipped(" short\n line ") == "short line"
+    assert clip_message(" short\n line ") == "short line"
     observed = world(managed("a"), pods=[SERVER])
     _, events = story(replace(observed, pods=[pod("derm-server-0", "server", **unscheduled("x" * 5000))]))
     assert events

@@ -30,7 +30,8 @@ from anchorage.api.errors.identity import (
     TOKEN_USED,
 )
 from anchorage.api.status import timestamp
-from anchorage_operator.observed import Invitation, Member, Observed, Request
+from anchorage.transport.server_client import CertificateRequest, Member
+from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import MakeInvitation, PutMembers, Refuse, Sign
 
@@ -51,15 +52,15 @@ def decided(status: str) -> dict[str, Any]:
     return silo("far", status={"conditions": [condition]})
 
 
-def enrol(name: str = "far", token: str = "far-hash", key: str = "far-key") -> Request:
-    return Request("1", "Enrol", name, token, key, "csr", NOW)
+def enrol(name: str = "far", token: str = "far-hash", key: str = "far-key") -> CertificateRequest:
+    return CertificateRequest("1", "Enrol", name, token, key, "csr", NOW)
 
 
-def renew(name: str = "far", key: str = "far-key") -> Request:
-    return Request("1", "Renew", name, "", key, "csr", NOW)
+def renew(name: str = "far", key: str = "far-key") -> CertificateRequest:
+    return CertificateRequest("1", "Renew", name, "", key, "csr", NOW)
 
 
-def asked(request: Request, far: dict[str, Any], invitation: Invitation | None) -> Observed:
+def asked(request: CertificateRequest, far: dict[str, Any], invitation: Invitation | None) -> Observed:
     invitations = {"near": OTHER} | ({} if invitation is None else {"far": invitation})
     observed = world(far, silo("near"), report=said())
     return replace(observed, requests=(request,), invitations=invitations, members=())
@@ -74,7 +75,7 @@ def asked(request: Request, far: dict[str, Any], invitation: Invitation | None) 
     ],
     ids=["first", "again-with-the-same-key", "renewal"],
 )
-def test_who_is_signed_for(request_: Request, far: dict[str, Any], invitation: Invitation) -> None:
+def test_who_is_signed_for(request_: CertificateRequest, far: dict[str, Any], invitation: Invitation) -> None:
     planned = plan(asked(request_, far, invitation), SETTINGS, NOW)
     (sign,) = effects_of(planned, Sign)
     assert (sign.request, sign.silo, sign.key, sign.csr) == ("1", "far", request_.key, "csr")
@@ -91,7 +92,7 @@ def test_who_is_signed_for(request_: Request, far: dict[str, Any], invitation: I
     ],
     ids=["undecided", "renewal-undecided", "managed-before-its-invitation"],
 )
-def test_who_waits(request_: Request, far: dict[str, Any], invitation: Invitation | None) -> None:
+def test_who_waits(request_: CertificateRequest, far: dict[str, Any], invitation: Invitation | None) -> None:
     planned = plan(asked(request_, far, invitation), SETTINGS, NOW)
     assert not list(effects_of(planned, Sign))
     assert not list(effects_of(planned, Refuse))
@@ -116,7 +117,7 @@ def test_who_waits(request_: Request, far: dict[str, Any], invitation: Invitatio
     ],
 )
 def test_who_is_refused(
-    request_: Request, far: dict[str, Any], invitation: Invitation | None, failure: Failure
+    request_: CertificateRequest, far: dict[str, Any], invitation: Invitation | None, failure: Failure
 ) -> None:
     planned = plan(asked(request_, far, invitation), SETTINGS, NOW)
     (refuse,) = effects_of(planned, Refuse)
@@ -196,7 +197,7 @@ def test_an_agent_that_lost_its_volume_gets_another_token() -> None:
 def test_a_managed_silo_enrols_without_anybody() -> None:
     observed = world(managed("a"), report=said())
     fresh = replace(observed, invitations={"a": Invitation("a-hash", NOW + DAY, has_token=True)}, members=())
-    asks = replace(fresh, requests=(Request("7", "Enrol", "a", "a-hash", "k", "csr", NOW),))
+    asks = replace(fresh, requests=(CertificateRequest("7", "Enrol", "a", "a-hash", "k", "csr", NOW),))
     after, plans = settled(asks)
     assert [type(effect).__name__ for planned in plans for effect in planned.effects] == ["Sign", "PutMembers"]
     assert after.members == (Member("a", "None", "k"),)

@@ -220,7 +220,7 @@ def test_a_silo_may_be_there_before_its_federation() -> None:
     assert applied(planned) == []
     assert conditions_of(planned.silo_statuses["a"])["Accepted"] == ("False", "FederationNotFound")
     assert conditions_of(planned.silo_statuses["far"])["Ready"] == ("False", "FederationNotFound")
-    assert message_of(planned.silo_statuses["a"], "Accepted") == "there is no Federation derm in namespace study"
+    assert message_of(planned.silo_statuses["a"], "Accepted") == "Federation derm does not exist in namespace study"
 
 
 def test_an_agent_goes_when_the_hospital_runs_it_itself() -> None:

@@ -31,10 +31,10 @@ from anchorage.api.status import timestamp
 from anchorage_operator.observed import (
     AuthorityFacts,
     CertificateFacts,
+    CertificateRequest,
     Invitation,
     Json,
     Observed,
-    Request,
     Unreachable,
 )
 from anchorage_operator.plan import plan
@@ -74,7 +74,7 @@ INVITATIONS = st.builds(
     not_after=st.sampled_from([0.0, NOW - 1, NOW + YEAR]),
 )
 REQUESTS = st.builds(
-    Request,
+    CertificateRequest,
     id=st.sampled_from(["1", "2", "3"]),
     kind=st.sampled_from(["Enrol", "Renew"]),
     silo=st.sampled_from([*NAMES, "nobody"]),

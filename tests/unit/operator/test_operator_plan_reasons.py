@@ -1,4 +1,4 @@
-"""Every reason that the operator gives is documented, and the page is in step."""
+"""Every reason that the operator gives is documented."""
 
 import re
 from pathlib import Path
@@ -7,22 +7,8 @@ import pytest
 
 import anchorage_operator
 from anchorage.api.errors import CATALOGUE
-from anchorage_operator import pages, reasons
+from anchorage_operator import reasons
 from anchorage_operator.pods import failure_in
-
-ROOT = Path(__file__).parents[3]
-
-
-def test_the_page_is_in_step() -> None:
-    assert (ROOT / "docs/conditions.md").read_text() == pages.page(), "run `make generate`"
-
-
-def test_the_page_is_written_and_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    file = tmp_path / "conditions.md"
-    assert pages.main([str(file), "--check"]) == 1
-    assert "make generate" in capsys.readouterr().err
-    assert pages.main([str(file)]) == 0
-    assert pages.main([str(file), "--check"]) == 0
 
 
 def test_reasons_are_words_and_say_what_they_mean() -> None:

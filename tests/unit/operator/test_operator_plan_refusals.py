@@ -79,17 +79,17 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"seed": 2}, "spec.seed is 2, but training began with 1"),
+        ({"seed": 2}, "spec.seed is 2, but training started with 1"),
         ({"method": {"name": "FedAvg"}}, "spec.method"),
         ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
         ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
         (
             {"warmUp": [STAGE | {"rounds": 2}]},
-            "spec.warmUp is FedBarlow for 2 rounds, local.epochs=1, but training began",
+            "spec.warmUp is FedBarlow for 2 rounds, local.epochs=1, but training started",
         ),
         (
             {"warmUp": [STAGE | {"set": ["local.epochs=2"]}]},
-            "FedBarlow for 1 rounds, local.epochs=2, but training began",
+            "FedBarlow for 1 rounds, local.epochs=2, but training started",
         ),
         ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
         ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
@@ -178,4 +178,4 @@ def test_silos_that_no_method_can_learn_from_are_told_before_training_began() ->
 def test_names_that_pods_cannot_carry_are_refused() -> None:
     long = "f" * 46
     planned = plan(Observed("study", long, federation(long)), SETTINGS, NOW)
-    assert "allowed are 45 at most" in message_of(planned.federation_status, "Accepted")
+    assert "at most 45 are allowed" in message_of(planned.federation_status, "Accepted")

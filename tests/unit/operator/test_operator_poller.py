@@ -5,15 +5,15 @@ from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
 from anchorage.api.status import Condition, FederationStatus
+from anchorage.transport.server_client import Member, ServerError
 from anchorage_operator import poller as poller_module
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.identity import Identity
 from anchorage_operator.names import server_labels
-from anchorage_operator.observed import Member, Unreachable
+from anchorage_operator.observed import Unreachable
 from anchorage_operator.planned import MakeAuthority
 from anchorage_operator.poller import QUICK_FOR_SECONDS, Poller
 from anchorage_operator.secret_facts import SecretFacts
-from anchorage_operator.server_client import ServerError
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.work_queue import WorkQueue
 
@@ -70,8 +70,10 @@ def cache(clock):
         "resourceVersion": "1",
         "labels": server_labels("derm"),
     }
-    cache.watched({"kind": "Service", "metadata": metadata, "spec": {"clusterIP": "10.0.0.7"}})
-    cache.watched({"kind": "Pod", "metadata": {**metadata, "name": "derm-server-0"}, "status": {"phase": "Running"}})
+    cache.add_watched({"kind": "Service", "metadata": metadata, "spec": {"clusterIP": "10.0.0.7"}})
+    cache.add_watched(
+        {"kind": "Pod", "metadata": {**metadata, "name": "derm-server-0"}, "status": {"phase": "Running"}}
+    )
     return cache
 
 
@@ -117,7 +119,7 @@ def test_it_is_asked_at_the_service_s_address_under_its_name(poller):
 
 def test_a_new_address_means_a_new_connection(poller, cache):
     client = poller.client(DERM)
-    cache.drop(Ref("Service", "ns", "derm-server"))
+    cache.remove(Ref("Service", "ns", "derm-server"))
     again = poller.client(DERM)
     assert again.address == "derm-server.ns.svc.cluster.local" and client.closed
 
@@ -155,7 +157,7 @@ def test_without_an_authority_there_is_nobody_to_ask(cache, clock, queue, woken)
 
 def test_a_server_whose_pod_is_gone_is_not_asked(poller, cache):
     client = poller.client(DERM)
-    cache.drop(Ref("Pod", "ns", "derm-server-0"))
+    cache.remove(Ref("Pod", "ns", "derm-server-0"))
     assert poller.poll(DERM) is None
     assert poller.latest(DERM, cache.pods(DERM)) is None
     assert client.closed

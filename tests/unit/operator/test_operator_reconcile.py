@@ -1,11 +1,12 @@
 """Observe, plan, carry out: what a federation gets, that nothing is written twice, and what happens where writing fails."""
 
 import pytest
+from fake_api.memory import plural
 from fake_api.operator_world import DERM, World
 
-from anchorage_operator.kube import ApiError, plural
+from anchorage.transport.kube.client import ApiError
+from anchorage.transport.server_client import ServerError
 from anchorage_operator.reconcile import IncompleteError
-from anchorage_operator.server_client import ServerError
 
 
 @pytest.fixture

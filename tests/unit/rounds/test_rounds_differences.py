@@ -1,4 +1,4 @@
-"""Updates go up as differences where a memory says that they hardly differ, and have the layout of the model (FedMatch, METHODS.md 6.6)."""
+"""Updates go up as differences where a memory says that they hardly differ, and have the layout of the model (FedMatch, methods reference, 6.6)."""
 
 import pytest
 from scripted_silos import LAYOUT, CountWeigher, PlainLearner, ScriptedLink, ScriptedSilo, model_of, set_scene, value_of

@@ -1,4 +1,4 @@
-"""RSCFed's rounds: a silo trains as often as groups drew it, and groups decide what its models weigh (METHODS.md 6.10)."""
+"""RSCFed's rounds: a silo trains as often as groups drew it, and groups decide what its models weigh (methods reference, 6.10)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

@@ -226,7 +226,7 @@ def test_a_killed_server_reuses_whole_updates():
 
 
 def test_a_killed_server_finds_what_its_training_had_learnt():
-    """FedCon's moving average is no part of the model (METHODS.md 6.7)."""
+    """FedCon's moving average is no part of the model (methods reference, 6.7)."""
 
     class Counting(PlainLearner):
         trained = 0

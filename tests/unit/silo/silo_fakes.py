@@ -14,7 +14,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 LAYOUT = Layout.of([("count", "I64", (3,)), ("weight", "F32", (600_000,)), ("bn.running_var", "F32", (5,))])
-WAIT_SECONDS = 20
+WAIT_SECONDS = 120
 
 
 def model_of(value: float) -> ModelBytes:

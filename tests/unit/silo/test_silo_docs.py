@@ -4,9 +4,10 @@ from pathlib import Path
 import pytest
 
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.metrics import exposition
-from anchorage_silo.standing import Standing
-from anchorage_silo.surroundings import CACHES
+from anchorage_silo.metrics import prometheus_text
+from anchorage_silo.policy import Policy
+from anchorage_silo.state import AgentState
+from anchorage_silo.trainer_environment import CACHES
 
 PAGE = Path(__file__).parents[3] / "docs" / "agent.md"
 
@@ -17,7 +18,7 @@ def page() -> str:
 
 
 def test_every_field_is_on_the_page_with_its_default(page: str) -> None:
-    told = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.split("## From the first")[0], re.MULTILINE))
+    told = dict(re.findall(r"^\| `(\w+)` \| (.*?) \|", page.split("### Policy")[0], re.MULTILINE))
     fields = {field.alias or name: field for name, field in SiloConfig.model_fields.items()}
     assert told.keys() == fields.keys()
     for name, field in fields.items():
@@ -26,10 +27,15 @@ def test_every_field_is_on_the_page_with_its_default(page: str) -> None:
             assert told[name] == f"`{str(field.default).lower()}`", name
 
 
+def test_every_field_of_a_policy_is_on_the_page(page: str) -> None:
+    told = re.findall(r"^\| `(\w+)` \|", page.split("### Policy")[1].split("## From the first")[0], re.MULTILINE)
+    assert told == [field.alias or name for name, field in Policy.model_fields.items()]
+
+
 def test_every_figure_is_on_the_page(page: str, tmp_path: Path) -> None:
     certificate = tmp_path / "silo.crt"
     told = set(re.findall(r"^\| `(anchorage_silo_\w+)", page, re.MULTILINE))
-    there = set(re.findall(r"^(anchorage_silo_\w+)", exposition(Standing(certificate)).decode(), re.MULTILINE))
+    there = set(re.findall(r"^(anchorage_silo_\w+)", prometheus_text(AgentState(certificate)).decode(), re.MULTILINE))
     assert told == there | {"anchorage_silo_certificate_expiry_timestamp_seconds"}
 
 

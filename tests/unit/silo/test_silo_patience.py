@@ -6,7 +6,7 @@ import pytest
 
 from anchorage.api.errors import AnchorageError, Failure, identity, transfer
 from anchorage_silo.patience import LONGEST_PAUSE_SECONDS, TOLD_AGAIN_SECONDS, Patience
-from anchorage_silo.standing import Standing
+from anchorage_silo.state import AgentState
 
 
 class World:
@@ -17,11 +17,11 @@ class World:
         self.pauses: list[float] = []
         self.calls = 0
         self.answer: Callable[[], Failure | None] = lambda: None
-        self.standing = Standing(Path("silo.crt"))
-        self.patience = Patience(limit, self.standing, lambda: self.time, self.sleep)
+        self.state = AgentState(Path("silo.crt"))
+        self.patience = Patience(limit, self.state, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
-        assert not self.standing.vitals.stuck()
+        assert not self.state.vitals.stuck()
         self.pauses.append(seconds)
         self.time += seconds
 
@@ -95,7 +95,7 @@ def test_a_final_refusal_is_final(limit: float, failure: Failure) -> None:
     world.answer = lambda: failure
     with pytest.raises(AnchorageError, match="not now"):
         world.waited()
-    assert world.calls == 1 and not world.standing.vitals.stuck()
+    assert world.calls == 1 and not world.state.vitals.stuck()
 
 
 def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
@@ -105,7 +105,7 @@ def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixt
         transfer.SERVER_UNREACHABLE if world.time < 1100 else until(world, 2000, identity.ENROLMENT_PENDING)()
     )
     world.waited()
-    assert world.standing.ready() == (False, "ANC-2009 EnrolmentPending: not now")
+    assert world.state.ready() == (False, "ANC-2009 EnrolmentPending: not now")
     said = [record.getMessage() for record in caplog.records]
     assert said[0] == "waiting: ANC-2159 ServerUnreachable: not now"
     assert sum("ANC-2009" in line for line in said) in (900 // TOLD_AGAIN_SECONDS, 900 // TOLD_AGAIN_SECONDS + 1)

@@ -19,11 +19,12 @@ from anchorage.methods import resolve
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_silo import process
+from anchorage_silo import trainer_process
 from anchorage_silo.frames import Setup
-from anchorage_silo.mapped import MappedBuffers
-from anchorage_silo.process import TrainerProcess
+from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.trainer_process import TrainerProcess
 
 MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
 METHOD = resolve(
@@ -90,7 +91,7 @@ def silo_of() -> Iterator[Callable[..., Silo]]:
 def test_a_killed_trainer_changes_nothing_in_the_result(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(trainer_process, "RESTART", RetryPolicy(0.001))
     killed: set[str] = set()
 
     def kill(silo: Silo, task: str) -> None:

@@ -11,8 +11,8 @@ from anchorage.transport.pki import Authority, Credentials, SigningRequest, load
 from anchorage.transport.pki.credentials import read_certificate
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.patience import LONGEST_PAUSE_SECONDS
-from anchorage_silo.renewal import LONGEST_BACK_OFF_SECONDS, LOOK_SECONDS, Renewal
-from anchorage_silo.standing import Standing
+from anchorage_silo.renewal import CHECK_SECONDS, LONGEST_BACK_OFF_SECONDS, CertificateRenewal
+from anchorage_silo.state import AgentState
 
 START = 1_800_000_000.0
 DAY = 86_400.0
@@ -32,8 +32,8 @@ class World:
         self.asked: list[bytes] = []
         self.answer: Callable[[bytes], bytes] = self.issue
         self.audit = AuditLog(folder / "audit.jsonl")
-        self.standing = Standing(self.credentials.certificate)
-        self.renewal = Renewal(self.credentials, URI, self.ask, self.audit, self.standing.vitals, self.now)
+        self.state = AgentState(self.credentials.certificate)
+        self.renewal = CertificateRenewal(self.credentials, URI, self.ask, self.audit, self.state.vitals, self.now)
 
     def now(self) -> float:
         return self.time
@@ -70,11 +70,11 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_asks_when_two_thirds_are_over_and_not_before(world: World, tmp_path: Path) -> None:
-    world.pass_(START + 60 * DAY - LOOK_SECONDS)
+    world.pass_(START + 60 * DAY - CHECK_SECONDS)
     assert world.asked == [] and world.expires == START + 90 * DAY
     key, before = world.credentials.key.read_bytes(), read_certificate(world.credentials.certificate)
-    world.pass_(START + 60 * DAY + LOOK_SECONDS)
-    assert len(world.asked) == 1 and world.expires == pytest.approx(START + 150 * DAY, abs=LOOK_SECONDS)
+    world.pass_(START + 60 * DAY + CHECK_SECONDS)
+    assert len(world.asked) == 1 and world.expires == pytest.approx(START + 150 * DAY, abs=CHECK_SECONDS)
     assert read_certificate(world.credentials.certificate).public_key() == before.public_key()
     assert world.credentials.key.read_bytes() == key
     world.credentials.check(URI, world.now)
@@ -178,7 +178,7 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
 
     world.time, world.answer = START + 61 * DAY, answer
     world.renewal.start()
-    assert renewed.wait(20)
-    assert not world.standing.vitals.stuck()
+    assert renewed.wait(120)
+    assert not world.state.vitals.stuck()
     world.renewal.close()
-    assert not world.standing.vitals.stuck() and world.expires == START + 151 * DAY
+    assert not world.state.vitals.stuck() and world.expires == START + 151 * DAY

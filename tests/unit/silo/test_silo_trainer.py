@@ -22,14 +22,15 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker, WithdrawnError
 from anchorage.methods import resolve
 from anchorage.transport.messages import REPETITIONS, Assigned, Permit, Task
+from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
-from anchorage_silo import process, trainer
+from anchorage_silo import trainer, trainer_process
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
-from anchorage_silo.mapped import MappedBuffers
-from anchorage_silo.null import NullLearner
-from anchorage_silo.process import TrainerProcess
+from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.null_learner import NullLearner
+from anchorage_silo.trainer_process import TrainerProcess
 
 ONE, TWO = model_of(1.0), model_of(2.0)
 DOUBLE = Path(__file__).with_name("trainer_double.py")
@@ -54,7 +55,7 @@ def buffers(tmp_path: Path) -> MappedBuffers:
 
 @pytest.fixture
 def running(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[TrainerProcess]:
-    monkeypatch.setattr(process, "BACK_OFF_SECONDS", 0.001)
+    monkeypatch.setattr(trainer_process, "RESTART", RetryPolicy(0.001))
     running = TrainerProcess(setup, (sys.executable, str(DOUBLE), str(tmp_path / "marker")))
     yield running
     running.close()
@@ -254,8 +255,8 @@ class TestProcess:
     def test_a_task_that_does_not_stop_is_ended_with_its_process(
         self, running: TrainerProcess, buffers: MappedBuffers, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(process, "GRACE_SECONDS", 0.05)
-        monkeypatch.setattr(process, "LOOK_SECONDS", 0.05)
+        monkeypatch.setattr(trainer_process, "CANCEL_GRACE_SECONDS", 0.05)
+        monkeypatch.setattr(trainer_process, "POLL_SECONDS", 0.05)
         looks = []
 
         def withdraw(done: int, total: int) -> int:
@@ -304,7 +305,7 @@ class TestProcess:
         code = (
             "import sys, os, json\n"
             "from anchorage_silo.frames import Setup\n"
-            "from anchorage_silo.process import TrainerProcess\n"
+            "from anchorage_silo.trainer_process import TrainerProcess\n"
             "running = TrainerProcess(Setup(**json.loads(sys.stdin.read())))\n"
             "running.start()\n"
             "print(running.pid, flush=True)\n"

@@ -15,7 +15,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
 from anchorage_silo import trainer
 from anchorage_silo.frames import Setup
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 MARKER = Path(sys.argv[1])
 

@@ -19,7 +19,7 @@ from anchorage.transport.messages import Announcement, Profile, Report, SideChan
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_silo.null import NullLearner
+from anchorage_silo.null_learner import NullLearner
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")

@@ -98,7 +98,7 @@ def test_an_interrupted_job_ends_at_its_next_step() -> None:
     time.submit(("a", "train"), job)
     waiting = threading.Thread(target=time.go_on, args=(None,))
     waiting.start()
-    assert started.wait(20)
+    assert started.wait(120)
     time.close()
     waiting.join(20)
     assert not waiting.is_alive()

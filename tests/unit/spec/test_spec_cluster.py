@@ -42,7 +42,7 @@ def test_defaults_of_a_cluster() -> None:
 @pytest.mark.parametrize(
     ("kind", "values", "complaint"),
     [
-        (Toleration, {"value": "yes"}, "found no key, which means every taint"),
+        (Toleration, {"value": "yes"}, "found no key, which tolerates every taint"),
         (Toleration, {"key": "gpu", "operator": "Exists", "value": "yes"}, "operator Exists takes none"),
         (ClaimMount, {"claimName": "a", "mountPath": "/data/"}, "a folder that the operator mounts itself"),
         (ClaimMount, {"claimName": "a", "mountPath": "data"}, "should match pattern"),

@@ -1,7 +1,7 @@
 import pytest
 
 from anchorage.transport.grpc.contact import PART, Contact
-from anchorage.transport.vitals import Vitals
+from anchorage.transport.liveness import LivenessRegistry
 
 
 class Time:
@@ -18,12 +18,12 @@ def time() -> Time:
 
 
 @pytest.fixture
-def vitals(time: Time) -> Vitals:
-    return Vitals(time)
+def vitals(time: Time) -> LivenessRegistry:
+    return LivenessRegistry(time)
 
 
 @pytest.fixture
-def contact(time: Time, vitals: Vitals) -> Contact:
+def contact(time: Time, vitals: LivenessRegistry) -> Contact:
     return Contact(vitals, time)
 
 
@@ -40,7 +40,7 @@ def test_a_session_comes_and_goes(contact: Contact, time: Time) -> None:
     assert (contact.connected, contact.heard, contact.lost) == (False, 150.0, "no route")
 
 
-def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, vitals: Vitals, time: Time) -> None:
+def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, vitals: LivenessRegistry, time: Time) -> None:
     contact.trying(60)
     time.now = 161.0
     assert vitals.stuck() == f"{PART} is overdue by 1 s"
@@ -51,7 +51,9 @@ def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, vitals: Vi
 
 
 @pytest.mark.parametrize("planned", [True, False])
-def test_an_end_that_was_not_planned_shows(contact: Contact, vitals: Vitals, time: Time, planned: bool) -> None:
+def test_an_end_that_was_not_planned_shows(
+    contact: Contact, vitals: LivenessRegistry, time: Time, planned: bool
+) -> None:
     contact.trying(60)
     contact.ended(planned=planned)
     time.now += 1

@@ -9,34 +9,25 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One entry of the catalogue.
-
-    Parameters
-    ----------
-    code : str
-        ``ANC-`` and four digits.
-    reason : str
-        One CamelCase word, used as condition reason and gRPC status detail.
-    title : str
-        What went wrong, one sentence.
-    remedy : str
-        What to do, one or two sentences.
-    exit_code : int
-        Exit status of a process that ends with this failure.
-    """
+    """One entry of the catalogue."""
 
     code: str
+    """``ANC-`` and four digits."""
     reason: str
+    """One CamelCase word, used as condition reason and gRPC status detail."""
     title: str
+    """What went wrong, in one sentence."""
     remedy: str
+    """What to do, in one or two sentences."""
     exit_code: int
+    """Exit status of a process that ends with this failure."""
 
 
 CATALOGUE: dict[str, Failure] = {}
 
 
 def failure(code: str, reason: str, title: str, remedy: str, exit_code: int) -> Failure:
-    """Add an entry.
+    """Add an entry to the catalogue.
 
     Raises
     ------

@@ -1,10 +1,10 @@
-"""The one exception that a user may see."""
+"""The exception for failures that a user may see."""
 
 from anchorage.api.errors.catalogue import CATALOGUE, Failure
 
 
 class AnchorageError(Exception):
-    """A failure of the catalogue, with the particulars of this case.
+    """A catalogued failure with the details of this case.
 
     Parameters
     ----------

@@ -27,6 +27,8 @@ from anchorage.api.mistakes import without_password
 from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import RESULT
+from anchorage.transport.files import write_atomically
+from anchorage.transport.retry import RetryPolicy
 
 STATE = "sender.json"
 POLL_SECONDS = 0.3
@@ -66,14 +68,7 @@ class Progress:
 
     def write(self, folder: Path) -> None:
         """Replace the file."""
-        replace_text(folder / STATE, json.dumps(asdict(self)))
-
-
-def replace_text(path: Path, text: str) -> None:
-    """Write a file in the place of another, never seen half written."""
-    partial = path.with_name(path.name + ".partial")
-    partial.write_text(text)
-    partial.replace(path)
+        write_atomically(folder / STATE, json.dumps(asdict(self)).encode())
 
 
 class Sending:
@@ -151,30 +146,30 @@ class Sending:
             "modelVersion": versions["final"],
             "bestModelVersion": versions["best"],
         }
-        replace_text(self._folder / RESULT, json.dumps(values))
+        write_atomically(self._folder / RESULT, json.dumps(values).encode())
 
 
 def serve(sending: Sending, folder: Path) -> int:
     """Send until the run's end is sent or the server is gone; return the exit status."""
-    pause = POLL_SECONDS
+    policy, failures = RetryPolicy(2 * POLL_SECONDS, LONGEST_PAUSE_SECONDS), 0
     server_gone = False
     size = -1
     while True:
         try:
-            if pause > POLL_SECONDS or (folder / EVENTS).stat().st_size != size:
+            if failures or (folder / EVENTS).stat().st_size != size:
                 size = (folder / EVENTS).stat().st_size
                 sending.send_all()
-                pause = POLL_SECONDS
+                failures = 0
         except TROUBLE as error:
             log.warning("%s %s: %s", TRACKING_UNREACHABLE.code, TRACKING_UNREACHABLE.reason, first_line(error))
             if server_gone:
                 return TRACKING_UNREACHABLE.exit_code
-            pause = min(LONGEST_PAUSE_SECONDS, 2 * pause)
+            failures += 1
         if server_gone:
             return 0
-        if sending.ended and pause == POLL_SECONDS:
+        if sending.ended and not failures:
             return 0
-        server_gone = wait_for_end_of_input(pause)
+        server_gone = wait_for_end_of_input(policy.pause(failures) if failures else POLL_SECONDS)
 
 
 def first_line(error: Exception) -> str:

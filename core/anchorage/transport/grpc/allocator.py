@@ -1,4 +1,4 @@
-"""How the C library's allocator treats the chunks that pass through a process."""
+"""Settings of the C library's allocator for processes that transfer chunks."""
 
 import contextlib
 import ctypes
@@ -10,7 +10,7 @@ _KEPT_BYTES = 16 * CHUNK_BYTES
 
 
 def keep_chunk_memory() -> None:
-    """Let chunks reuse the memory of the chunks before them.
+    """Make chunks reuse the memory of earlier chunks.
 
     Each chunk is a fresh bytes object. By default the allocator hands its memory back to the kernel, whose page faults then cost as much
     as a digest (docs/benchmarks.md); and each of many heaps would keep its own. So: one heap, which keeps a few free megabytes.

@@ -6,6 +6,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class DescribeRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RawChunk(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class Manifest(_message.Message):
     __slots__ = ("layout", "nbytes", "digests")
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
@@ -146,7 +154,7 @@ class Ack(_message.Message):
     committed_steps: int
     def __init__(self, committed_steps: _Optional[int] = ...) -> None: ...
 
-class Wanted(_message.Message):
+class ChunkList(_message.Message):
     __slots__ = ("model", "chunks")
     MODEL_FIELD_NUMBER: _ClassVar[int]
     CHUNKS_FIELD_NUMBER: _ClassVar[int]

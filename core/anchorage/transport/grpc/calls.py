@@ -1,29 +1,23 @@
-"""The calls between an agent and the server: their names, limits and channel options.
+"""The calls between an agent and the server, as anchorage.proto declares them: their paths, limits and channel options."""
 
-| call | request | answer |
-| --- | --- | --- |
-| Describe | nothing | Welcome without a session: what the run is, before joining it |
-| Renew | Renewal | Certificate |
-| Orders | Hello | stream of Order: a Welcome, then orders as they come |
-| Announce, Report, Fail, Progress | Announcement, Evaluation, Failure, Progress | Ack, to Progress with the committed steps |
-| Fetch | Wanted | stream of raw chunks in the order asked for |
-| Lacking | Offer | Lacking |
-| Push | stream: one Wanted that names the update and the chunks to come, then these as raw messages | Ack |
+from collections.abc import Callable, Mapping
+from typing import Any
 
-Every call but Describe, Renew and Orders names its session in its metadata. Chunks are gRPC messages of their own, without protobuf around them.
-"""
+import grpc
+from google.protobuf.descriptor import ServiceDescriptor
 
+from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 
-SERVICE = "anchorage.v1.Federation"
-ENROLMENT = "anchorage.v1.Enrolment"
+FEDERATION: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Federation"]
+ENROLMENT: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Enrolment"]
 SESSION = "anchorage-session"
 TASK = "anchorage-task"
 
 MAX_UP_BYTES = 4 * CHUNK_BYTES
-"""Largest message that the server accepts: a chunk, or an announcement with its side channel."""
+"""Largest message that the server accepts: a chunk, or an announcement with its auxiliary data."""
 MAX_DOWN_BYTES = 64 * CHUNK_BYTES
-"""Largest message that a silo accepts: a chunk, or a task with its side channel."""
+"""Largest message that a silo accepts: a chunk, or a task with its auxiliary data."""
 MAX_STREAMS = 16
 """Calls at once on one connection."""
 
@@ -60,6 +54,29 @@ CHANNEL_OPTIONS = [
 ]
 
 
-def path(call: str) -> str:
-    """Return the HTTP/2 path of a call."""
-    return f"/{SERVICE}/{call}"
+_HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
+    (False, False): grpc.unary_unary_rpc_method_handler,
+    (False, True): grpc.unary_stream_rpc_method_handler,
+    (True, False): grpc.stream_unary_rpc_method_handler,
+}
+
+
+def path(call: str, service: ServiceDescriptor = FEDERATION) -> str:
+    """Return the HTTP/2 path of a call that the service declares; KeyError for another one."""
+    return f"/{service.full_name}/{service.methods_by_name[call].name}"
+
+
+def serve_calls(
+    service: ServiceDescriptor, calls: Mapping[str, Callable[..., Any]]
+) -> "grpc.GenericRpcHandler[Any, Any]":
+    """Return a handler for every call of a service, whose messages stay bytes.
+
+    Raises
+    ------
+    ValueError
+        A call of the service is missing, or one is not declared.
+    """
+    if different := calls.keys() ^ set(service.methods_by_name):
+        raise ValueError(f"{service.full_name}: served and declared calls differ in {sorted(different)}")
+    handlers = {m.name: _HANDLERS[m.client_streaming, m.server_streaming](calls[m.name]) for m in service.methods}
+    return grpc.method_handlers_generic_handler(service.full_name, handlers)

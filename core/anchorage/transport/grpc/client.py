@@ -10,16 +10,16 @@ from typing import Any
 import grpc
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.desk import unknown_task
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
 from anchorage.transport.grpc.calls import MAX_UP_BYTES
-from anchorage.transport.grpc.connection import Connection, Pause
+from anchorage.transport.grpc.connection import Connection
 from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
 from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.messages import (
     Announcement,
     Assigned,
@@ -33,11 +33,13 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.pki import Credentials
+from anchorage.transport.retry import Backoff, RetryPolicy
+from anchorage.transport.silo_tasks import unknown_task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.transport.vitals import Vitals
 
+FIRST_PAUSE_SECONDS = 0.1
 PROGRESS_SECONDS = 0.1
-"""Progress is said at most so often."""
+"""Shortest interval between two progress messages."""
 
 log = logging.getLogger(__name__)
 
@@ -45,9 +47,9 @@ log = logging.getLogger(__name__)
 class GrpcServerLink:
     """Holds one outbound connection to the server (`ServerLink`).
 
-    A thread of its own opens the session, hears orders, and opens it anew after a cut: with back-off, and with the TLS files as
-    they are then. What was announced is announced again in every session until it is dismissed; a report or a failure until
-    the server has it. `fetch` and `push` go on where they were cut.
+    A thread of its own opens the session, receives orders, and reconnects after an interruption: with back-off, and with the
+    TLS files as they are then. An announcement is repeated in every session until it is dismissed; a report or a failure until
+    the server has received it. `fetch` and `push` continue where they were interrupted.
 
     Parameters
     ----------
@@ -56,15 +58,15 @@ class GrpcServerLink:
     credentials : Credentials
         The silo's TLS files.
     profile : Profile
-        What the silo says of itself.
+        What the silo reports about itself.
     idle_timeout_seconds : float
-        A transfer in which nothing moves for so long is given up and tried again.
+        A transfer without progress for so long is cancelled and tried again.
     longest_pause_seconds : float
         Limit of the back-off.
     proxy : str or None
         The HTTP proxy, ``http://host:port``.
     contact : Contact or None
-        Is told how the way to the server is.
+        Records the state of the connection.
     """
 
     def __init__(
@@ -82,26 +84,26 @@ class GrpcServerLink:
         self._server = server
         self._credentials = credentials
         self._proxy = proxy
-        self._contact = contact or Contact(Vitals())
+        self._contact = contact or Contact(LivenessRegistry())
         self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
         self._idle_timeout = idle_timeout_seconds
-        self._longest_pause = longest_pause_seconds
+        self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
         self._changed = threading.Condition()
         self._attempt: Connection | None = None
         self._connection: Connection | None = None
         self._run: str | None = None
         self._orders: deque[Order] = deque()
-        self._given: dict[str, tuple[Task, Connection]] = {}
+        self._assigned: dict[str, tuple[Task, Connection]] = {}
         self._permitted: dict[str, Connection] = {}
         self._announced: dict[str, bytes] = {}
-        self._unheard: dict[tuple[str, str], bytes] = {}
+        self._unreceived: dict[tuple[str, str], bytes] = {}
         self._refusal: AnchorageError | None = None
         self._over = False
         self._progress: Any = None
         self._progress_at = -PROGRESS_SECONDS
         self._committed_steps = 0
         self._watchdog = Watchdog(idle_timeout_seconds)
-        self._thread = threading.Thread(target=self._hold_sessions, name="session", daemon=True)
+        self._thread = threading.Thread(target=self._keep_session, name="session", daemon=True)
         self._thread.start()
 
     def welcome(self) -> str:
@@ -135,7 +137,7 @@ class GrpcServerLink:
             return None
 
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
-        """Receive the chunks that `sink` misses; continues after a cut.
+        """Receive the chunks that `sink` lacks; continues after an interruption.
 
         Raises
         ------
@@ -143,12 +145,12 @@ class GrpcServerLink:
             The model's task was replaced or dismissed, the bytes are damaged, or the connection cannot come back.
         """
 
-        def granted(connection: Connection) -> bool:
-            given = [at for task, at in self._given.values() if task.model.digest == manifest.digest]
-            if not given:
+        def is_granted(connection: Connection) -> bool:
+            assigned_on = [at for task, at in self._assigned.values() if task.model.digest == manifest.digest]
+            if not assigned_on:
                 gone = f"no open task is on the model {manifest.digest[:12]}"
                 raise AnchorageError(transfer.MODEL_NOT_OFFERED, gone)
-            return connection in given
+            return connection in assigned_on
 
         def fetch(connection: Connection, progressed: Callable[[], None]) -> None:
             def received(nbytes: int) -> None:
@@ -160,10 +162,10 @@ class GrpcServerLink:
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
         while sink.missing():
-            self._persist(granted, fetch)
+            self._transfer_with_retries(is_granted, fetch)
 
     def announce(self, announcement: Announcement) -> None:
-        """Say that a train task is done; said again by itself after a reconnect until dismissed.
+        """Announce the update of a train task; repeated automatically after a reconnect until dismissed.
 
         Raises
         ------
@@ -176,10 +178,10 @@ class GrpcServerLink:
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
         with self._changed:
             self._announced[announcement.task] = message
-        self._say("Announce", message)
+        self._send("Announce", message)
 
     def push(self, task: str, update: ChunkSource) -> None:
-        """Send the chunks that the server misses, after its `Permit`; continues after a cut.
+        """Send the chunks that the server lacks, after its `Permit`; continues after an interruption.
 
         Raises
         ------
@@ -187,7 +189,7 @@ class GrpcServerLink:
             The task was replaced or dismissed, the update is not the announced one, or the connection cannot come back.
         """
 
-        def granted(connection: Connection) -> bool:
+        def is_granted(connection: Connection) -> bool:
             if task not in self._permitted:
                 raise unknown_task(task)
             return self._permitted[task] is connection
@@ -199,29 +201,29 @@ class GrpcServerLink:
 
             send_chunks(connection, task, update, self._watchdog, self._idle_timeout, sent)
 
-        self._persist(granted, push)
+        self._transfer_with_retries(is_granted, push)
 
     def report(self, evaluation: Evaluation) -> None:
         """Send the result of an evaluate task."""
-        self._say_surely("Report", evaluation.task, convert.encode_evaluation(evaluation))
+        self._send_until_received("Report", evaluation.task, convert.encode_evaluation(evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
-        """Say that a task cannot be done."""
-        self._say_surely("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
+        """Report that a task failed."""
+        self._send_until_received("Fail", task, pb.Failure(task=task, code=code, message=message).SerializeToString())
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Say how far a task is; may be dropped. Return the newest number of committed steps that an answer told, 0 where none did."""
+        """Report the progress of a task, which may be dropped. Return the latest number of committed steps, 0 if none was received."""
         with self._changed:
             busy = self._progress is not None and not self._progress.done()
             if self._connection is None or busy or time.monotonic() - self._progress_at < PROGRESS_SECONDS:
                 return self._committed_steps
             self._progress_at = time.monotonic()
             message = pb.Progress(task=task, done=done, total=total).SerializeToString()
-            self._progress = self._connection.mention("Progress", message, self._idle_timeout)
-            self._progress.add_done_callback(self._hear_steps)
+            self._progress = self._connection.start_call("Progress", message, self._idle_timeout)
+            self._progress.add_done_callback(self._note_committed_steps)
             return self._committed_steps
 
-    def _hear_steps(self, answer: Any) -> None:
+    def _note_committed_steps(self, answer: Any) -> None:
         if not answer.cancelled() and answer.exception() is None:
             self._committed_steps = convert.parse(pb.Ack, answer.result()).committed_steps
 
@@ -237,24 +239,24 @@ class GrpcServerLink:
         self._thread.join()
         self._watchdog.close()
 
-    def _hold_sessions(self) -> None:
-        pause = Pause(self._longest_pause)
+    def _keep_session(self) -> None:
+        backoff = Backoff(self._retry)
         try:
             while not self._over:
-                self._contact.trying(self._longest_pause + 3 * self._idle_timeout)
+                self._contact.trying(self._retry.longest_seconds + 3 * self._idle_timeout)
                 try:
-                    self._hold_session(pause)
+                    self._hold_session(backoff)
                 except AnchorageError as error:
                     self._give_up(error)
                 except grpc.RpcError as error:
                     self._note_loss(error)
                 with self._changed:
-                    self._changed.wait_for(lambda: self._over, 0 if self._over else pause.next())
+                    self._changed.wait_for(lambda: self._over, 0 if self._over else backoff.next())
         finally:
             self._contact.ended(planned=self._over)
 
     def _note_loss(self, error: grpc.RpcError) -> None:
-        """Note why there is no session; the log says the same only once."""
+        """Record why there is no session; logs a repeated reason only once."""
         refusal = refusal_of(error, self._server)
         why = refusal.message if refusal else f"no connection to {self._server}: {error.details()}"
         said = why == self._contact.lost
@@ -264,8 +266,8 @@ class GrpcServerLink:
         elif not self._over:
             log.log(logging.DEBUG if said else logging.WARNING, why)
 
-    def _hold_session(self, pause: Pause) -> None:
-        """Open a session and hear its orders until it ends."""
+    def _hold_session(self, backoff: Backoff) -> None:
+        """Open a session and receive its orders until it ends."""
         connection = Connection(self._server, self._credentials, self._proxy)
         try:
             with self._changed:
@@ -281,10 +283,10 @@ class GrpcServerLink:
                 self._changed.notify_all()
             self._contact.opened()
             log.info("connected to %s", self._server)
-            pause.reset()
-            self._say_again()
+            backoff.reset()
+            self._resend()
             for message in orders:
-                self._take(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
+                self._handle_order(convert.order_from_proto(convert.parse(pb.Order, message)), connection)
         finally:
             with self._changed:
                 self._connection = None
@@ -292,14 +294,14 @@ class GrpcServerLink:
                 self._contact.closed(f"the session with {self._server} ended")
             connection.close()
 
-    def _take(self, order: Order, connection: Connection) -> None:
+    def _handle_order(self, order: Order, connection: Connection) -> None:
         with self._changed:
             match order:
                 case Assigned(task):
                     if task.kind is TaskKind.TRAIN:
-                        others = [old.id for old, _ in self._given.values() if old.kind is TaskKind.TRAIN]
+                        others = [old.id for old, _ in self._assigned.values() if old.kind is TaskKind.TRAIN]
                         self._forget({*others, *self._announced} - {task.id})
-                    self._given[task.id] = task, connection
+                    self._assigned[task.id] = task, connection
                 case Permit(task_id):
                     self._permitted[task_id] = connection
                 case Dismissed(task_id):
@@ -311,38 +313,38 @@ class GrpcServerLink:
 
     def _forget(self, tasks: set[str]) -> None:
         for task in tasks:
-            self._given.pop(task, None)
+            self._assigned.pop(task, None)
             self._permitted.pop(task, None)
             self._announced.pop(task, None)
 
-    def _say_surely(self, call: str, task: str, message: bytes) -> None:
-        """Say something about a task that ends it, now or in the next session."""
+    def _send_until_received(self, call: str, task: str, message: bytes) -> None:
+        """Send a message that ends a task, now or in the next session."""
         with self._changed:
             self._forget({task})
-            self._unheard[call, task] = message
-        if self._say(call, message):
-            self._heard(call, task)
+            self._unreceived[call, task] = message
+        if self._send(call, message):
+            self._note_received(call, task)
 
-    def _say_again(self) -> None:
+    def _resend(self) -> None:
         with self._changed:
-            announced, unheard = list(self._announced.values()), list(self._unheard.items())
+            announced, unheard = list(self._announced.values()), list(self._unreceived.items())
         for message in announced:
-            self._say("Announce", message)
+            self._send("Announce", message)
         for (call, task), message in unheard:
-            if self._say(call, message):
-                self._heard(call, task)
+            if self._send(call, message):
+                self._note_received(call, task)
 
-    def _heard(self, call: str, task: str) -> None:
+    def _note_received(self, call: str, task: str) -> None:
         with self._changed:
-            self._unheard.pop((call, task), None)
+            self._unreceived.pop((call, task), None)
 
-    def _say(self, call: str, message: bytes) -> bool:
-        """Say something now; False where it must be said again in another session."""
+    def _send(self, call: str, message: bytes) -> bool:
+        """Send a message now; False if it must be sent again in another session."""
         connection = self._connection
         if connection is None:
             return False
         try:
-            connection.say(call, message, self._idle_timeout)
+            connection.call(call, message, self._idle_timeout)
         except grpc.RpcError as error:
             refusal = refusal_of(error, self._server)
             if refusal is None:
@@ -354,33 +356,33 @@ class GrpcServerLink:
             return refusal is not None and refusal.failure is transfer.UNKNOWN_TASK
         return True
 
-    def _persist(
+    def _transfer_with_retries(
         self,
-        granted: Callable[[Connection], bool],
+        is_granted: Callable[[Connection], bool],
         transfer_on: Callable[[Connection, Callable[[], None]], None],
     ) -> None:
-        """Make a transfer, again after every cut, in a session in which the server granted it."""
-        pause = Pause(self._longest_pause)
+        """Make a transfer in a session in which the server granted it; continue it after every interruption."""
+        backoff = Backoff(self._retry)
         while True:
-            connection = self._await(granted)
+            connection = self._await_grant(is_granted)
             try:
-                return transfer_on(connection, pause.reset)
+                return transfer_on(connection, backoff.reset)
             except grpc.RpcError as error:
                 refusal = refusal_of(error, self._server)
                 if refusal is not None and refusal.failure is not transfer.STALE_SESSION:
                     raise refusal from None
                 log.info("a transfer with %s was cut: %s", self._server, error.details())
             with self._changed:
-                self._changed.wait_for(lambda: self._over, pause.next())
+                self._changed.wait_for(lambda: self._over, backoff.next())
 
-    def _await(self, granted: Callable[[Connection], bool]) -> Connection:
-        """Wait for a session in which a transfer is granted; after a reconnect the server gives open tasks again."""
+    def _await_grant(self, is_granted: Callable[[Connection], bool]) -> Connection:
+        """Wait for a session in which a transfer is granted; after a reconnect the server assigns open tasks again."""
         with self._changed:
             until = None
             while not self._over:
                 if self._connection is None:
                     until = None
-                elif granted(self._connection):
+                elif is_granted(self._connection):
                     return self._connection
                 else:
                     until = until or time.monotonic() + self._idle_timeout

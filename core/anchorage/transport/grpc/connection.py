@@ -1,6 +1,5 @@
-"""One connection of a silo to the server, and the pauses between attempts."""
+"""One connection of a silo to the server."""
 
-import random
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,13 +12,9 @@ from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.tls import channel_credentials
 from anchorage.transport.pki import Credentials
 
-FIRST_PAUSE_SECONDS = 0.1
-_SPREAD = random.Random()
-"""Of its own: a thread that waits leaves the process' generator to whoever seeded it."""
-
 
 class ClosedError(grpc.RpcError):
-    """The channel was closed at this end before a call."""
+    """The channel was closed locally before a call."""
 
     def code(self) -> grpc.StatusCode:
         """Return the status, as of a call."""
@@ -54,27 +49,27 @@ class Connection:
         self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), options)
 
     def open(self, hello: bytes) -> Any:
-        """Ask for orders: a call that yields them as bytes."""
+        """Start the call that yields orders, as bytes."""
         with _open_channel():
             return self._channel.unary_stream(path("Orders"))(hello)
 
-    def say(self, call: str, message: bytes, seconds: float) -> bytes:
+    def call(self, call: str, message: bytes, seconds: float) -> bytes:
         """Make a unary call that takes at most `seconds`."""
         with _open_channel():
             return bytes(self._channel.unary_unary(path(call))(message, seconds, self._metadata()))
 
-    def mention(self, call: str, message: bytes, seconds: float) -> Any:
+    def start_call(self, call: str, message: bytes, seconds: float) -> Any:
         """Start a unary call and return its future."""
         with _open_channel():
             return self._channel.unary_unary(path(call)).future(message, seconds, self._metadata())
 
     def fetch(self, wanted: bytes) -> Any:
-        """Ask for chunks: a call that yields them."""
+        """Start the call that yields chunks."""
         with _open_channel():
             return self._channel.unary_stream(path("Fetch"))(wanted, None, self._metadata())
 
     def push(self, task: str, messages: Iterator[bytes]) -> Any:
-        """Start to send chunks, and return the call's future."""
+        """Start to send chunks and return the call's future."""
         with _open_channel():
             metadata = (*self._metadata(), (TASK, task))
             return self._channel.stream_unary(path("Push")).future(messages, None, metadata)
@@ -95,32 +90,8 @@ def _open_channel() -> Iterator[None]:
         raise ClosedError from error
 
 
-class Pause:
-    """Pauses that double up to a limit, with jitter, so that silos do not come back all at once.
-
-    Parameters
-    ----------
-    longest_seconds : float
-        The limit.
-    """
-
-    def __init__(self, longest_seconds: float) -> None:
-        self._longest = longest_seconds
-        self.reset()
-
-    def reset(self) -> None:
-        """Begin again with the shortest."""
-        self._seconds = FIRST_PAUSE_SECONDS
-
-    def next(self) -> float:
-        """Return the next pause in seconds, between half and the whole of what doubling gives."""
-        pause = min(self._seconds, self._longest)
-        self._seconds = min(2 * self._seconds, self._longest)
-        return pause * _SPREAD.uniform(0.5, 1.0)
-
-
 class Feed(Iterator[bytes]):
-    """Messages from the thread that makes them to gRPC's thread that sends them, one at a time."""
+    """Hands messages from the thread that makes them to gRPC's sending thread, one at a time."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -128,7 +99,7 @@ class Feed(Iterator[bytes]):
         self._closed = False
 
     def send(self, message: bytes) -> bool:
-        """Hand a message over when the one before it is taken; False where the call is over."""
+        """Hand over a message when the previous one was taken; False if the call has ended."""
         with self._changed:
             self._changed.wait_for(lambda: self._held is None or self._closed)
             if not self._closed:
@@ -137,7 +108,7 @@ class Feed(Iterator[bytes]):
             return not self._closed
 
     def close(self) -> None:
-        """Say that no message follows."""
+        """Mark the end of the messages."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

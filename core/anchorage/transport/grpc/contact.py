@@ -1,27 +1,27 @@
-"""What a silo's link knows of its way to the server, for probes and metrics."""
+"""The state of a silo's connection to the server, for probes and metrics."""
 
 import threading
 import time
 from collections.abc import Callable
 
-from anchorage.transport.vitals import Vitals
+from anchorage.transport.liveness import LivenessRegistry
 
 PART = "the session with the server"
 
 
 class Contact:
-    """Whether there is a session, when the server was last heard, and how many bytes of models have travelled.
+    """Whether a session is open, when the server last responded, and how many bytes of models were transferred.
 
     Parameters
     ----------
-    vitals : Vitals
-        Is told whether the session's thread lives and moves.
+    liveness : LivenessRegistry
+        Receives the deadlines of the session's thread.
     now : callable
         Seconds since the epoch.
     """
 
-    def __init__(self, vitals: Vitals, now: Callable[[], float] = time.time) -> None:
-        self._vitals = vitals
+    def __init__(self, liveness: LivenessRegistry, now: Callable[[], float] = time.time) -> None:
+        self._liveness = liveness
         self._now = now
         self._lock = threading.Lock()
         self._connected = False
@@ -38,13 +38,13 @@ class Contact:
 
     @property
     def lost(self) -> str:
-        """Why there is no session, one line; empty before the first attempt has failed."""
+        """Why no session is open, one line; empty before the first failed attempt."""
         with self._lock:
             return self._lost
 
     @property
     def heard(self) -> float:
-        """When the server was last heard, seconds since the epoch: now while a session is open, 0 before the first one."""
+        """When the server last responded, seconds since the epoch: now while a session is open, 0 before the first one."""
         with self._lock:
             return self._now() if self._connected else self._heard
 
@@ -55,25 +55,25 @@ class Contact:
             return self._received, self._sent
 
     def trying(self, seconds: float) -> None:
-        """Say that a session, or the failure to open one, comes within `seconds`."""
-        self._vitals.expect(PART, seconds)
+        """Record that an attempt to open a session ends within `seconds`."""
+        self._liveness.expect(PART, seconds)
 
     def opened(self) -> None:
-        """Say that a session is open."""
+        """Record that a session is open."""
         with self._lock:
             self._connected, self._lost = True, ""
-        self._vitals.rest(PART)
+        self._liveness.rest(PART)
 
     def closed(self, why: str) -> None:
-        """Say that there is no session, and why."""
+        """Record that no session is open, and why."""
         with self._lock:
             if self._connected:
                 self._heard = self._now()
             self._connected, self._lost = False, why
 
     def ended(self, *, planned: bool) -> None:
-        """Say that there will be no further session; where that was not planned, the process is of no use any more."""
-        self._vitals.rest(PART) if planned else self._vitals.expect(PART, 0.0)
+        """Record that no further session will be opened; if that was not planned, the liveness probe fails."""
+        self._liveness.rest(PART) if planned else self._liveness.expect(PART, 0.0)
 
     def received(self, nbytes: int) -> None:
         """Count bytes of a model."""

@@ -1,4 +1,4 @@
-"""Conversions between `anchorage.transport.messages` and protobuf; also what travels on the trainer's pipe."""
+"""Conversions between `anchorage.transport.messages` and protobuf, for gRPC and the trainer's pipe."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar
@@ -209,7 +209,7 @@ def _side_to_bytes(side: SideChannel) -> bytes:
 
 
 def _side_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
-    return _checked("side channel", load, data) if data else {}
+    return _checked("auxiliary data", load, data) if data else {}
 
 
 def _checked(what: str, read: Callable[[Any], T], value: Any) -> T:

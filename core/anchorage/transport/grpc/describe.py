@@ -1,4 +1,4 @@
-"""What a silo asks before it joins: the run's description, by which it reads its images."""
+"""Requests the run's description, which a silo needs to read its images before it joins."""
 
 import grpc
 
@@ -31,7 +31,7 @@ def describe(server: str, credentials: Credentials, proxy: str | None = None) ->
     """
     connection = Connection(server, credentials, proxy)
     try:
-        answer = connection.say("Describe", b"", ANSWER_SECONDS)
+        answer = connection.call("Describe", b"", ANSWER_SECONDS)
     except grpc.RpcError as error:
         refusal = refusal_of(error, server)
         raise refusal or AnchorageError(transfer.SERVER_UNREACHABLE, f"{server}: {error.details()}") from None

@@ -1,4 +1,4 @@
-"""How a silo gets its certificate: its signing request and its one-time token, over TLS in which only the server shows a certificate."""
+"""Enrolment: a silo sends a signing request and its one-time token over TLS in which only the server presents a certificate."""
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -10,7 +10,7 @@ import grpc
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
-from anchorage.transport.grpc.calls import ENROLMENT, SERVER_OPTIONS
+from anchorage.transport.grpc.calls import ENROLMENT, SERVER_OPTIONS, path, serve_calls
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
@@ -49,8 +49,7 @@ def serve_enrolment(
         return pb.Certificate(certificate=certificate).SerializeToString()
 
     server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="enrolment"), options=_OPTIONS)
-    handlers = {"Enrol": grpc.unary_unary_rpc_method_handler(handle)}
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(ENROLMENT, handlers),))
+    server.add_generic_rpc_handlers((serve_calls(ENROLMENT, {"Enrol": handle}),))
     port = bind(server, listen, server_credentials(credentials, mutual=False))
     server.start()
     return server, port
@@ -93,7 +92,7 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, 
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), proxy_options(proxy)) as channel:
         call: Any = channel
         try:
-            answer = call.unary_unary(f"/{ENROLMENT}/Enrol")(request, ANSWER_SECONDS)
+            answer = call.unary_unary(path("Enrol", ENROLMENT))(request, ANSWER_SECONDS)
         except grpc.RpcError as error:
             unanswered = f"{address} does not answer: {error.details()}"
             raise refusal_of(error, address) or AnchorageError(transfer.SERVER_UNREACHABLE, unanswered) from error

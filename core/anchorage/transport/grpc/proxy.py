@@ -1,4 +1,4 @@
-"""The way out of a hospital whose network lets nothing but its HTTP proxy reach the world.
+"""Connections through the HTTP proxy of a hospital's network.
 
 gRPC by itself obeys ``grpc_proxy``, ``https_proxy``, ``http_proxy`` and ``no_proxy`` of the environment. Here none of them counts: a
 connection goes through a proxy (HTTP ``CONNECT``, so that TLS stays between agent and server) where it was told to, and nowhere else.
@@ -7,7 +7,7 @@ connection goes through a proxy (HTTP ``CONNECT``, so that TLS stays between age
 
 
 def proxy_options(proxy: str | None) -> list[tuple[str, int | str]]:
-    """Return the channel options for a way through a proxy.
+    """Return the channel options for a connection through a proxy.
 
     Parameters
     ----------

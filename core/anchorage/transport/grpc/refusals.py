@@ -1,4 +1,4 @@
-"""Failures of the catalogue on their way through gRPC's status, and what a status without one means."""
+"""Conversion between failures of the catalogue and gRPC statuses."""
 
 import re
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ from typing import NoReturn
 import grpc
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, identity, transfer
-from anchorage.transport.desk import STORAGE
+from anchorage.transport.silo_tasks import STORAGE
 
 _STATUS = {
     transfer.MALFORMED_MESSAGE: grpc.StatusCode.INVALID_ARGUMENT,
@@ -28,7 +28,7 @@ _UNTRUSTED = ("SSL_ERROR_SSL", "Verification Check failed", "verification check 
 
 @contextmanager
 def refusing(context: grpc.ServicerContext) -> Iterator[None]:
-    """Let a failure of the catalogue end a call, with `ANC-2152 Reason: message` as the status' details."""
+    """End a call with a failure of the catalogue that the block raises, with `ANC-2152 Reason: message` as the status' details."""
     try:
         yield
     except AnchorageError as error:
@@ -36,7 +36,7 @@ def refusing(context: grpc.ServicerContext) -> Iterator[None]:
 
 
 def refuse(context: grpc.ServicerContext, error: AnchorageError) -> NoReturn:
-    """End a call with a failure of the catalogue; a failure of the server's disk is not named: the silo shall try again later."""
+    """End a call with a failure of the catalogue; for a failure of the server's disk the silo is only asked to try again later."""
     if error.failure.exit_code == STORAGE:
         context.abort(grpc.StatusCode.UNAVAILABLE, "the server cannot store the update")
     context.abort(_STATUS.get(error.failure, grpc.StatusCode.FAILED_PRECONDITION), str(error))
@@ -44,7 +44,7 @@ def refuse(context: grpc.ServicerContext, error: AnchorageError) -> NoReturn:
 
 
 def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
-    """Return the failure that a call ended with; None where trying again may help.
+    """Return the failure that a call ended with; None if trying again may help.
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""How a silo that has a certificate gets the next one."""
+"""Renewal of a silo's certificate."""
 
 import grpc
 
@@ -13,7 +13,7 @@ ANSWER_SECONDS = 30.0
 
 
 def renew(server: str, credentials: Credentials, csr_pem: bytes, proxy: str | None = None) -> bytes:
-    """Ask for a further certificate over a connection that shows the present one.
+    """Request a new certificate over a connection that presents the current one.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def renew(server: str, credentials: Credentials, csr_pem: bytes, proxy: str | No
     """
     connection = Connection(server, credentials, proxy)
     try:
-        answer = connection.say("Renew", pb.Renewal(request=csr_pem).SerializeToString(), ANSWER_SECONDS)
+        answer = connection.call("Renew", pb.Renewal(request=csr_pem).SerializeToString(), ANSWER_SECONDS)
     except grpc.RpcError as error:
         unanswered = AnchorageError(transfer.SERVER_UNREACHABLE, f"{server} does not answer: {error.details()}")
         raise refusal_of(error, server) or unanswered from None

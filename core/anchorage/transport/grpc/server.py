@@ -13,7 +13,7 @@ from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
-from anchorage.transport.grpc.calls import MAX_DOWN_BYTES, SERVER_OPTIONS, SERVICE, SESSION, TASK
+from anchorage.transport.grpc.calls import FEDERATION, MAX_DOWN_BYTES, SERVER_OPTIONS, SESSION, TASK, serve_calls
 from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
@@ -32,7 +32,7 @@ _ACK = pb.Ack().SerializeToString()
 class GrpcSiloLink(Exchange):
     """Serves silos over gRPC with mutual TLS (`SiloLink`).
 
-    A silo is who its certificate says. It may fetch the models of its open tasks and upload what it was permitted to; every call
+    A silo is identified by its certificate. It may fetch the models of its open tasks and upload permitted updates; every call
     belongs to the session that the silo opened last.
 
     Parameters
@@ -42,7 +42,7 @@ class GrpcSiloLink(Exchange):
     credentials : Credentials
         The server's TLS files; read again at a handshake when they have changed.
     welcome : str
-        The run's description (JSON), the first that a silo hears.
+        The run's description (JSON), which a silo receives first.
     admit : callable
         ``admit(silo, key)``: whether the silo of this name, with a certificate over the key of this fingerprint, is a member.
     renew : callable
@@ -50,7 +50,7 @@ class GrpcSiloLink(Exchange):
     clock : Clock
         The clock of `next_event`.
     idle_timeout_seconds : float
-        A transfer in which nothing moves for so long is given up.
+        A transfer without progress for so long is cancelled.
     """
 
     def __init__(
@@ -85,14 +85,14 @@ class GrpcSiloLink(Exchange):
         self._federation = federation_of(self._credentials)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
         self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, self._handlers()),))
+        self._server.add_generic_rpc_handlers((serve_calls(FEDERATION, self._calls()),))
         port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
         self._watchdog = Watchdog(self._idle_timeout)
         self._server.start()
         return port
 
     def stop(self, grace_seconds: float = 5.0) -> None:
-        """Close every connection; orders that are on their way may still arrive within the grace."""
+        """Close every connection; orders that were sent may still arrive within the grace period."""
         self._server.stop(grace_seconds).wait()
         self._watchdog.close()
         self._pool.shutdown()
@@ -103,27 +103,26 @@ class GrpcSiloLink(Exchange):
         Raises
         ------
         AnchorageError
-            The task with its side channel is larger than a silo accepts.
+            The task with its auxiliary data is larger than a silo accepts.
         """
         nbytes = sum(array.nbytes for array in task.side.values())
         if nbytes > MAX_DOWN_BYTES // 2:
-            found = f"the side channel of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
+            found = f"the auxiliary data of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
         super().assign(silo, task)
 
-    def _handlers(self) -> dict[str, Any]:
-        unary = grpc.unary_unary_rpc_method_handler
+    def _calls(self) -> dict[str, Callable[..., Any]]:
         return {
-            "Describe": unary(self._describe),
-            "Renew": unary(self._renew),
-            "Orders": grpc.unary_stream_rpc_method_handler(self._orders),
-            "Announce": unary(self._announce),
-            "Report": unary(self._report),
-            "Fail": unary(self._fail),
-            "Progress": unary(self._progress),
-            "Fetch": grpc.unary_stream_rpc_method_handler(self._fetch),
-            "Lacking": unary(self._lacking),
-            "Push": grpc.stream_unary_rpc_method_handler(self._push),
+            "Describe": self._describe,
+            "Renew": self._renew,
+            "Orders": self._orders,
+            "Announce": self._announce,
+            "Report": self._report,
+            "Fail": self._fail,
+            "Progress": self._progress,
+            "Fetch": self._fetch,
+            "Lacking": self._lacking,
+            "Push": self._push,
         }
 
     def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -179,7 +178,7 @@ class GrpcSiloLink(Exchange):
     def _fetch(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):
             session = self._session(context)
-            wanted = convert.parse(pb.Wanted, request)
+            wanted = convert.parse(pb.ChunkList, request)
             with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
                 for index in wanted.chunks:
                     source = session.source(wanted.model)
@@ -201,20 +200,20 @@ class GrpcSiloLink(Exchange):
             session, task = self._session(context), _metadata(context, TASK)
             upload = session.upload(task)
             with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
-                coming = convert.parse(pb.Wanted, next(requests, b""))
+                coming = convert.parse(pb.ChunkList, next(requests, b""))
                 upload.check(task, coming.model)
                 for index, chunk in zip(coming.chunks, requests, strict=False):
                     _check_index(upload.sink.manifest, index)
                     session.store(task, upload, index, chunk)
                     moved()
-            session.pushed(task)
+            session.finish_push(task)
         return _ACK
 
     def _session(self, context: grpc.ServicerContext) -> Session:
         return self.session(self._silo(context), _metadata(context, SESSION))
 
     def _silo(self, context: grpc.ServicerContext) -> str:
-        """Return whose certificate the peer showed, if it is a member's."""
+        """Return the member whose certificate the peer presented."""
         (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
         uris, key = _identity(bytes(certificate))
         silo = silo_of(uris, self._federation)

@@ -1,4 +1,4 @@
-"""Credentials of both ends for grpcio, from files that may be rotated."""
+"""TLS credentials of server and silo for grpcio, from files that may be rotated."""
 
 import time
 from typing import Any
@@ -12,7 +12,7 @@ from anchorage.transport.pki.credentials import read_certificate
 
 
 def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.ServerCredentials:
-    """Return credentials that are read again at a handshake when their files have changed.
+    """Return credentials that are reloaded at a handshake when their files have changed.
 
     Parameters
     ----------
@@ -76,7 +76,7 @@ def federation_of(credentials: Credentials) -> str:
 
 
 def bind(server: grpc.Server, listen: str, credentials: grpc.ServerCredentials) -> int:
-    """Let a server listen, and return the port.
+    """Bind a server to an address and return the port.
 
     Raises
     ------

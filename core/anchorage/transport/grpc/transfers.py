@@ -1,4 +1,4 @@
-"""How a silo moves chunks over one connection; what was cut goes on over another one."""
+"""Transfers of chunks over one connection; interrupted ones continue over another."""
 
 from collections.abc import Callable
 
@@ -12,7 +12,7 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 def receive_chunks(
     connection: Connection, sink: ChunkSink, watchdog: Watchdog, progressed: Callable[[int], None]
 ) -> None:
-    """Receive what `sink` misses of its model; `progressed` is told the bytes of every chunk that was written.
+    """Receive the chunks that `sink` lacks; `progressed` is called with the size of every chunk that was written.
 
     Raises
     ------
@@ -22,7 +22,7 @@ def receive_chunks(
         A chunk is damaged, or the sink does not want it any more.
     """
     missing = sink.missing()
-    call = connection.fetch(pb.Wanted(model=sink.manifest.digest, chunks=missing).SerializeToString())
+    call = connection.fetch(pb.ChunkList(model=sink.manifest.digest, chunks=missing).SerializeToString())
     try:
         with watchdog.watch(call.cancel) as moved:
             for chunk, index in zip(call, missing, strict=False):
@@ -41,7 +41,7 @@ def send_chunks(
     idle_timeout_seconds: float,
     progressed: Callable[[int], None],
 ) -> None:
-    """Send what the server lacks of an update; `progressed` is told the bytes of every chunk that was handed to gRPC.
+    """Send the chunks of an update that the server lacks; `progressed` is called with the size of every chunk handed to gRPC.
 
     Raises
     ------
@@ -50,7 +50,7 @@ def send_chunks(
     """
     digest = update.manifest.digest
     offer = pb.Offer(task=task, update=digest).SerializeToString()
-    lacking = convert.parse(pb.Lacking, connection.say("Lacking", offer, idle_timeout_seconds)).chunks
+    lacking = convert.parse(pb.Lacking, connection.call("Lacking", offer, idle_timeout_seconds)).chunks
     if not lacking:
         return
     feed = Feed()
@@ -58,7 +58,7 @@ def send_chunks(
     call.add_done_callback(lambda _: feed.close())
     try:
         with watchdog.watch(call.cancel) as moved:
-            feed.send(pb.Wanted(model=digest, chunks=lacking).SerializeToString())
+            feed.send(pb.ChunkList(model=digest, chunks=lacking).SerializeToString())
             for index in lacking:
                 chunk = update.chunk(index)
                 if not feed.send(chunk):

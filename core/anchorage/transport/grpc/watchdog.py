@@ -1,4 +1,4 @@
-"""One idle timeout for transfers: it looks at progress, never at total time."""
+"""An idle timeout for transfers: it limits the time without progress, never the total time."""
 
 import threading
 import time
@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 
 class Watchdog:
-    """Cancels every watched transfer in which nothing has moved for a while.
+    """Cancels transfers without progress.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class Watchdog:
 
     @contextmanager
     def watch(self, cancel: Callable[[], object]) -> Iterator[Callable[[], None]]:
-        """Watch a transfer within the block, which calls what it is given at every step."""
+        """Watch a transfer within the block; the block calls the yielded function whenever it makes progress."""
 
         def moved() -> None:
             self._moved[cancel] = time.monotonic()

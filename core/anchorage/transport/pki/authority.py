@@ -11,8 +11,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.api.errors import AnchorageError, identity
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.credentials import certificate_of, read_certificate
-from anchorage.transport.pki.files import write_whole
 from anchorage.transport.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
     PrivateKey,
@@ -76,12 +76,12 @@ class Authority:
 
     @property
     def certificate_path(self) -> Path:
-        """The authority's certificate, PEM; may be given to anybody. Raises as `folder`."""
+        """The authority's certificate, PEM; public. Raises as `folder`."""
         return self.folder / "ca.pem"
 
     @property
     def certificate_pem(self) -> bytes:
-        """The authority's certificate; may be given to anybody."""
+        """The authority's certificate, PEM; public."""
         return self._certificate.public_bytes(serialization.Encoding.PEM)
 
     @property
@@ -121,8 +121,8 @@ class Authority:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(0o700)
-            write_whole(folder / "ca.key", made.key_pem, 0o600)
-            write_whole(folder / "ca.pem", made.certificate_pem, 0o644)
+            write_atomically(folder / "ca.key", made.key_pem, mode=0o600, durable=True)
+            write_atomically(folder / "ca.pem", made.certificate_pem, mode=0o644, durable=True)
         except OSError as error:
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} cannot be written: {error.strerror}"
@@ -153,7 +153,7 @@ class Authority:
     def from_pem(
         cls, federation: str, key_pem: bytes, certificate_pem: bytes, *, now: Callable[[], float] = time.time
     ) -> "Authority":
-        """Take an authority that was kept as bytes, such as in a Kubernetes Secret.
+        """Load an authority from bytes, for example from a Kubernetes Secret.
 
         Parameters
         ----------
@@ -253,7 +253,7 @@ class Authority:
 
 
 def _require_one_authority(key: PrivateKey, certificate: x509.Certificate, federation: str, what: str) -> None:
-    """See that a key and a certificate are one federation's authority.
+    """Check that a key and a certificate belong to one federation's authority.
 
     Raises
     ------

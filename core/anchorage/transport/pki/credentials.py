@@ -1,4 +1,4 @@
-"""What one end of a connection shows and trusts."""
+"""TLS credentials of one end of a connection."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,28 +8,21 @@ from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_whole
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.identity import uris_of
 from anchorage.transport.pki.keys import load_key
 
 
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """The TLS files of the server or of a silo.
-
-    Parameters
-    ----------
-    key : Path
-        The private key, PEM; never leaves its machine.
-    certificate : Path
-        The certificate over the key, PEM.
-    authority : Path
-        The certificate of the federation's authority, PEM.
-    """
+    """The TLS files of the server or of a silo."""
 
     key: Path
+    """The private key, PEM; never leaves its machine."""
     certificate: Path
+    """The certificate over the key, PEM."""
     authority: Path
+    """The certificate of the federation's authority, PEM."""
 
     def save_certificate(self, pem: bytes) -> None:
         """Write the certificate whole or not at all.
@@ -39,7 +32,7 @@ class Credentials:
         OSError
             The folder is missing, full or not writable.
         """
-        write_whole(self.certificate, pem, 0o644)
+        write_atomically(self.certificate, pem, mode=0o644, durable=True)
 
     def expires(self) -> float:
         """Return when the certificate stops being valid, seconds since the epoch.
@@ -52,7 +45,7 @@ class Credentials:
         return read_certificate(self.certificate).not_valid_after_utc.timestamp()
 
     def check(self, uri: str, now: Callable[[], float]) -> None:
-        """See that the files belong together, name `uri`, and are valid now.
+        """Check that the files belong together, name `uri`, and are valid now.
 
         Raises
         ------

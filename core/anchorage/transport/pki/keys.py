@@ -1,4 +1,4 @@
-"""Private keys, made where they are used, and the requests that ask for a certificate over them."""
+"""Private keys and certificate signing requests."""
 
 import hashlib
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_whole
+from anchorage.transport.files import write_atomically
 from anchorage.transport.pki.identity import uris_of
 
 PrivateKey = ec.EllipticCurvePrivateKey
@@ -57,7 +57,7 @@ def new_key(path: Path) -> PrivateKey:
         The folder is missing, full or not writable.
     """
     key = make_key()
-    write_whole(path, key_to_pem(key), 0o600)
+    write_atomically(path, key_to_pem(key), mode=0o600, durable=True)
     return key
 
 
@@ -80,18 +80,12 @@ def load_key(path: Path) -> PrivateKey:
 
 @dataclass(frozen=True, slots=True)
 class SigningRequest:
-    """A checked request for a certificate: the sender holds its key, an EC P-256 one, and it asks for one URI name.
-
-    Parameters
-    ----------
-    uri : str
-        The name that is asked for.
-    public_key : PublicKey
-        The key that the certificate would be over.
-    """
+    """A checked request for a certificate: the sender holds its key, an EC P-256 one, and it asks for one URI name."""
 
     uri: str
+    """The name that is asked for."""
     public_key: PublicKey
+    """The key that the certificate would be over."""
 
     @staticmethod
     def make(key: PrivateKey, uri: str) -> bytes:

@@ -1,4 +1,4 @@
-"""Who gets a certificate: a silo with a token, or a silo that is known already."""
+"""Issues certificates to silos with a token and to enrolled silos."""
 
 from anchorage.transport.pki.authority import Authority
 from anchorage.transport.pki.keys import SigningRequest, public_bytes
@@ -6,7 +6,7 @@ from anchorage.transport.pki.tokens import Tokens
 
 
 class Registrar:
-    """Signs certificates for silos that may have one.
+    """Signs certificates of authorised silos.
 
     Parameters
     ----------

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, identity
-from anchorage.transport.pki.files import write_once
+from anchorage.transport.files import write_once
 
 TOKEN_VALID = timedelta(days=7)
 
@@ -32,7 +32,7 @@ class Tokens:
         self._now = now
 
     def create(self, silo: str, *, valid: timedelta = TOKEN_VALID) -> str:
-        """Make a token with which the silo of this name may enrol once.
+        """Create a token with which the silo of this name may enrol once.
 
         Raises
         ------
@@ -51,7 +51,7 @@ class Tokens:
         return token
 
     def check(self, token: str, silo: str) -> None:
-        """See that a token is known, of this silo, and not expired.
+        """Check that a token is known, belongs to this silo, and has not expired.
 
         Raises
         ------
@@ -72,7 +72,7 @@ class Tokens:
             raise AnchorageError(identity.TOKEN_EXPIRED, f"the token of silo {silo!r} has expired; issue a new one")
 
     def consume(self, token: str, silo: str, public_key: bytes) -> None:
-        """Use a token up for one key, atomically: of two keys that race for it, one is refused.
+        """Consume a token for one key, atomically: if two keys compete for it, one is refused.
 
         The same key may come again until the token expires, for the certificate that a broken connection kept from it.
 

@@ -24,21 +24,14 @@ def chunk_digest(data: bytes | memoryview) -> bytes:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Names the bytes of one flat buffer.
-
-    Parameters
-    ----------
-    layout : str
-        Digest of the layout that gives the bytes their meaning, hex.
-    nbytes : int
-        Length of the buffer in bytes.
-    digests : tuple of bytes
-        `chunk_digest` of each chunk of `CHUNK_BYTES`, 16 bytes each, in order.
-    """
+    """Names the bytes of one flat buffer."""
 
     layout: str
+    """Digest of the layout that gives the bytes their meaning, hex."""
     nbytes: int
+    """Length of the buffer in bytes."""
     digests: tuple[bytes, ...]
+    """`chunk_digest` of each chunk of `CHUNK_BYTES`, 16 bytes each, in order."""
 
     @classmethod
     def of(cls, layout: str, buffer: NDArray[np.uint8]) -> "Manifest":

@@ -1,4 +1,4 @@
-"""An update as it differs from the model that it was trained from: where most numbers stayed, few bytes travel, and none is lost (METHODS.md 6.6)."""
+"""Lossless compression of an update as the difference from the model that it was trained from (methods reference, 6.6)."""
 
 import zlib
 
@@ -13,7 +13,7 @@ _WORD = 4  # bytes; their first, second, ... bytes are packed apart, for the hig
 
 
 class Differences:
-    """An update whose chunks are read as they travel (`ChunkSource`); its manifest still names the bytes that they stand for.
+    """An update whose chunks are read in compressed form (`ChunkSource`); its manifest still names the bytes that they stand for.
 
     A chunk is the update's bytes, or, where that is shorter, its exclusive or with the model's, deflated.
 
@@ -30,7 +30,7 @@ class Differences:
         self._update, self._model = update, model
 
     def chunk(self, index: int) -> bytes:
-        """Return one chunk as it travels."""
+        """Return one compressed chunk."""
         data = self._update.chunk(index)
         if len(data) % _WORD:
             return data

@@ -1,4 +1,4 @@
-"""Stretches of other models' bytes as one model, read when asked for."""
+"""A model composed of byte ranges of other models, read on demand."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

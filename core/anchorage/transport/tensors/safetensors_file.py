@@ -1,4 +1,4 @@
-"""Models as safetensors files: a header in front of the flat buffer, which is written chunk by chunk as it lies in memory."""
+"""Models as safetensors files: a header followed by the flat buffer, written chunk by chunk."""
 
 import json
 import os
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import FILE_UNREADABLE
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.transport.files import replacing
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import ITEM_BYTES, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes, array_dtype, dtype_name
@@ -25,21 +26,14 @@ _LONGEST_HEADER = 100 << 20
 
 @dataclass(frozen=True, slots=True)
 class StoredModel:
-    """What a safetensors file holds.
-
-    Parameters
-    ----------
-    model : ModelBytes
-        The tensors of the wanted layout, or all of them.
-    arrays : mapping of str to ndarray
-        The other tensors.
-    metadata : mapping of str to str
-        What the file says of itself.
-    """
+    """The content of a safetensors file."""
 
     model: ModelBytes
+    """The tensors of the wanted layout, or all of them."""
     arrays: Mapping[str, NDArray[Any]]
+    """The other tensors."""
     metadata: Mapping[str, str]
+    """What the file says of itself."""
 
 
 def write_safetensors(
@@ -50,7 +44,7 @@ def write_safetensors(
     metadata: Mapping[str, str] | None = None,
     sync: bool = False,
 ) -> None:
-    """Write a model, and other arrays behind it, in the place of `path`, which is never seen half written.
+    """Write a model and further arrays to `path` atomically.
 
     The file grows under the name `partial_path`; one that lies there is written over, which takes half the time of a new one.
 
@@ -85,28 +79,18 @@ def write_safetensors(
             header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
     text += b" " * (-len(text) % 8)
-    partial = partial_path(path)
-    try:
-        with os.fdopen(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666), "wb", buffering=0) as file:
+    with replacing(path, durable=sync) as partial:
+        handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        with os.fdopen(handle, "wb", buffering=0) as file:
             for data in (len(text).to_bytes(8, "little") + text, *model.chunks):
                 _write(file, data)
             for t in behind.tensors:
                 _write(file, extra[t.name].reshape(-1).view(np.uint8).data)
             file.truncate()
-            if sync:
-                os.fsync(file.fileno())
-        partial.replace(path)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def partial_path(path: Path) -> Path:
-    """Return the name under which `write_safetensors` writes a file before it has its own."""
-    return path.with_name(path.name + ".partial")
 
 
 def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
-    """Read only what stands in front: the layout of all tensors, in the order in which they lie, and the metadata.
+    """Read only the header: the layout of all tensors, in file order, and the metadata.
 
     Raises
     ------
@@ -152,7 +136,7 @@ def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
 
 @contextmanager
 def _readable(path: Path) -> Iterator[None]:
-    """Turn what is wrong with a file into the catalogue's failures."""
+    """Convert errors in a file into failures of the catalogue."""
     try:
         yield
     except OSError as error:

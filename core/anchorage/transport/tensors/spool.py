@@ -1,4 +1,4 @@
-"""Where a model arrives chunk by chunk, in a file or in memory: a `ChunkSink` while it arrives, a `ChunkSource` once it is whole."""
+"""Receives a model chunk by chunk, in a file or in memory: a `ChunkSink` while incomplete, a `ChunkSource` once complete."""
 
 import errno
 import os
@@ -14,7 +14,7 @@ from anchorage.transport.tensors.chunks import Manifest, chunk_digest
 
 
 class MemorySpool:
-    """A model that arrives in memory.
+    """A model received in memory.
 
     Parameters
     ----------
@@ -47,7 +47,7 @@ class MemorySpool:
 
 
 class SpoolFile:
-    """A model that arrives in a file. The file may have been another model's: its pages are used again. Safe for several threads.
+    """A model received in a file, which may be reused from another model. Thread-safe.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class SpoolFile:
 
     @classmethod
     def recover(cls, path: Path, manifest: Manifest) -> "SpoolFile":
-        """Open a file that an earlier process left: the chunks whose digests are right have arrived.
+        """Open a file of an earlier process: chunks with the right digest count as received.
 
         Raises
         ------
@@ -129,7 +129,7 @@ class SpoolFile:
         return data
 
     def close(self) -> None:
-        """Let go of the file, once no thread reads or writes it any more; later calls fail."""
+        """Close the file once no thread uses it; later calls fail."""
         with self._idle:
             was_open, self._open = self._open, False
             self._idle.wait_for(lambda: self._users == 0)
@@ -155,7 +155,7 @@ class SpoolFile:
 
 
 def check_chunk(manifest: Manifest, index: int, data: bytes) -> None:
-    """See that bytes are the ones that a manifest names.
+    """Check bytes against the digest in a manifest.
 
     Raises
     ------

@@ -1,0 +1,212 @@
+"""``fedctl compare``: compares the results of several runs and simulations."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from rich.console import RenderableType
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.methods.published import NAMES, PublishedResult, find_published
+from fedctl.output import Format, amount, emit, people, plain_table
+from fedctl.research.curves import curve, plot
+from fedctl.research.pictures import check_picture_suffix
+from fedctl.research.results import Results, common_metrics, read_results
+from fedctl.view import FIRST_METRICS
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One line of a comparison."""
+
+    method: str
+    """The name in the legend."""
+    results: Results
+    """The results."""
+    setting: str = ""
+    """What the rows of one picture have in common; empty where there is only one."""
+    published: PublishedResult | None = None
+    """What the method's paper reports."""
+
+
+def compare(
+    folders: Sequence[Path],
+    metric: str | None,
+    picture: Path | None,
+    published: Sequence[str],
+    output: Format,
+) -> None:
+    """Print one line per working folder, and draw their curves.
+
+    Parameters
+    ----------
+    folders : sequence of Path
+        Working folders of ``fedctl simulate`` and ``fedctl run``.
+    metric : str or None
+        What to compare; None takes the first of `FIRST_METRICS` that all have.
+    picture : Path or None
+        File for the curves.
+    published : sequence of str
+        ``COLUMN=VALUE`` of the published results beside which the methods are put; without any, none are shown.
+    output : Format
+        How to print.
+
+    Raises
+    ------
+    AnchorageError
+        A folder holds no results, they have no such metric in common, or the picture cannot be drawn.
+    """
+    check_picture_suffix(picture)
+    results = [read_results(folder) for folder in dict.fromkeys(folders)]
+    name = chosen_metric(results, metric)
+    wanted = dict(_pair(text) for text in published)
+    rows = [
+        Row(label, result, published=published_beside(wanted, result.federation.spec.method.name, name))
+        for label, result in legend(results).items()
+    ]
+    show_rows(rows, name, picture, output)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    column, equals, value = text.partition("=")
+    if not equals:
+        raise typer.BadParameter(f"found --published {text}, allowed is COLUMN=VALUE")
+    return column, value
+
+
+def published_beside(wanted: Mapping[str, str], method: str, metric: str) -> PublishedResult | None:
+    """Return a method's published results; None if none are requested or available.
+
+    Raises
+    ------
+    BadParameter
+        What is wanted is in no paper, or several results fit.
+    """
+    try:
+        name = wanted.get("method", method)
+        found = (find_published({"metric": metric, **wanted, "method": known}) for known in NAMES.get(name, (name,)))
+        return next(filter(None, found), None) if wanted else None
+    except ValueError as error:
+        raise typer.BadParameter(f"published results: {error}") from error
+
+
+def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Format) -> None:
+    """Print rows, and draw a picture per setting.
+
+    Raises
+    ------
+    AnchorageError
+        A picture cannot be drawn.
+    """
+    if picture is not None:
+        draw(rows, metric, picture)
+    if output.for_people:
+        people().print(_table(rows, metric, output is Format.WIDE))
+    else:
+        emit([_document(row, metric) for row in rows], output)
+
+
+def draw(rows: Sequence[Row], metric: str, picture: Path) -> None:
+    """Draw the curves of each setting; with several settings, each file name contains its setting.
+
+    Raises
+    ------
+    AnchorageError
+        matplotlib is missing, or the file cannot be written.
+    """
+    settings = dict.fromkeys(row.setting for row in rows)
+    for setting in settings:
+        curves = {row.method: curve(row.results, metric) for row in rows if row.setting == setting}
+        file = picture if len(settings) == 1 else picture.with_stem(f"{picture.stem}-{slug(setting)}")
+        plot(curves, metric, file)
+
+
+def slug(text: str) -> str:
+    """Return text as a part of a file's name."""
+    return "-".join("".join(c if c.isalnum() or c in "._" else " " for c in text).split())
+
+
+def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
+    """Return the metric to compare by.
+
+    Raises
+    ------
+    AnchorageError
+        The results have not it, or none, in common.
+    """
+    common = common_metrics(results)
+    if wanted is None and common:
+        return next((name for name in FIRST_METRICS if name in common), common[0])
+    if wanted is not None and wanted in common:
+        return wanted
+    found = "; ".join(f"{result.folder} has {', '.join(result.metrics()) or 'none'}" for result in results)
+    what = "the metrics" if wanted is None else f"--metric {wanted}"
+    raise AnchorageError(commands.NO_COMMON_METRIC, f"{what} must be in every folder: {found}")
+
+
+def legend(results: Sequence[Results]) -> Mapping[str, Results]:
+    """Return labels of results: the method, with the folder where methods are not unique."""
+    methods = Counter(result.federation.spec.method.name for result in results)
+    names = {}
+    for result in results:
+        method = result.federation.spec.method.name
+        names[method if methods[method] == 1 else f"{method} ({result.folder})"] = result
+    return names
+
+
+def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
+    shown = metric.replace("_", " ")
+    several, papers = any(row.setting for row in rows), any(row.published for row in rows)
+    names = ("federation",) if wide or len({row.results.federation.metadata.name for row in rows}) > 1 else ()
+    right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
+    more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
+    table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *more, right=right)
+    for column in table.columns[: 1 + several]:
+        column.no_wrap = True
+    for row in rows:
+        result, spec = row.results, row.results.federation.spec
+        cells = [row.setting] if several else []
+        cells += [row.method, *([result.federation.metadata.name] if names else [])]
+        cells += [str(len(result.seeds)), _rounds(result)]
+        cells += [str(result.last(metric)), str(result.best(metric))]
+        cells += [str(row.published or "")] if papers else []
+        cells.append(amount(_nbytes(result)))
+        if wide:
+            cells += [row.published.source if row.published else ""] if papers else []
+            cells += [spec.model.name, str(result.folder)]
+        table.add_row(*cells)
+    return table
+
+
+def _rounds(result: Results) -> str:
+    """Format the number of committed rounds, and of the requested ones if it differs."""
+    reached, wanted = min(seed.rounds[-1].round for seed in result.seeds), result.federation.spec.rounds
+    return str(reached) if reached == wanted else f"{reached}/{wanted}"
+
+
+def _nbytes(result: Results) -> float:
+    return sum(seed.nbytes for seed in result.seeds) / len(result.seeds)
+
+
+def _document(row: Row, metric: str) -> dict[str, Any]:
+    result, spec, published = row.results, row.results.federation.spec, row.published
+    paper = {name: float(value) for name in ("value", "std") if published and (value := getattr(published, name))}
+    when = {"reachedAt": published.reached_at} if published and published.reached_at else {}
+    return {
+        **({"setting": row.setting} if row.setting else {}),
+        "folder": str(result.folder),
+        "federation": result.federation.metadata.name,
+        "method": spec.method.name,
+        "model": spec.model.name,
+        "seeds": [seed.seed for seed in result.seeds],
+        "rounds": min(seed.rounds[-1].round for seed in result.seeds),
+        "metric": metric,
+        "last": result.last(metric).as_document(),
+        "best": result.best(metric).as_document(),
+        **({"published": {**paper, **when, "source": published.source}} if published else {}),
+        "bytes": _nbytes(result),
+        "curve": [point.as_document() for point in curve(result, metric)],
+    }

@@ -1,0 +1,86 @@
+"""A metric over rounds and over bytes, as numbers and as a picture."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fedctl.research.pictures import new_figure, save_figure
+from fedctl.research.results import Results, Spread, finite
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A metric after a round."""
+
+    round: int
+    """The round."""
+    nbytes: float
+    """Model bytes, up and down, that travelled until then; mean over the seeds."""
+    value: Spread
+    """The metric."""
+
+    def as_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {
+            "round": self.round,
+            "bytes": self.nbytes,
+            "mean": finite(self.value.mean),
+            "std": finite(self.value.std),
+        }
+
+
+def curve(results: Results, metric: str) -> tuple[Point, ...]:
+    """Return a metric after every round in which all seeds have it, ascending."""
+    reached: dict[int, list[tuple[int, float]]] = {}
+    for seed in results.seeds:
+        nbytes = 0
+        for entry in seed.rounds:
+            nbytes += entry.bytes_up + entry.bytes_down
+            if metric in entry.metrics:
+                reached.setdefault(entry.round, []).append((nbytes, entry.metrics[metric]))
+    return tuple(
+        Point(number, sum(nbytes for nbytes, _ in found) / len(found), Spread(tuple(value for _, value in found)))
+        for number, found in sorted(reached.items())
+        if len(found) == len(results.seeds)
+    )
+
+
+def plot(curves: Mapping[str, tuple[Point, ...]], metric: str, path: Path) -> None:
+    """Draw curves over rounds and over bytes: the mean as a line, one standard deviation around it as a band.
+
+    Parameters
+    ----------
+    curves : mapping of str to tuple of Point
+        By the name in the legend.
+    metric : str
+        What they show.
+    path : Path
+        The picture, of a kind of `fedctl.research.pictures.SUFFIXES`.
+
+    Raises
+    ------
+    AnchorageError
+        matplotlib is not installed, or the picture cannot be written.
+    """
+    figure = new_figure(10, 4.2)
+    by_round, by_bytes = figure.subplots(1, 2, sharey=True)
+    for name, points in curves.items():
+        _draw(by_round, name, [point.round for point in points], points)
+        _draw(by_bytes, name, [point.nbytes / 1e6 for point in points], points)
+    by_round.set(xlabel="round", ylabel=metric.replace("_", " "))
+    by_round.xaxis.get_major_locator().set_params(integer=True)
+    by_bytes.set(xlabel="model bytes up and down (MB)")
+    for axes in (by_round, by_bytes):
+        axes.grid(alpha=0.3)
+    by_round.legend()
+    save_figure(figure, path)
+
+
+def _draw(axes: Any, name: str, places: list[float] | list[int], points: tuple[Point, ...]) -> None:
+    means = [point.value.mean for point in points]
+    (line,) = axes.plot(places, means, marker="o" if len(points) < 30 else "", markersize=3, label=name)
+    if points and len(points[0].value.values) > 1:
+        lower = [point.value.mean - point.value.std for point in points]
+        upper = [point.value.mean + point.value.std for point in points]
+        axes.fill_between(places, lower, upper, color=line.get_color(), alpha=0.2, linewidth=0)

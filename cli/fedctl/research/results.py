@@ -1,0 +1,315 @@
+"""Results of runs and simulations: the rounds of every seed, read from working folders, and means over seeds."""
+
+import json
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import rmtree
+from typing import Any
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.federation import Federation
+from anchorage.api.files import Study, load_federation
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.records import BEST_BY
+from fedctl.observation import read_journal
+from fedctl.workdir import Workdir, read_json
+
+SCHEMA_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RoundResult:
+    """A committed round."""
+
+    round: int
+    """Its number; round 0 is the initial model."""
+    digest: str
+    """Content address of the global model."""
+    time: float
+    """Seconds since the epoch at the commit."""
+    metrics: Mapping[str, float]
+    seconds: Mapping[str, float]
+    """Metrics of the global model and of server training; duration of each step in seconds. NaN if not finite."""
+    bytes_up: int
+    bytes_down: int
+    """Model bytes that travelled in this round."""
+
+    @classmethod
+    def of(cls, record: RoundRecord) -> "RoundResult":
+        """Create a result from a record, without the silos' parts."""
+        return cls(
+            round=record.round,
+            digest=record.digest,
+            time=record.time,
+            metrics=record.metrics,
+            seconds=record.seconds,
+            bytes_up=record.bytes_up,
+            bytes_down=record.bytes_down,
+        )
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any]) -> "RoundResult":
+        """Read JSON values, camelCase: a seed's round, or a line of a server's journal.
+
+        Raises
+        ------
+        KeyError, TypeError, ValueError
+            The values are not of a round.
+        """
+        return cls(
+            round=int(values["round"]),
+            digest=str(values["digest"]),
+            time=float(values["time"]),
+            metrics={name: _number(value) for name, value in values["metrics"].items()},
+            seconds={name: _number(value) for name, value in values["seconds"].items()},
+            bytes_up=int(values["bytesUp"]),
+            bytes_down=int(values["bytesDown"]),
+        )
+
+    def as_document(self) -> dict[str, Any]:
+        """Return JSON values that `read` takes."""
+        return {
+            "round": self.round,
+            "digest": self.digest,
+            "time": self.time,
+            "metrics": {name: finite(value) for name, value in self.metrics.items()},
+            "seconds": {name: finite(value) for name, value in self.seconds.items()},
+            "bytesUp": self.bytes_up,
+            "bytesDown": self.bytes_down,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class SeedResult:
+    """One whole run."""
+
+    seed: int
+    """Its seed."""
+    rounds: tuple[RoundResult, ...]
+    """Ascending, at least one."""
+    seconds: float
+    """How long it took, on the machine's clock."""
+    device: str = ""
+    """Where it was computed, such as ``cpu``; empty where that is not known."""
+
+    @property
+    def digest(self) -> str:
+        """Content address of the last model."""
+        return self.rounds[-1].digest
+
+    @property
+    def nbytes(self) -> int:
+        """Model bytes that travelled, up and down."""
+        return sum(entry.bytes_up + entry.bytes_down for entry in self.rounds)
+
+    def best_round(self, first: int = 0) -> RoundResult:
+        """Return the round, from `first` on, that is best by the first metric of `BEST_BY` that it has; the last one where no round has any."""
+        own = [entry for entry in self.rounds if entry.round >= first]
+        for name in BEST_BY:
+            scored = [entry for entry in own if math.isfinite(entry.metrics.get(name, math.nan))]
+            if scored:
+                return max(scored, key=lambda entry: entry.metrics[name])
+        return self.rounds[-1]
+
+    def values(self, metric: str, first: int = 0) -> list[float]:
+        """Return a metric of every round, from `first` on, that has it; NaN where it is not finite."""
+        return [entry.metrics[metric] for entry in self.rounds if entry.round >= first and metric in entry.metrics]
+
+    def as_document(self) -> dict[str, Any]:
+        """Return JSON values that `read` takes."""
+        return {
+            "schemaVersion": SCHEMA_VERSION,
+            "seed": self.seed,
+            "digest": self.digest,
+            "seconds": self.seconds,
+            "device": self.device,
+            "rounds": [entry.as_document() for entry in self.rounds],
+        }
+
+    @classmethod
+    def read(cls, path: Path) -> "SeedResult":
+        """Read a seed's file.
+
+        Raises
+        ------
+        AnchorageError
+            It cannot be read.
+        """
+        try:
+            values = json.loads(path.read_bytes())
+            if values["schemaVersion"] != SCHEMA_VERSION:
+                raise ValueError(f"schemaVersion {values['schemaVersion']}, expected {SCHEMA_VERSION}")
+            rounds = tuple(map(RoundResult.read, values["rounds"]))
+            if not rounds:
+                raise ValueError("no rounds")
+            return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            message = f"{path} is no result of a seed ({type(error).__name__}: {error}); remove it and simulate again"
+            raise AnchorageError(commands.NO_RESULTS, message) from error
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """The results in a working folder."""
+
+    folder: Path
+    """The folder, as it was named."""
+    federation: Federation
+    """What was run."""
+    seeds: tuple[SeedResult, ...]
+    """Ascending by seed, at least one."""
+
+    @property
+    def first(self) -> int:
+        """The first round that may be the best one: the main method's, where there is a warm-up."""
+        warm_up = self.federation.spec.warm_up
+        return sum(stage.rounds for stage in warm_up) + 1 if warm_up else 0
+
+    def metrics(self) -> list[str]:
+        """Return the metrics that every seed has, in the order of their first appearance."""
+        names = dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics)
+        return [name for name in names if all(seed.values(name) for seed in self.seeds)]
+
+    def last(self, metric: str) -> "Spread":
+        """Return a metric of the last round that has it, over the seeds."""
+        return Spread(tuple(seed.values(metric)[-1] for seed in self.seeds))
+
+    def best(self, metric: str) -> "Spread":
+        """Return the best finite value of a metric over the rounds, over the seeds; a loss is the better the smaller it is."""
+        choose = min if metric.endswith("loss") else max
+        scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
+        return Spread(tuple(choose(values, default=math.nan) for values in scores))
+
+
+@dataclass(frozen=True, slots=True)
+class Spread:
+    """Values of one quantity, one of each seed."""
+
+    values: tuple[float, ...]
+    """At least one."""
+
+    @property
+    def mean(self) -> float:
+        """Arithmetic mean; NaN where a value is not finite."""
+        return math.fsum(self.values) / len(self.values) if all(map(math.isfinite, self.values)) else math.nan
+
+    @property
+    def std(self) -> float:
+        """Standard deviation of the sample (divisor n - 1); NaN for a single value."""
+        return statistics.stdev(self.values) if len(self.values) > 1 and math.isfinite(self.mean) else math.nan
+
+    def __str__(self) -> str:
+        return f"{self.mean:.4f}" + (f" ± {self.std:.4f}" if math.isfinite(self.std) else "")
+
+    def as_document(self) -> dict[str, Any]:
+        """Return JSON values."""
+        return {"mean": finite(self.mean), "std": finite(self.std), "values": [finite(value) for value in self.values]}
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationFolder:
+    """Paths of a simulation."""
+
+    root: Path
+    """The folder."""
+
+    @property
+    def documents(self) -> Path:
+        """The documents that are simulated."""
+        return Workdir(self.root).simulation
+
+    @property
+    def multiplied(self) -> Path:
+        """How many silos are made of those in the documents."""
+        return self.root / "silos.json"
+
+    def study(self) -> Study:
+        """Read what is simulated.
+
+        Raises
+        ------
+        AnchorageError
+            It cannot be read.
+        """
+        return load_federation(self.documents, silos=(read_json(self.multiplied) or {}).get("silos"))
+
+    def state(self, seed: int) -> Path:
+        """Return the folder with the state of an unfinished seed."""
+        return self.root / f"seed-{seed}"
+
+    def result(self, seed: int) -> Path:
+        """Return the file of a finished seed."""
+        return self.root / "seeds" / f"{seed}.json"
+
+    def forget_beginnings(self) -> bool:
+        """Remove files of attempts that failed before round 1; return False if there are rounds."""
+        journals = self.root.glob("seed-*/rounds/rounds.jsonl")
+        begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
+        if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):
+            return False
+        for folder in (*self.root.glob("seed-*"), self.root / "tracking"):
+            rmtree(folder, ignore_errors=True)
+        self.multiplied.unlink(missing_ok=True)
+        return True
+
+    def finished(self) -> tuple[SeedResult, ...]:
+        """Read every finished seed, ascending.
+
+        Raises
+        ------
+        AnchorageError
+            One of the files cannot be read.
+        """
+        found = map(SeedResult.read, (self.root / "seeds").glob("*.json"))
+        return tuple(sorted(found, key=lambda result: result.seed))
+
+
+def read_results(folder: Path) -> Results:
+    """Read the working folder of a simulation or of a run.
+
+    Raises
+    ------
+    AnchorageError
+        It is neither, no seed is finished, no round is committed, or a file is damaged.
+    """
+    simulation, run = SimulationFolder(folder), Workdir(folder)
+    if simulation.documents.exists():
+        study, seeds, wanted = simulation.study(), simulation.finished(), "finished seed"
+    elif run.federation.exists():
+        study, seeds, wanted = load_federation(run.federation), _run_seed(run), "committed round"
+    else:
+        message = f"{folder} is the working folder neither of a `fedctl simulate` nor of a `fedctl run`; name another"
+        raise AnchorageError(commands.NO_RESULTS, message)
+    if not seeds:
+        raise AnchorageError(commands.NO_RESULTS, f"{folder} has no {wanted} yet; wait, or go on with its command")
+    return Results(folder, study.federation, seeds)
+
+
+def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:
+    try:
+        rounds = tuple(map(RoundResult.read, read_journal(run)))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        message = f"{run.journal} is no journal of this version ({type(error).__name__}: {error})"
+        raise AnchorageError(commands.NO_RESULTS, message) from error
+    if not rounds:
+        return ()
+    seed = load_federation(run.federation).federation.spec.seed
+    return (SeedResult(seed, rounds, rounds[-1].time - rounds[0].time),)
+
+
+def common_metrics(results: Sequence[Results]) -> list[str]:
+    """Return the metrics that all results have, in the order of the first."""
+    others = [set(result.metrics()) for result in results[1:]]
+    return [name for name in results[0].metrics() if all(name in names for names in others)]
+
+
+def finite(value: float) -> float | None:
+    """Return a number as JSON has it: None where it is not finite."""
+    return value if math.isfinite(value) else None
+
+
+def _number(value: float | None) -> float:
+    return math.nan if value is None else float(value)

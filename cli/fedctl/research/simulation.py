@@ -1,0 +1,317 @@
+"""``fedctl simulate``: a federation in this process, once per seed."""
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
+from pathlib import Path
+from shutil import rmtree
+from time import monotonic
+from typing import Any
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import Study, as_mapping
+from anchorage.engine.observer import Observers
+from anchorage.methods import validate_study
+from anchorage.transport.files import write_atomically
+from fedctl.local_run import GO_ON, local_silos
+from fedctl.output import Format, emit
+from fedctl.processes import InterruptError
+from fedctl.research.results import Results, RoundResult, SeedResult, SimulationFolder
+from fedctl.research.simulation_tracking import SeedTracking, tracking_of
+from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
+from fedctl.summary import opening
+from fedctl.view import View, view_for
+from fedctl.workdir import DEFAULT_PARENT, Workdir
+
+DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
+SHOWN_CHANGES = 5
+MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPolicy", "activeDeadlineSeconds")
+"""Parts of a federation's spec that may differ when a simulation goes on: none of them changes what a seed reaches."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulationRequest:
+    """The options of a simulation."""
+
+    file: Path
+    """The federation's documents."""
+    overrides: Sequence[str] = ()
+    """``path=value`` for the federation's document, ``silo.path=value`` for every silo's."""
+    seeds: int = 1
+    """How many seeds, from ``spec.seed`` on."""
+    silos: int | None = None
+    """How many silos are made of those in the file; None takes these as they are."""
+    device: str = "auto"
+    """``auto``, ``cpu`` or ``cuda``, for the server and every silo."""
+    data_root: Path | None = None
+    """Folder that claims name folders of; None takes the file's own."""
+    speeds: Sequence[str] = ()
+    """``PATTERN=STEP+TRANSFER`` of silos in virtual time."""
+    tracking: bool | None = None
+    """Whether runs go to MLflow; None: where the federation names a tracking URI."""
+    ray: str | None = None
+    """Address of a Ray cluster that trains the silos, or ``local``."""
+    at_once: int | None = None
+    """How many silos train at the same time; None: one per processor, on a GPU one."""
+
+    @property
+    def root(self) -> Path:
+        """Folder that claims name folders of."""
+        return (self.data_root or self.file.parent).resolve()
+
+    def studies(self) -> list[Study]:
+        """Return the study, once per seed.
+
+        Raises
+        ------
+        DocumentError
+            With every mistake.
+        AnchorageError
+            A speed is no silo's.
+        """
+        study = validate_study(self.file, self.overrides, self.silos)
+        if self.speeds:
+            from anchorage.simulation.speeds import parse_speeds
+
+            parse_speeds(self.speeds).check(silo.metadata.name for silo in study.silos)
+        return [_with_seed(study, study.federation.spec.seed + number) for number in range(self.seeds)]
+
+
+def _with_seed(study: Study, seed: int) -> Study:
+    spec = study.federation.spec.model_copy(update={"seed": seed})
+    return replace(study, federation=study.federation.model_copy(update={"spec": spec}))
+
+
+@dataclass(frozen=True, slots=True)
+class Simulator:
+    """Simulates seeds and stores their results."""
+
+    folder: SimulationFolder
+    """Where the results are kept."""
+    data_root: Path
+    """Folder that claims name folders of."""
+    device: str
+    """Such as ``cpu`` or ``cuda``."""
+    view: View
+    """Where the progress is shown."""
+    shown_silos: int
+    """How many silos of a round are shown at most."""
+    speeds: Sequence[str] = ()
+    """As in `SimulationRequest`."""
+    tracking: SeedTracking | None = None
+    """Sends runs to MLflow."""
+    ray: str | None = None
+    """As in `SimulationRequest`."""
+    at_once: int = 1
+    """How many silos train at the same time."""
+
+    def play(self, study: Study, title: str) -> None:
+        """Simulate one seed to its end, from the start or from its stored state, and store the result.
+
+        Raises
+        ------
+        AnchorageError
+            The images, the model or the run failed, or the result cannot be written; the rounds that were committed are gone on from.
+        """
+        from anchorage.simulation.run import Simulation
+        from anchorage.simulation.speeds import parse_speeds
+
+        seed, begun = study.federation.spec.seed, monotonic()
+        state = self.folder.state(seed)
+        self.view.say(title)
+        watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
+        speeds = parse_speeds(self.speeds) if self.speeds else None
+        options: dict[str, Any] = {"resume": True, "speeds": speeds, "ray": self.ray, "at_once": self.at_once}
+        simulation = Simulation(study, self.data_root, state, device=self.device, **options)
+        before, history = simulation.store.latest(), simulation.store.history()
+        if before is not None:
+            watcher.committed(before.record, before.model, None)
+        tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
+        with tracked as observer:
+            simulation.play(Observers((watcher, *([observer] if observer else []))))
+        rounds = tuple(map(RoundResult.of, simulation.store.history()))
+        seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
+        write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
+        rmtree(state, ignore_errors=True)
+
+
+def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
+    """Simulate a federation with several seeds, or resume that, and print the results.
+
+    Parameters
+    ----------
+    wanted : SimulationRequest
+        What is simulated.
+    workdir : Path or None
+        Folder of the results; None takes ``.anchorage/simulations/<name>``.
+    output : Format
+        What stdout gets: the table of means, or everything.
+
+    Raises
+    ------
+    AnchorageError
+        The documents, the data or a run refuses; what is committed stays.
+    InterruptError
+        A signal came; what is committed stays.
+    """
+    studies = wanted.studies()
+    folder = SimulationFolder((workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve())
+    begun = monotonic()
+    people = sys.stdout if output.for_people else sys.stderr
+    terminal = output.for_people and sys.stdout.isatty()
+    with view_for(people, terminal=terminal) as view:
+        played = simulate_seeds(wanted, studies, folder, view, SHOWN_SILOS if terminal else 0)
+    results = results_of(studies, folder)
+    if output.for_people:
+        print_simulation(results, monotonic() - begun if played else None, wide=output is Format.WIDE)
+    else:
+        emit(summary(results), output)
+
+
+def simulate_seeds(
+    wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
+) -> int:
+    """Simulate the unfinished seeds of a folder, and return their number.
+
+    Raises
+    ------
+    AnchorageError, InterruptError
+        As `simulate_federation`.
+    """
+    study, workdir = studies[0], Workdir(folder.root)
+    local_silos(study, wanted.root)
+    device = choose_device(wanted.device)
+    make(folder)
+    with workdir.lock():
+        claim(folder, study, wanted.silos)
+        tracking = tracking_of(study, workdir, wanted.tracking, view)
+        at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
+        how = (wanted.speeds, tracking, wanted.ray, at_once)
+        simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
+        played = play_missing(studies, simulator)
+        if tracking is not None:
+            view.say(f"the runs in MLflow: {opening(tracking.uri)}")
+        return played
+
+
+def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
+    """Return the results of a folder's seeds.
+
+    Raises
+    ------
+    AnchorageError
+        A result cannot be read.
+    """
+    seeds = {study.federation.spec.seed for study in studies}
+    found = tuple(result for result in folder.finished() if result.seed in seeds)
+    return Results(folder.root, studies[0].federation, found)
+
+
+def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
+    """Simulate the unfinished seeds, and return their number.
+
+    Raises
+    ------
+    AnchorageError, InterruptError
+        As `simulate_federation`.
+    """
+    folder, view, played = simulator.folder, simulator.view, 0
+    for number, study in enumerate(studies):
+        seed = study.federation.spec.seed
+        if folder.result(seed).exists():
+            where = SeedResult.read(folder.result(seed)).device
+            view.say(f"seed {seed} was finished before on {where}, it is not run again")
+            if simulator.tracking is not None:
+                simulator.tracking.send_rest(seed)
+            continue
+        try:
+            simulator.play(study, f"seed {seed} ({number + 1} of {len(studies)}) on {simulator.device}")
+        except InterruptError as error:
+            kept = f"{len(folder.finished())} finished seeds and the rounds of this one are kept"
+            raise InterruptError(error.number, f"{kept}; {GO_ON}") from None
+        played += 1
+    return played
+
+
+def choose_device(name: str) -> str:
+    """Return the device for an option, such as ``cuda`` for ``auto``.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such device, or torch is not installed.
+    """
+    try:
+        from anchorage.learning.device import find_device
+    except ImportError as error:
+        message = f"{error.name} is not installed; pip install 'anchorage[learning]'"
+        raise AnchorageError(commands.PACKAGE_MISSING, message) from error
+    return str(find_device(name))
+
+
+def make(folder: SimulationFolder) -> None:
+    """Make the folders of a simulation.
+
+    Raises
+    ------
+    AnchorageError
+        They cannot be made.
+    """
+    try:
+        folder.result(0).parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        message = f"{error.filename} cannot be made: {error.strerror}; name another --workdir"
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
+
+
+def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> None:
+    """Write the simulated documents, and the number of silos created from them.
+
+    Raises
+    ------
+    AnchorageError
+        The folder holds rounds of other documents, or a run of `fedctl run`; or it cannot be written.
+    """
+    if Workdir(folder.root).federation.exists():
+        message = f"{folder.root} holds a run of `fedctl run`; name another --workdir"
+        raise AnchorageError(commands.WORKDIR_TAKEN, message)
+    if folder.documents.exists():
+        before, now = _essence(folder.study()), _essence(study)
+        changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
+        if changed and not folder.forget_beginnings():
+            shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
+            message = f"{folder.root} holds a simulation that differs in {shown}; name another --workdir"
+            raise AnchorageError(commands.WORKDIR_TAKEN, message)
+    try:
+        if silos is not None:
+            folder.multiplied.write_text(json.dumps({"silos": silos}) + "\n")
+        folder.documents.write_text(study.written())
+    except OSError as error:
+        message = f"{error.filename} cannot be written: {error.strerror}"
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
+
+
+def _essence(study: Study) -> Mapping[str, Any]:
+    spec = as_mapping(study.federation)["spec"]
+    parts = {f"spec.{field}": value for field, value in spec.items() if field not in MAY_CHANGE}
+    silos = {f"silo {silo.metadata.name}": as_mapping(silo) for silo in study.silos}
+    return {"metadata.name": study.federation.metadata.name, **parts, **silos}
+
+
+def write_result(path: Path, result: SeedResult, study: Study) -> None:
+    """Write the result of a seed atomically.
+
+    Raises
+    ------
+    AnchorageError
+        It cannot be written.
+    """
+    heads = {"federation": study.federation.metadata.name, "method": study.federation.spec.method.name}
+    try:
+        write_atomically(path, (json.dumps({**heads, **result.as_document()}, indent=1) + "\n").encode())
+    except OSError as error:
+        message = f"{path} cannot be written: {error.strerror}"
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error

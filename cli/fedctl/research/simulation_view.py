@@ -1,0 +1,191 @@
+"""Output of a simulation: its progress, and the means over its seeds at the end."""
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from anchorage.api.federation import Federation
+from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.methods import resolve
+from anchorage.transport.messages import Profile, Report
+from anchorage.transport.tensors.model import ModelBytes
+from fedctl.output import counted, duration, people, plain_table
+from fedctl.research.results import Results, Spread
+from fedctl.view import Pace, Picture, View
+
+SHOWN_SILOS = 16
+"""Silos of a round that a picture on a terminal has lines for."""
+SHOW_SECONDS = 0.2
+"""Least time between two pictures of the same round."""
+
+
+class SeedWatcher:
+    """Shows one seed's run to people; an `anchorage.engine.observer.Observer`.
+
+    Parameters
+    ----------
+    federation : Federation
+        What is simulated.
+    title : str
+        Which seed, of how many.
+    view : View
+        Where it is shown.
+    silos : int
+        How many silos of a round are shown at most.
+    """
+
+    def __init__(self, federation: Federation, title: str, view: View, silos: int) -> None:
+        spec = federation.spec
+        self._name = f"{federation.metadata.name}, {title}"
+        self._method = f"{spec.method.name} on {spec.model.name}"
+        self._view = view
+        self._shown_silos = silos
+        self._status = FederationStatus(rounds=spec.rounds)
+        self._silos: dict[str, SiloStatus] = {}
+        self._pace = Pace()
+        self._idle = "idleFirstRound" in resolve(spec.method).facts()
+        self._begun = self._drawn = monotonic()
+
+    def silo_joined(self, silo: str, profile: Profile) -> None:
+        """Show nothing: every silo is here."""
+
+    def silo_left(self, silo: str, reason: str) -> None:
+        """Show nothing: every silo is here."""
+
+    def silo_changed(
+        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
+    ) -> None:
+        """Show a silo's progress, and why it does not count."""
+        if code:
+            self._view.say(f"silo {silo} does not count: {code} {message}")
+        if silo in self._silos:
+            progress = min(100, 100 * done // total) if total else 0
+            changes = {"state": state, "progress": progress, "code": code}
+            self._silos[silo] = self._silos[silo].model_copy(update=changes)
+            self._show()
+
+    def waiting(self, reason: str, message: str) -> None:
+        """Show nothing: every silo is here, and only has not been heard of yet."""
+
+    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
+        """Show the first silos of the round."""
+        shown = silos[: self._shown_silos]
+        self._silos = {silo: SiloStatus(name=silo, connected=True, state="Training") for silo in shown}
+        self._show()
+
+    def step(self, name: str) -> None:
+        """Show the round's step."""
+        self._status = self._status.model_copy(update={"step": name})
+        self._show()
+
+    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+        """Show a round's metrics and weights."""
+        for part in record.silos:
+            if part.name in self._silos:
+                changes = {"weight": repr(part.weight), "samples": part.samples.get("train", 0), "state": part.state}
+                self._silos[part.name] = self._silos[part.name].model_copy(update=changes)
+        if record.silos:
+            idle = all(part.state == "Inactive" for part in record.silos)
+            if idle and not self._idle:
+                found = "no silo had anything to learn from, such as accepted pseudo-labels"
+                self._view.say(f"from round {record.round} on {found}; the server goes on without them")
+            self._idle = idle
+        metrics = {metric.name: metric for metric in self._status.metrics}
+        metrics |= {name: Metric(name=name, value=repr(float(value))) for name, value in record.metrics.items()}
+        changes = {
+            "round": record.round,
+            "metrics": tuple(metrics.values()),
+            "last_checkpoint": CheckpointStatus(round=record.round),
+        }
+        self._status = self._status.model_copy(update=changes)
+        self._show(now=True)
+
+    def ended(self, code: str, message: str) -> None:
+        """Show nothing: the command says how it ended."""
+
+    def _show(self, *, now: bool = False) -> None:
+        time = monotonic()
+        if not now and time - self._drawn < SHOW_SECONDS:
+            return
+        self._drawn = time
+        self._view.show(
+            Picture(
+                federation=self._name,
+                method=self._method,
+                status=self._status.model_copy(update={"silos": tuple(self._silos.values())}),
+                elapsed_seconds=time - self._begun,
+                remaining_seconds=self._pace.seen(self._status, time),
+            )
+        )
+
+
+def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: bool) -> None:
+    """Print the table of means on stdout.
+
+    Parameters
+    ----------
+    results : Results
+        Every seed that was asked for.
+    elapsed_seconds : float or None
+        Time of this start; None where every seed was finished before.
+    wide : bool
+        Add a line per seed.
+    """
+    spec, console = results.federation.spec, people()
+    counts = f"{counted(len(results.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
+    head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {counts}"
+    how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
+    lines: list[RenderableType] = [Text(f"{head}, {how}", style="bold")]
+    lines.append(
+        _means_table(results) if results.metrics() else Text("nothing was scored: there is no spec.evaluation")
+    )
+    if wide:
+        lines.append(_seeds_table(results))
+    lines.append(Text(f"results in {results.folder / 'seeds'}"))
+    console.print(Group(*lines))
+
+
+def _means_table(results: Results) -> RenderableType:
+    table = plain_table("metric", "last round", "best round", right=("last round", "best round"))
+    best = _at_best(results)
+    for name in results.metrics():
+        table.add_row(name.replace("_", " "), str(results.last(name)), str(best[name]) if name in best else "")
+    return table
+
+
+def _seeds_table(results: Results) -> RenderableType:
+    names = results.metrics()
+    right = ("best round", "took")
+    table = plain_table(
+        "seed", "digest", "best round", "took", *(name.replace("_", " ") for name in names), right=right
+    )
+    for seed in results.seeds:
+        values = (f"{seed.values(name)[-1]:.4f}" for name in names)
+        table.add_row(
+            str(seed.seed), seed.digest, str(seed.best_round(results.first).round), duration(seed.seconds), *values
+        )
+    return table
+
+
+def _at_best(results: Results) -> dict[str, Spread]:
+    """Return the metrics of every seed's best round, where all these rounds have them."""
+    rounds = [seed.best_round(results.first).metrics for seed in results.seeds]
+    names = [name for name in results.metrics() if all(name in metrics for metrics in rounds)]
+    return {name: Spread(tuple(metrics[name] for metrics in rounds)) for name in names}
+
+
+def summary(results: Results) -> dict[str, Any]:
+    """Return all results of a simulation, as JSON values."""
+    return {
+        "federation": results.federation.metadata.name,
+        "method": results.federation.spec.method.name,
+        "model": results.federation.spec.model.name,
+        "workdir": str(results.folder),
+        "last": {name: results.last(name).as_document() for name in results.metrics()},
+        "best": {name: spread.as_document() for name, spread in _at_best(results).items()},
+        "seeds": [{**seed.as_document(), "bestRound": seed.best_round(results.first).round} for seed in results.seeds],
+    }

@@ -1,0 +1,162 @@
+"""``fedctl study``: simulates every method in every setting with several seeds, and compares the results with published numbers."""
+
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import Field
+
+from anchorage.api.base import Document
+from anchorage.api.files import Study
+from anchorage.api.single import read_document
+from anchorage.methods.published import PublishedResult
+from fedctl.output import Format
+from fedctl.research.compare import Row, chosen_metric, published_beside, show_rows, slug
+from fedctl.research.pictures import check_picture_suffix
+from fedctl.research.results import SimulationFolder
+from fedctl.research.simulation import SimulationRequest, results_of, simulate_seeds
+from fedctl.view import FIRST_METRICS, View, view_for
+from fedctl.workdir import DEFAULT_PARENT
+
+DEFAULT_FOLDER = DEFAULT_PARENT / "studies"
+
+Overrides = Annotated[tuple[str, ...], Field(max_length=100)]
+
+
+class Case(Document):
+    """A method or a setting of a study."""
+
+    set: Overrides = Field((), description="Overrides, as --set takes them; silo.path=value goes to every silo.")
+    federation: str | None = Field(None, description="A setting's own documents instead of the study's.")
+    published: dict[str, str] = Field({}, description="Columns of the published result beside which it is put.")
+
+
+class StudyFile(Document):
+    """A grid of methods, settings and seeds."""
+
+    federation: str = Field(description="File of the documents, beside this one.")
+    seeds: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="How many, from spec.seed on.")
+    silos: Annotated[int, Field(ge=1, le=100_000)] | None = Field(None, description="As fedctl simulate --silos.")
+    metric: str | None = Field(None, description="What is compared; absent: the first that all have.")
+    set: Overrides = Field((), description="Overrides of every cell.")
+    published: dict[str, str] = Field({}, description="Columns of the published results of every cell.")
+    methods: Annotated[dict[str, Case], Field(min_length=1)] = Field(description="Rows, by their names.")
+    settings: Annotated[dict[str, Case], Field(min_length=1)] = Field(
+        {"": Case()}, description="Grids, by their names."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One method in one setting."""
+
+    setting: str
+    method: str
+    """Their names."""
+    wanted: SimulationRequest
+    """What is simulated."""
+    folder: SimulationFolder
+    """Where its results are."""
+    published: dict[str, str]
+    """Columns of the published result; empty where none is wanted."""
+
+    @property
+    def title(self) -> str:
+        """Title for people."""
+        return f"{self.method}, {self.setting}" if self.setting else self.method
+
+    def paper(self, metric: str) -> PublishedResult | None:
+        """Return the published result."""
+        return published_beside(self.published, self.method, metric)
+
+
+def run_study(
+    file: Path, workdir: Path | None, data_root: Path | None, device: str, picture: Path | None, output: Format
+) -> None:
+    """Simulate the missing cells of a study, and print its table.
+
+    Parameters
+    ----------
+    file : Path
+        The study.
+    workdir : Path or None
+        Folder of the results; None takes ``.anchorage/studies/<name of the file>``.
+    data_root : Path or None
+        Folder that claims name folders of; None takes that of the documents.
+    device : str
+        ``auto``, ``cpu`` or ``cuda``.
+    picture : Path or None
+        File for the curves, one per setting.
+    output : Format
+        How to print.
+
+    Raises
+    ------
+    AnchorageError
+        The study, its documents, the data or a run refuses; what is committed stays.
+    InterruptError
+        A signal came; what is committed stays.
+    """
+    check_picture_suffix(picture)
+    study = read_document(file, StudyFile)
+    root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
+    cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
+    for cell, _ in cells:
+        cell.paper(study.metric or FIRST_METRICS[0])
+    with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
+        for number, (cell, studies) in enumerate(cells):
+            _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view)
+    results = [results_of(studies, cell.folder) for cell, studies in cells]
+    metric = chosen_metric(results, study.metric)
+    rows = [
+        Row(cell.method, result, cell.setting, cell.paper(metric))
+        for (cell, _), result in zip(cells, results, strict=True)
+    ]
+    show_rows(rows, metric, picture, output)
+
+
+def _play(cell: Cell, studies: list[Study], title: str, view: View) -> None:
+    if not all(cell.folder.result(study.federation.spec.seed).exists() for study in studies):
+        view.say(title)
+    simulate_seeds(cell.wanted, studies, cell.folder, view, 0)
+
+
+def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:
+    """Yield every method of every setting.
+
+    Parameters
+    ----------
+    study : StudyFile
+        The grid.
+    file : Path
+        Where it is written; its documents lie beside it.
+    root : Path
+        Folder of the results.
+    data_root, device
+        As `run_study` takes them.
+
+    Raises
+    ------
+    BadParameter
+        Two of them would have the same folder.
+    """
+    folders: dict[str, str] = {}
+    for setting, grid in study.settings.items():
+        for method, case in study.methods.items():
+            folder = slug(f"{setting} {method}")
+            if folder in folders:
+                raise typer.BadParameter(f'"{setting}", "{method}" and {folders[folder]} have the same letters')
+            folders[folder] = f'"{setting}", "{method}"'
+            wanted = SimulationRequest(
+                file=file.parent / (grid.federation or study.federation),
+                overrides=(*study.set, *grid.set, *case.set),
+                seeds=study.seeds,
+                silos=study.silos,
+                device=device,
+                data_root=data_root,
+            )
+            published = {**study.published, **grid.published, **case.published}
+            yield Cell(setting, method, wanted, SimulationFolder(root / folder), published)

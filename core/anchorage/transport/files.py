@@ -1,0 +1,99 @@
+"""Files that a crash leaves either as they were or as they should be."""
+
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def partial_path(path: Path) -> Path:
+    """Return the name under which a file is written before it takes its place."""
+    return path.with_name(path.name + ".partial")
+
+
+@contextmanager
+def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+    """Give the name under which to write a file, and rename it to `path` when the block succeeds.
+
+    A file has one writer at a time. One that an earlier process left under the temporary name may be written over.
+
+    Parameters
+    ----------
+    path : Path
+        The file; after a failure it is as before.
+    durable : bool
+        Whether the content survives a power cut once the file has its name; `sync` the folder for the name itself.
+
+    Raises
+    ------
+    OSError
+        The folder is missing, full or not writable.
+    """
+    partial = partial_path(path)
+    try:
+        yield partial
+        if durable:
+            sync(partial)
+        partial.replace(path)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, content: bytes, *, mode: int | None = None, durable: bool = False) -> None:
+    """Write a small file whole or not at all, as `replacing` does.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    content : bytes
+        What it is to hold.
+    mode : int or None
+        Permissions, which it has before it has content; None leaves them to the umask.
+    durable : bool
+        As of `replacing`.
+
+    Raises
+    ------
+    OSError
+        The folder is missing, full or not writable.
+    """
+    with replacing(path, durable=durable) as partial:
+        _write(partial, content, mode, os.O_TRUNC)
+
+
+def write_once(path: Path, content: bytes) -> None:
+    """Write a file that must not exist yet, durably and with mode 0600; of several writers exactly one succeeds.
+
+    Raises
+    ------
+    FileExistsError
+        The file is there already.
+    OSError
+        The folder is missing, full or not writable.
+    """
+    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    try:
+        _write(temporary, content, 0o600, os.O_EXCL)
+        sync(temporary)
+        path.hardlink_to(temporary)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def sync(path: Path) -> None:
+    """Make the bytes of a file, or the names in a folder, durable."""
+    handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _write(path: Path, content: bytes, mode: int | None, how: int) -> None:
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | how, 0o666 if mode is None else mode)
+    with os.fdopen(handle, "wb") as file:
+        if mode is not None:
+            os.fchmod(handle, mode)  # whatever the umask
+        file.write(content)

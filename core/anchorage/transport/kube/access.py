@@ -1,0 +1,109 @@
+"""How to reach a cluster's API server and with which credentials: from a kubeconfig, or from a pod's service account."""
+
+import os
+import ssl
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from anchorage.api.errors import AnchorageError, cluster
+
+DEFAULT_KUBECONFIG = "~/.kube/config"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterAccess:
+    """An API server's address with the credentials for it."""
+
+    configuration: Any
+    """Of type `kubernetes.client.Configuration`."""
+    context: str = ""
+    """The kubeconfig's context; empty in a pod."""
+    namespace: str = "default"
+    """Namespace that the user means."""
+
+    @property
+    def server(self) -> str:
+        """The API server's URL."""
+        return str(self.configuration.host)
+
+    def tls(self) -> ssl.SSLContext | None:
+        """Return TLS settings for another HTTP client; None for plain HTTP."""
+        if not self.server.startswith("https:"):
+            return None
+        known = self.configuration
+        tls = ssl.create_default_context(cafile=known.ssl_ca_cert, cadata=known.ca_cert_data)
+        if not known.verify_ssl:
+            tls.check_hostname, tls.verify_mode = False, ssl.CERT_NONE
+        if known.cert_file:
+            tls.load_cert_chain(known.cert_file, known.key_file)
+        return tls
+
+    def authorization(self) -> str | None:
+        """Return the present value of the Authorization header; tokens are renewed while a process runs."""
+        token: str | None = self.configuration.get_api_key_with_prefix("BearerToken", alias="authorization")
+        return token or None
+
+
+def read_kubeconfig(file: str | None = None, context: str | None = None, namespace: str | None = None) -> ClusterAccess:
+    """Read a kubeconfig.
+
+    Parameters
+    ----------
+    file : str or None
+        None takes the one that KUBECONFIG names, or the user's own.
+    context : str or None
+        None takes the current one.
+    namespace : str or None
+        None takes the context's, or ``default``.
+
+    Raises
+    ------
+    AnchorageError
+        The Kubernetes library is not installed, there is no usable kubeconfig, or the context is unknown.
+    """
+    client, config = _library()
+    file = file or os.environ.get("KUBECONFIG") or DEFAULT_KUBECONFIG
+    try:
+        contexts, current = config.list_kube_config_contexts(file)
+        known = {item["name"]: item["context"] for item in contexts}
+        name = context or current["name"]
+        if name not in known:
+            found = ", ".join(sorted(known)) or "none"
+            raise AnchorageError(cluster.CONTEXT_UNKNOWN, f"{file} has no context {name!r}; there are: {found}")
+        configuration = client.Configuration()
+        config.load_kube_config(file, context=name, client_configuration=configuration)
+    except (config.ConfigException, yaml.YAMLError, OSError, TypeError, KeyError, ValueError) as error:
+        why = " ".join(str(error).split()) or type(error).__name__
+        raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, f"kubeconfig {file}: {why}") from error
+    return ClusterAccess(configuration, name, namespace or known[name].get("namespace") or "default")
+
+
+def read_service_account() -> ClusterAccess:
+    """Return the access that a pod has to its own cluster.
+
+    Raises
+    ------
+    AnchorageError
+        The Kubernetes library is not installed, or this process runs in no pod with a service account.
+    """
+    client, config = _library()
+    configuration = client.Configuration()
+    try:
+        config.load_incluster_config(configuration)
+    except (config.ConfigException, OSError) as error:
+        where = "this process runs in no pod with a service account"
+        raise AnchorageError(cluster.KUBECONFIG_UNUSABLE, f"{where}: {error}; name a file with --kubeconfig") from error
+    return ClusterAccess(configuration)
+
+
+def _library() -> tuple[Any, Any]:
+    try:
+        from kubernetes import client, config
+    except ImportError as error:
+        raise AnchorageError(
+            cluster.KUBERNETES_CLIENT_MISSING,
+            f"{error.name or 'kubernetes'} cannot be imported; pip install 'anchorage[kubernetes]'",
+        ) from error
+    return client, config

@@ -1,0 +1,85 @@
+"""Commands in pods, over the API's exec protocol (``v4.channel.k8s.io``)."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.resources import json_object
+
+CONNECT_SECONDS = 30.0
+STREAM_SECONDS = 120.0
+"""How long a stream whose other end works may be silent."""
+
+_STDOUT, _STDERR, _ERROR = 1, 2, 3
+"""Channels of the protocol."""
+_MOST_STDERR = 65_536
+
+
+class CommandError(Exception):
+    """A command in a pod ended with a status other than 0."""
+
+    def __init__(self, exit_code: int, stderr: str) -> None:
+        super().__init__(f"exit status {exit_code}: {stderr}")
+        self.exit_code = exit_code
+        """Its exit status; -1 where it could not be started."""
+        self.stderr = stderr
+        """What it wrote to standard error, or the API server's message where it could not be started."""
+
+
+def command_output(access: ClusterAccess, url: str, headers: Mapping[str, str]) -> Iterator[bytes]:
+    """Run a command in a pod and yield what it writes to standard output.
+
+    Parameters
+    ----------
+    access : ClusterAccess
+        The API server.
+    url : str
+        The pod's ``exec`` subresource with the command as its query, over HTTP or HTTPS.
+    headers : mapping of str to str
+        The credentials.
+
+    Raises
+    ------
+    CommandError
+        It ended with another status than 0, or could not be started.
+    OSError, websocket.WebSocketException
+        The API server cannot be reached, or the stream breaks.
+    """
+    from kubernetes.stream import ws_client
+    from websocket import ABNF, WebSocketBadStatusException, setdefaulttimeout
+
+    setdefaulttimeout(CONNECT_SECONDS)
+    connect: Any = ws_client.create_websocket
+    try:
+        socket = connect(access.configuration, url.replace("http", "ws", 1), headers)
+    except WebSocketBadStatusException as error:
+        refusal = json_object(error.resp_body or b"")
+        raise CommandError(-1, refusal.get("message") or f"HTTP status {error.status_code}") from error
+    kept = {_STDERR: b"", _ERROR: b""}
+    try:
+        socket.settimeout(STREAM_SECONDS)
+        while True:
+            operation, frame = socket.recv_data_frame(True)
+            if operation == ABNF.OPCODE_CLOSE:
+                break
+            if operation not in (ABNF.OPCODE_BINARY, ABNF.OPCODE_TEXT) or not frame.data:
+                continue
+            channel, data = frame.data[0], bytes(frame.data[1:])
+            if channel == _STDOUT and data:
+                yield data
+            elif channel in kept:
+                kept[channel] = (kept[channel] + data)[-_MOST_STDERR:]
+    finally:
+        socket.shutdown()
+    _require_success(kept[_ERROR], kept[_STDERR].decode(errors="replace"))
+
+
+def _require_success(verdict: bytes, stderr: str) -> None:
+    status = json_object(verdict)
+    if not status:
+        raise ConnectionError("the stream from the pod broke off; run the command again")
+    if status.get("status") == "Success":
+        return
+    causes = status.get("details", {}).get("causes", [])
+    codes = [cause.get("message") for cause in causes if cause.get("reason") == "ExitCode"]
+    raise CommandError(int(codes[0]) if codes else -1, stderr if codes else status.get("message", ""))

@@ -1,0 +1,86 @@
+"""The kinds of objects that operator and command line handle, and their paths in the API."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+Json = Mapping[str, Any]
+"""A Kubernetes object or a part of one, as plain values."""
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """A kind of object."""
+
+    kind: str
+    api_version: str
+    """Such as ``apps/v1``; the core group has none before its version."""
+    namespaced: bool = True
+
+    @property
+    def group(self) -> str:
+        """The API group, empty for the core group."""
+        return self.api_version.rpartition("/")[0]
+
+    @property
+    def version(self) -> str:
+        """The version within the group."""
+        return self.api_version.rpartition("/")[2]
+
+    @property
+    def plural(self) -> str:
+        """The word for the kind in paths."""
+        word = self.kind.lower()
+        return f"{word[:-1]}ies" if word.endswith("y") else f"{word}es" if word.endswith("ss") else f"{word}s"
+
+    @property
+    def full_name(self) -> str:
+        """The name that a role uses, such as ``silos.anchorage.dev``."""
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None, name: str = "", subresource: str = "") -> str:
+        """Return the path of the collection (of every namespace where none is given), of an object or of its subresource."""
+        root = f"/apis/{self.api_version}" if self.group else f"/api/{self.api_version}"
+        inside = ["namespaces", namespace] if self.namespaced and namespace else []
+        parts = [*inside, self.plural, *filter(None, (name, subresource))]
+        return "/".join([root, *(quote(part, safe="") for part in parts)])
+
+
+RESOURCES: Mapping[str, Resource] = {
+    resource.kind: resource
+    for resource in (
+        Resource("Federation", "anchorage.dev/v1alpha1"),
+        Resource("Silo", "anchorage.dev/v1alpha1"),
+        Resource("StatefulSet", "apps/v1"),
+        Resource("Deployment", "apps/v1"),
+        Resource("Service", "v1"),
+        Resource("ConfigMap", "v1"),
+        Resource("ServiceAccount", "v1"),
+        Resource("Secret", "v1"),
+        Resource("Pod", "v1"),
+        Resource("PersistentVolumeClaim", "v1"),
+        Resource("Event", "v1"),
+        Resource("NetworkPolicy", "networking.k8s.io/v1"),
+        Resource("PodDisruptionBudget", "policy/v1"),
+        Resource("EndpointSlice", "discovery.k8s.io/v1"),
+        Resource("Role", "rbac.authorization.k8s.io/v1"),
+        Resource("RoleBinding", "rbac.authorization.k8s.io/v1"),
+        Resource("Namespace", "v1", namespaced=False),
+        Resource("Node", "v1", namespaced=False),
+        Resource("StorageClass", "storage.k8s.io/v1", namespaced=False),
+        Resource("CustomResourceDefinition", "apiextensions.k8s.io/v1", namespaced=False),
+        Resource("SelfSubjectAccessReview", "authorization.k8s.io/v1", namespaced=False),
+    )
+}
+"""Every kind that is read or written, by its name."""
+
+
+def json_object(text: bytes) -> dict[str, Any]:
+    """Parse a JSON object; return an empty one where the text is none."""
+    try:
+        values = json.loads(text)
+    except ValueError:
+        return {}
+    return values if isinstance(values, dict) else {}

@@ -1,0 +1,229 @@
+"""The agent's course: enrol, fetch the description of the run, read the images, join, carry out tasks."""
+
+import fcntl
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from anchorage import __version__
+from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.api.run import RunDescription
+from anchorage.api.single import read_document
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.grpc import GrpcServerLink
+from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.messages import Profile
+from anchorage.transport.pki import Credentials, silo_uri
+from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.config import SiloConfig
+from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
+from anchorage_silo.files import state_unusable
+from anchorage_silo.frames import Setup
+from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, Patience
+from anchorage_silo.policy import Policy
+from anchorage_silo.probes import serve_probes
+from anchorage_silo.renewal import CertificateRenewal
+from anchorage_silo.state import AgentState
+from anchorage_silo.trainer_process import TrainerProcess
+
+RUN_CHECK = "check for a changed run"
+RUN_CHECK_SECONDS = 60.0
+"""Interval at which an agent that stays checks whether a finished run was extended."""
+
+_log = logging.getLogger(__name__)
+
+
+def run_agent(config: SiloConfig) -> None:
+    """Take part in the federation until its run is over; with ``stay`` in the configuration, wait for further runs.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot take part, or can no longer take part.
+    """
+    policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
+    state = AgentState(credentials_of(config).certificate)
+    patience = Patience(config.patience_seconds, state)
+    with (
+        lock_state_folder(config.state),
+        closing(AuditLog(config.state / "audit.jsonl")) as audit,
+        serve_probes(config.probes_listen, state),
+    ):
+        credentials, text = _enrol_and_describe(config, audit, patience)
+        with closing(_start_renewal(config, credentials, audit, state)):
+            while True:
+                state.set_finished(_run_once(config, policy, text, credentials, audit, state))
+                if not config.stay:
+                    return
+                text = _wait_for_changed_run(config, text, credentials, state)
+
+
+def _enrol_and_describe(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[Credentials, str]:
+    """Enrol and wait for admission; return the credentials and the description of the run (JSON).
+
+    A silo whose key is refused and that has a new token enrols again with a new key.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot enrol, the server refuses it, or does not answer.
+    """
+    while True:
+        credentials = ensure_enrolled(config, audit, patience)
+
+        def fetch_description(credentials: Credentials = credentials) -> str | None:
+            try:
+                return describe(config.server, credentials, config.proxy)
+            except AnchorageError as error:
+                if error.failure is transfer.SILO_NOT_ADMITTED and has_new_token(config):
+                    return None
+                raise
+
+        text = patience.until_answered("request for the run's description", fetch_description)
+        if text is not None:
+            return credentials, text
+        _log.warning("the server refuses this silo's key; enrolling with a new key and the new token")
+        forget_identity(config)
+
+
+def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credentials, state: AgentState) -> str:
+    """Wait until the run's description changes, for example to more rounds, and return it."""
+    while True:
+        state.vitals.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
+        time.sleep(RUN_CHECK_SECONDS)
+        try:
+            found = describe(config.server, credentials, config.proxy)
+        except AnchorageError as error:  # after a run the server may be gone
+            _log.debug("the run's description is not available: %s", error)
+        else:
+            if found != text:
+                state.vitals.rest(RUN_CHECK)
+                return found
+
+
+def _start_renewal(
+    config: SiloConfig, credentials: Credentials, audit: AuditLog, state: AgentState
+) -> CertificateRenewal:
+    """Start the renewal of the certificate."""
+
+    def request_certificate(request: bytes) -> bytes:
+        return renew(config.server, credentials, request, config.proxy)
+
+    renewal = CertificateRenewal(
+        credentials, silo_uri(config.federation, config.silo), request_certificate, audit, state.vitals
+    )
+    renewal.start()
+    return renewal
+
+
+def _run_once(
+    config: SiloConfig, policy: Policy, text: str, credentials: Credentials, audit: AuditLog, state: AgentState
+) -> str:
+    """Read the images, join, carry out tasks until the run is over; return why it is over.
+
+    Raises
+    ------
+    AnchorageError
+        The silo cannot take part, or can no longer take part.
+    """
+    run = _read_description(text)
+    setup = _setup(config, policy, text, run)
+    with closing(TrainerProcess(setup)) as trainer:
+        state.set_waiting("ReadingImages: the trainer process reads the images")
+        samples = trainer.start()
+        policy.check_samples(samples)
+        audit.record("join")
+        link = GrpcServerLink(
+            server=config.server,
+            credentials=credentials,
+            profile=Profile(config.labels, samples, __version__),
+            longest_pause_seconds=LONGEST_PAUSE_SECONDS,
+            proxy=config.proxy,
+            contact=state.contact,
+        )
+        state.set_joined(samples)
+        methods = [*(stage.method.name for stage in run.warm_up), run.method.name]
+        layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
+        extras = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
+        gate = OutboundGate(link, policy, audit, methods, state, extras)
+        _log.info("joining federation %s with %d images", config.federation, samples)
+        return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
+
+
+def carry_out_tasks(gate: OutboundGate, trainer: TrainerProcess, buffers: MappedBuffers) -> str:
+    """Carry out tasks until the run is over; close the link and the trainer; return why the run is over.
+
+    Raises
+    ------
+    AnchorageError
+        The connection cannot be restored, or a failure could not be reported.
+    """
+    worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit)
+    try:
+        why = worker.run() or "the connection was closed"
+        _log.info("the run is over: %s", why)
+        return why
+    finally:
+        worker.stop()
+        trainer.close()
+        gate.close()
+        worker.join()
+
+
+def _read_description(text: str) -> RunDescription:
+    try:
+        return RunDescription.model_validate_json(text)
+    except ValidationError as error:
+        found = f"the run's description has {error.error_count()} unknown or wrong fields; bring both sides to the same version"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, found) from error
+
+
+def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:
+    return Setup(
+        silo=config.silo,
+        labels=config.labels,
+        device=config.device,
+        state=str(config.state),
+        data_root=str(config.data_root),
+        run=text,
+        down=run.down,
+        up=run.up,
+        data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
+        trainer=config.trainer.model_dump_json(by_alias=True),
+        clip_norm=float(policy.clip_norm) if policy.clip_norm is not None else None,
+        noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
+        noise_seed=policy.noise_seed,
+    )
+
+
+@contextmanager
+def lock_state_folder(folder: Path) -> Iterator[None]:
+    """Create the state folder if it is missing and lock it for this process.
+
+    Raises
+    ------
+    AnchorageError
+        The folder is unusable, or another agent uses it.
+    """
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    except OSError as error:
+        raise state_unusable(folder, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        yield
+    except BlockingIOError as error:
+        raise AnchorageError(silo.AGENT_RUNNING, f"another agent uses {folder}") from error
+    finally:
+        os.close(handle)

@@ -1,0 +1,44 @@
+"""A trainer for benchmarks and tests: adds a constant to every float, without torch and without images."""
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.tensors.chunks import LateManifest
+from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.segments import Segments
+
+
+class NullLearner:
+    """A `SiloLearner` whose update is the model plus `step` in every float; other numbers are copied.
+
+    `down` and `up` are the layouts of model and update; `samples` is reported as the number of training images.
+    """
+
+    def __init__(self, down: Layout, up: Layout, step: float, samples: int) -> None:
+        self._up = up
+        self._segments = Segments(down, up)
+        self._step = step
+        self._samples = samples
+
+    def train(
+        self,
+        task: Task,
+        model: NDArray[np.uint8],
+        out: Callable[[int], NDArray[np.uint8]],
+        progress: Callable[[int, int], int],
+    ) -> Announcement:
+        """Write the update in one pass."""
+        update = out(self._up.nbytes)
+        for old, new, floating in self._segments.walk(model, update):
+            if floating:
+                np.add(old, new.dtype.type(self._step), out=new)
+            else:
+                new[:] = old
+        return Announcement(task.id, {"train": self._samples}, {}, {}, LateManifest(self._up.digest, update))
+
+    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+        """Report every image as classified correctly."""
+        return Evaluation(task.id, np.array([self._samples, self._samples], np.int64))

@@ -1,0 +1,123 @@
+"""The only way out of the hospital: the policy checks and the audit log records every outbound message."""
+
+import logging
+from collections.abc import Sequence
+
+from anchorage.api.errors import CATALOGUE
+from anchorage.transport.link import ServerLink
+from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.policy import Policy
+from anchorage_silo.state import AgentState
+
+DATA_CODES = "ANC-12"
+"""Prefix of data failures: their messages name files, so the server receives the catalogue's text instead."""
+
+_log = logging.getLogger(__name__)
+
+
+class OutboundGate:
+    """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
+
+    `methods` are the methods of all stages of the run. `update_extras` names what an update carries beside the network's parameters, in the policy's
+    vocabulary (``control``).
+    """
+
+    def __init__(
+        self,
+        link: ServerLink,
+        policy: Policy,
+        audit: AuditLog,
+        methods: Sequence[str],
+        state: AgentState,
+        update_extras: Sequence[str] = (),
+    ) -> None:
+        self._link = link
+        self._policy = policy
+        self._audit = audit
+        self._methods = methods
+        self._state = state
+        self._update_extras = update_extras
+
+    def admit(self, task: Task) -> None:
+        """Check a task against the policy before any work on it.
+
+        Raises
+        ------
+        AnchorageError
+            The policy does not allow a method of the run, the content of its updates, or a further round.
+        """
+        for method in self._methods:
+            self._policy.check_method(method)
+        self._policy.check_auxiliary_data(self._update_extras)
+        if task.kind is TaskKind.TRAIN:
+            self._policy.check_rounds(task.id, self._audit.announced)
+
+    def welcome(self) -> str:
+        """Return the run's description."""
+        return self._link.welcome()
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        """Wait for the next order."""
+        return self._link.next_order(timeout)
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        """Receive a model."""
+        self._link.fetch(manifest, sink)
+
+    def announce(self, announcement: Announcement) -> None:
+        """Announce an update.
+
+        Raises
+        ------
+        AnchorageError
+            The policy refuses it, or the audit log cannot be written.
+        """
+        self._policy.check_rounds(announcement.task, self._audit.announced)
+        self._policy.check_announcement(announcement)
+        digest = announcement.update.digest if announcement.update else ""
+        self._audit.record("announce", announcement.task, auxiliary=announcement.side, digest=digest)
+        self._link.announce(announcement)
+        self._state.count_trained(announcement.task)
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        """Send an update.
+
+        Raises
+        ------
+        AnchorageError
+            The audit log cannot be written.
+        """
+        manifest = update.manifest
+        self._audit.record("update", task, nbytes=manifest.nbytes, digest=manifest.digest)
+        self._link.push(task, update)
+
+    def report(self, evaluation: Evaluation) -> None:
+        """Send an evaluation.
+
+        Raises
+        ------
+        AnchorageError
+            The policy refuses it, or the audit log cannot be written.
+        """
+        self._policy.check_evaluation(evaluation)
+        self._audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
+        self._link.report(evaluation)
+        self._state.count_evaluated()
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        """Report a failed task: with all details in the local log, without file names to the server."""
+        _log.error("%s %s: %s", code, task, message)
+        self._audit.record("failure", task, code=code)
+        self._state.count_failed()
+        self._link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
+
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Report the progress of a task in steps; return the number of steps committed by the federation."""
+        self._audit.record("progress", task)
+        return self._link.progress(task, done, total)
+
+    def close(self) -> None:
+        """End the connection."""
+        self._link.close()

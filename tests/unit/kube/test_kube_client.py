@@ -1,0 +1,164 @@
+"""The Kubernetes client over the fake API server: verbs, pages, refusals, and where its library is loaded."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fake_api.server import FakeApi
+from fake_api.store import PLURALS, Refused
+
+from anchorage.api.errors import AnchorageError, cluster
+from anchorage.transport.kube.access import read_kubeconfig, read_service_account
+from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.execution import CommandError
+from anchorage.transport.kube.resources import RESOURCES, json_object
+
+
+@pytest.fixture
+def api() -> Iterator[FakeApi]:
+    api = FakeApi().start()
+    yield api
+    api.stop()
+
+
+@pytest.fixture
+def counted() -> list[tuple[str, int]]:
+    return []
+
+
+@pytest.fixture
+def client(api: FakeApi, tmp_path: Path, counted: list[tuple[str, int]]) -> Iterator[KubeClient]:
+    access = read_kubeconfig(str(api.kubeconfig(tmp_path / "kubeconfig")))
+    client = KubeClient(access, field_manager="tester", count=lambda *request: counted.append(request))
+    yield client
+    client.close()
+
+
+def secret(name: str = "a", **more: object) -> dict[str, object]:
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns"}, **more}
+
+
+def test_an_object_lives_and_dies(api: FakeApi, client: KubeClient, counted: list[tuple[str, int]]) -> None:
+    assert client.get("Secret", "ns", "a") is None
+    made = client.create(secret(data={"x": "1", "y": "2"}))
+    assert client.get("Secret", "ns", "a") == made
+    with pytest.raises(ApiError) as again:
+        client.create(secret())
+    assert (again.value.status, again.value.reason) == (409, "AlreadyExists")
+    assert client.patch("Secret", "ns", "a", {"data": {"x": None}})["data"] == {"y": "2"}
+    with pytest.raises(ApiError) as late:
+        client.patch("Secret", "ns", "a", {"metadata": {"resourceVersion": made["metadata"]["resourceVersion"]}})
+    assert (late.value.status, late.value.reason) == (409, "Conflict")
+    assert client.apply(secret(data={"z": "3"}))["data"] == {"y": "2", "z": "3"}
+    for _ in range(2):
+        client.delete("Secret", "ns", "a")
+    assert client.get("Secret", "ns", "a") is None
+    assert counted[:3] == [("GET", 404), ("POST", 200), ("GET", 200)]
+    assert {asked.query["fieldManager"] for asked in api.writes() if asked.method in ("POST", "PATCH")} == {"tester"}
+
+
+def test_a_status_is_applied_to_what_is_there(api: FakeApi, client: KubeClient) -> None:
+    body = {**secret(), "kind": "Silo", "apiVersion": "anchorage.dev/v1alpha1", "status": {"round": 3}}
+    with pytest.raises(ApiError) as missing:
+        client.apply_status(body)
+    assert missing.value.status == 404 and missing.value.failure is cluster.CLUSTER_REFUSED
+    api.put("silos", {"metadata": {"name": "a"}}, "ns")
+    assert client.apply_status(body)["status"] == {"round": 3}
+
+
+def test_lists_turn_pages(api: FakeApi, client: KubeClient) -> None:
+    api.page = 2
+    for number in range(5):
+        labels = {"odd": "yes"} if number % 2 else {}
+        api.put("pods", {"metadata": {"name": f"p{number}", "labels": labels}}, "ns" if number < 4 else "other")
+    assert [pod["metadata"]["name"] for pod in client.list("Pod", "ns")] == ["p0", "p1", "p2", "p3"]
+    assert {(pod["kind"], pod["apiVersion"]) for pod in client.list("Pod", None)} == {("Pod", "v1")}
+    assert [metadata["name"] for metadata in client.list_metadata("Pod", None, "odd=yes")] == ["p1", "p3"]
+    assert list(client.list("Pod", "empty")) == list(client.list_metadata("Pod", "empty")) == []
+
+
+@pytest.mark.parametrize(
+    ("status", "failure"),
+    [(401, cluster.CLUSTER_UNAUTHENTICATED), (403, cluster.CLUSTER_FORBIDDEN), (429, cluster.CLUSTER_REFUSED)],
+)
+def test_a_refusal_keeps_what_the_server_said(api: FakeApi, client: KubeClient, status: int, failure: object) -> None:
+    api.refuse = lambda asked: Refused(status, "Reason", "line one\nline two", 4)
+    with pytest.raises(ApiError) as raised:
+        client.apply({**secret(), "kind": "StatefulSet"})
+    error = raised.value
+    assert (error.status, error.reason, error.retry_after, error.failure) == (status, "Reason", 4.0, failure)
+    assert error.message.endswith("line one line two") and "context 'fake'" in error.message
+    assert status == 401 or "patch statefulsets.apps 'a' in namespace 'ns'" in error.message
+
+
+def test_a_resource_that_is_not_installed_is_no_missing_object(api: FakeApi, client: KubeClient) -> None:
+    api.unknown = {"silos"}
+    for request in (lambda: client.get("Silo", "ns", "a"), lambda: client.delete("Silo", "ns", "a")):
+        with pytest.raises(ApiError) as raised:
+            request()
+        assert raised.value.failure is cluster.RESOURCES_NOT_INSTALLED
+        assert "silos.anchorage.dev" in raised.value.message
+
+
+def test_a_server_that_is_away_is_unreachable(api: FakeApi, client: KubeClient, counted: list[tuple[str, int]]) -> None:
+    client.version()
+    api.stop()
+    with pytest.raises(ApiError) as raised:
+        client.get("Secret", "ns", "a")
+    assert (raised.value.status, raised.value.failure) == (0, cluster.CLUSTER_UNREACHABLE)
+    assert counted[-1] == ("GET", 0) and "127.0.0.1" in raised.value.message
+    api.start()
+    assert client.get("Secret", "ns", "a") is None
+
+
+def test_rights_are_asked_for(api: FakeApi, client: KubeClient) -> None:
+    api.denied = {("patch", "silos/status")}
+    assert client.may("patch", "Silo", namespace="ns")
+    assert not client.may("patch", "Silo", namespace="ns", subresource="status")
+
+
+def test_a_command_streams_its_output_and_tells_its_end(api: FakeApi, client: KubeClient) -> None:
+    api.put("pods", {"metadata": {"name": "p"}}, "ns")
+    output = bytes(range(256)) * 400
+    api.run = lambda pod, command: subprocess.CompletedProcess(command, int(command[1]), output, b"said")
+    assert b"".join(client.execute("ns", "p", ("end", "0"))) == output
+    with pytest.raises(CommandError) as raised:
+        list(client.execute("ns", "p", ("end", "3")))
+    assert (raised.value.exit_code, raised.value.stderr) == (3, "said")
+    with pytest.raises(CommandError) as missing:
+        list(client.execute("ns", "nobody", ("end", "0")))
+    assert missing.value.exit_code == -1 and "not found" in missing.value.stderr
+
+
+def test_every_kind_has_its_path() -> None:
+    for plural, (group, version, kind) in PLURALS.items():
+        resource = RESOURCES[kind]
+        assert (resource.group, resource.version, resource.plural) == (group, version, plural)
+    assert (
+        RESOURCES["Silo"].path("a b", "x", "status") == "/apis/anchorage.dev/v1alpha1/namespaces/a%20b/silos/x/status"
+    )
+    assert RESOURCES["Silo"].path(None) == "/apis/anchorage.dev/v1alpha1/silos"
+    assert RESOURCES["Node"].path("ignored", "n") == "/api/v1/nodes/n"
+
+
+@pytest.mark.parametrize("text", [b"", b"[1]", b"no json", b"\xff"])
+def test_what_is_no_json_object_is_an_empty_one(text: bytes) -> None:
+    assert json_object(text) == {}
+
+
+def test_outside_of_a_pod_there_is_no_service_account(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    with pytest.raises(AnchorageError) as raised:
+        read_service_account()
+    assert raised.value.failure is cluster.KUBECONFIG_UNUSABLE and "--kubeconfig" in raised.value.message
+
+
+def test_nothing_is_loaded_of_the_library_before_the_first_connection() -> None:
+    code = (
+        "import sys\n"
+        "import fedctl.main, anchorage.transport.kube.client\n"
+        "assert not {'kubernetes', 'urllib3', 'websocket', 'torch'} & sys.modules.keys()\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,0 +1,229 @@
+"""When the operator looks again, lists again and calls itself unwell: its threads' loops, played one after the other in fake time."""
+
+import threading
+from itertools import pairwise
+from types import SimpleNamespace
+
+import pytest
+from fake_api.clock import Clock
+from fake_api.memory import StoreApi, plural
+from fake_api.operator_world import PART, PARTITION, SPEC
+from kubernetes.client import Configuration
+
+from anchorage.transport.kube.access import ClusterAccess
+from anchorage.transport.kube.client import ApiError
+from anchorage_operator import process
+from anchorage_operator.metrics import Metrics
+from anchorage_operator.process import MISSED_RESYNCS, Operator
+from anchorage_operator.resync import WATCHED
+from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.work_queue import JITTER, RETRY, WorkQueue
+
+RESYNC_SECONDS = 300
+PATIENCE_SECONDS = 120.0
+IMAGES = {"server": "example.org/s:1", "agent": "example.org/a:1"}
+NOWHERE = ClusterAccess(Configuration(host="http://127.0.0.1:9"))
+
+
+class TurningQueue(WorkQueue):
+    """Who waits for a key turns the clock to when one is due, up to an end."""
+
+    end = 0.0
+
+    def wait(self):
+        while (key := self.take()) is None:
+            if not self._heap or self._heap[0][0] > self.end:
+                return None
+            self._clock.now = max(self._clock.now, self._heap[0][0])
+        return key
+
+
+class TurningEvent(threading.Event):
+    """Who waits for it turns the clock; it is set once the clock has reached an end."""
+
+    clock, end = None, float("inf")
+
+    def wait(self, timeout=None):
+        self.clock.advance(timeout)
+
+    def is_set(self):
+        return super().is_set() or self.clock.now >= self.end
+
+
+class Scene:
+    def __init__(self, clock):
+        self.clock, self.api, self.attempts = clock, StoreApi(), []
+        given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": ("study",)}
+        self.operator = Operator(OperatorSettings.model_validate(given), self.api, NOWHERE, Metrics())
+        self.operator._stopped = TurningEvent()
+        self.operator._stopped.clock = clock
+        self.operator._watch = SimpleNamespace(alive=lambda: True)
+
+    def federation(self, name="derm"):
+        self.api.store.apply("federations", "study", name, {"metadata": {"name": name}, "spec": SPEC}, "user")
+        managed = {"data": {**PART, "partition": {**PARTITION, "part": 0}}}
+        spec = {"federation": name, "labels": "None", "managed": managed}
+        self.api.store.apply("silos", "study", "a", {"metadata": {"name": "a"}, "spec": spec}, "user")
+
+    def refuse(self, until, status, retry_after=0.0, verbs=("apply", "status", "create", "patch", "delete")):
+        def refuse(verb, kind, name):
+            if verb in verbs:
+                self.attempts.append(self.clock.now)
+                if self.clock.now < until:
+                    raise ApiError(status, "Reason", "no", retry_after)
+
+        self.api.refuse = refuse
+
+    def resync(self, seconds):
+        """Play the thread that lists."""
+        self.operator._stopped.end = self.clock.now + seconds
+        self.operator._resync_repeatedly()
+        self.operator._stopped.end = float("inf")
+
+    def work(self, seconds):
+        """Play a thread that looks at federations."""
+        self.operator._queue.end = self.clock.now + seconds
+        self.operator._work()
+
+    def go_on(self, intervals):
+        """Play both for so many intervals between resyncs."""
+        for _ in range(intervals):
+            self.resync(RESYNC_SECONDS)
+            self.work(0.0)
+
+    def hear(self):
+        """Let the watch bring everything."""
+        for kind in WATCHED:
+            for body in self.api.store.list(plural(kind)):
+                self.operator.cache.add_watched(body)
+
+    def built(self):
+        return {"derm-server", "a-silo"} <= {
+            body["metadata"]["name"] for body in self.api.store.list("statefulsets", "study")
+        }
+
+
+@pytest.fixture
+def scene(monkeypatch):
+    clock = Clock()
+    monkeypatch.setattr(process, "time", SimpleNamespace(monotonic=clock, time=clock))
+    monkeypatch.setattr(process, "WorkQueue", TurningQueue)
+    scene = Scene(clock)
+    yield scene
+    scene.operator._probes.server_close()
+
+
+@pytest.fixture
+def filled(scene):
+    scene.federation()
+    scene.resync(1.0)
+    return scene
+
+
+@pytest.mark.parametrize("status", [0, 409, 429, 500, 503])
+def test_writes_that_are_refused_for_a_while_are_done_in_the_end_without_a_hot_loop(filled, status):
+    begun = filled.clock.now
+    filled.refuse(begun + 60.0, status)
+    filled.work(59.0)
+    looks = sorted(set(filled.attempts))
+    pauses = [later - sooner for sooner, later in pairwise(looks)]
+    assert len(looks) >= 5 and not filled.built()
+    for n, pause in enumerate(pauses):
+        assert RETRY.first_seconds * 2**n <= pause <= RETRY.first_seconds * 2**n * (1 + JITTER)
+    filled.work(120.0)
+    assert filled.built()
+
+
+def test_the_wish_to_wait_is_kept(filled):
+    begun = filled.clock.now
+    filled.refuse(begun + 10.0, 429, retry_after=4.0)
+    filled.work(9.0)
+    late = sorted({moment - begun for moment in filled.attempts})
+    assert late[0] == 0.0 and all(second - first >= 4.0 for first, second in pairwise(late))
+    filled.work(10.0)
+    assert filled.built()
+
+
+def test_one_federation_that_cannot_be_digested_does_not_hold_up_the_others(scene):
+    odd = {"metadata": {"name": "odd"}, "spec": "no mapping at all"}
+    scene.api.store.create("federations", "study", odd)
+    scene.federation()
+    scene.resync(1.0)
+    scene.work(60.0)
+    assert scene.built() and scene.operator.unhealthy() == ""
+
+
+def test_lists_that_are_refused_are_asked_for_again_without_a_hot_loop(scene):
+    begun = scene.clock.now
+    scene.federation()
+    scene.refuse(begun + 60.0, 500, verbs=("list",))
+    assert scene.operator.unready() == "nothing has been read from the API server yet"
+    scene.resync(59.0)
+    assert 3 <= len(scene.attempts) <= 10
+    assert scene.operator.unready()
+    scene.resync(2.0 * RESYNC_SECONDS)
+    scene.work(10.0)
+    assert scene.built() and scene.operator.unready() == ""
+
+
+def test_an_api_server_that_is_away_for_long_turns_the_probe_red_until_it_is_back(filled):
+    assert filled.operator.unhealthy() == ""
+    filled.refuse(float("inf"), 0, verbs=("list",))
+    filled.go_on(MISSED_RESYNCS + 1)
+    assert "the last successful resync" in filled.operator.unhealthy()
+    filled.refuse(0.0, 0)
+    filled.go_on(1)
+    filled.hear()
+    assert filled.operator.unhealthy() == ""
+
+
+def test_what_the_watch_never_told_of_is_found_by_the_resync(filled):
+    """A list tells what is there, not what is gone; the watch engine never learns of it."""
+    filled.work(60.0)
+    filled.api.store.delete("services", "study", "derm-server")
+    filled.work(60.0)
+    assert filled.api.get("Service", "study", "derm-server") is None
+    filled.resync(2.0 * RESYNC_SECONDS)
+    filled.work(60.0)
+    assert filled.api.get("Service", "study", "derm-server") is not None
+
+
+def test_a_watch_that_owes_an_object_for_long_turns_the_probe_red_while_work_goes_on(scene):
+    scene.resync(1.0)
+    scene.federation()
+    scene.resync(RESYNC_SECONDS)
+    scene.work(1.0)
+    assert scene.built() and scene.operator.unhealthy() == ""
+    scene.go_on(MISSED_RESYNCS + 1)
+    assert "s behind" in scene.operator.unhealthy()
+    scene.hear()
+    assert scene.operator.unhealthy() == ""
+
+
+def test_a_dead_watch_turns_the_probe_red(filled):
+    filled.operator._watch.alive = lambda: False
+    assert filled.operator.unhealthy() == "the watch has stopped"
+
+
+def test_a_look_that_never_ends_turns_the_probe_red(filled):
+    filled.operator._queue.take()
+    filled.clock.advance(MISSED_RESYNCS * RESYNC_SECONDS - 10.0)
+    filled.operator._resync.run()
+    assert filled.operator.unhealthy() == ""
+    filled.clock.advance(30.0)
+    assert "has been waiting for" in filled.operator.unhealthy()
+
+
+def test_the_end_does_not_wait_for_what_hangs(monkeypatch):
+    monkeypatch.setattr(process, "STOP_SECONDS", 0.05)
+    hangs, free, api = threading.Event(), threading.Event(), StoreApi()
+    api.refuse = lambda *call: hangs.set() or free.wait(PATIENCE_SECONDS)
+    settings = OperatorSettings.model_validate({"images": IMAGES, "listen": "127.0.0.1:0"})
+    operator = Operator(settings, api, NOWHERE, Metrics())
+    running = threading.Thread(target=operator.run, daemon=True)
+    running.start()
+    assert hangs.wait(PATIENCE_SECONDS)
+    operator.stop()
+    running.join(PATIENCE_SECONDS)
+    assert not running.is_alive() and not free.is_set()
+    free.set()

@@ -1,0 +1,324 @@
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.single import read_document
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.repeating import RepeatingLearner
+from anchorage.engine.silo import SiloWorker
+from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.model import read_arrays
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.policy import Policy
+from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.state import AgentState
+
+ONE, TWO = model_of(1.0), model_of(2.0)
+CERTIFICATE = Path("silo.crt")
+
+
+def policy_of(**fields: Any) -> Policy:
+    return Policy.model_validate_json(json.dumps(fields))
+
+
+NONE = policy_of(allowedAuxiliaryData=[])
+
+
+@pytest.fixture
+def link() -> FakeLink:
+    return FakeLink(ONE, TWO)
+
+
+@pytest.fixture
+def audit(tmp_path: Path) -> Iterator[AuditLog]:
+    log = AuditLog(tmp_path / "audit.jsonl", now=lambda: 12.5)
+    yield log
+    log.close()
+
+
+def lines(tmp_path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+
+
+def announcement(task: str = "1.train", train: int = 10, **side: np.ndarray) -> Announcement:
+    return Announcement(task, {"train": train}, side, {"loss": 0.25}, Manifest("layout", 0, ()))
+
+
+class TestGate:
+    def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+        task, scored = train_task(ONE), evaluate_task(TWO)
+        worker.handle(Assigned(task))
+        worker.handle(Permit(task.id))
+        worker.handle(Assigned(scored))
+        update = link.announcements[task.id].update
+        assert update is not None
+        found = [
+            (line["kind"], line["task"], line["bytes"], line["auxiliary"], line["digest"]) for line in lines(tmp_path)
+        ]
+        assert found == [
+            ("progress", task.id, 0, [], ""),
+            ("progress", task.id, 0, [], ""),
+            ("announce", task.id, 0, [], update.digest),
+            ("update", task.id, LAYOUT.nbytes, [], update.digest),
+            ("evaluation", scored.id, 16, ["confusion"], ""),
+        ]
+        assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"]
+
+    def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
+        secret = np.array([0.123456789])
+        OutboundGate(link, Policy(), audit, ["SemiAnAgg"], AgentState(CERTIFICATE)).announce(
+            announcement(similarity=secret, other=secret)
+        )
+        assert lines(tmp_path)[0]["auxiliary"] == ["other", "similarity"]
+        text = (tmp_path / "audit.jsonl").read_text()
+        assert "0.1234" not in text and "0.25" not in text
+
+    @pytest.mark.parametrize(
+        ("fields", "said", "code"),
+        [
+            ({"allowedAuxiliaryData": []}, announcement(similarity=np.zeros(2)), "ANC-2211"),
+            ({"allowedAuxiliaryData": ["similarity"]}, announcement(validation=np.zeros(2)), "ANC-2211"),
+            ({"minimumSamples": 11}, announcement(), "ANC-2212"),
+            ({"maximumRounds": 0}, announcement(), "ANC-2213"),
+            ({"allowedAuxiliaryData": ["similarity"]}, Evaluation("t", np.array([3, 4])), "ANC-2211"),
+            ({"minimumSamples": 5}, Evaluation("t", np.array([3, 4])), "ANC-2212"),
+            ({"minimumSamples": 5}, Evaluation("t", np.array([[1, 1], [1, 1]])), "ANC-2212"),
+        ],
+    )
+    def test_what_the_policy_refuses_does_not_leave(
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
+    ) -> None:
+        gate = OutboundGate(link, policy_of(**fields), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        with pytest.raises(AnchorageError, match=code):
+            gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
+        assert link.said == [] and lines(tmp_path) == []
+
+    def test_raw_images_and_means_of_few_leave_only_where_the_policy_says_so(
+        self, link: FakeLink, audit: AuditLog
+    ) -> None:
+        raw = announcement(raw_images=np.zeros((2, 1, 8, 8)))
+        named = policy_of(allowedAuxiliaryData=["raw_images"])
+        means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
+        for policy, said, code in [
+            (Policy(), raw, "ANC-2211"),
+            (policy_of(minimumSamples=5), means, "ANC-2212"),
+            (named, raw, ""),
+            (policy_of(minimumSamples=4), means, ""),
+        ]:
+            gate = OutboundGate(link, policy, audit, ["GlobalMixup"], AgentState(CERTIFICATE))
+            if not code:
+                gate.announce(said)
+                continue
+            with pytest.raises(AnchorageError) as caught:
+                gate.announce(said)
+            assert caught.value.code == code
+        assert [s[0] for s in link.said] == ["announce"] * 2
+
+    def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
+        policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
+        gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate.announce(announcement(similarity=np.zeros(2)))
+        gate.announce(announcement(similarity=np.zeros(2)))
+        gate.report(Evaluation("t", np.array([3, 4])))
+        assert len(link.said) == 3
+
+    def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        methods = ["FedAvg", "FedAnchor"]  # a warm-up, and what follows
+        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, AgentState(CERTIFICATE))
+        worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+        task = train_task(ONE)
+        worker.handle(Assigned(task))
+        assert link.said == [("fail", task.id, "ANC-2210")] and link.fetched == []
+        assert [(line["kind"], line["code"]) for line in lines(tmp_path)] == [("failure", "ANC-2210")]
+        assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
+
+    def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
+        for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
+            gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE), ["control"])
+            if allowed:
+                gate.admit(train_task(ONE))
+                continue
+            with pytest.raises(AnchorageError, match="ANC-2211.*auxiliary data control is not allowed"):
+                gate.admit(train_task(ONE))
+
+    def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
+        def worker() -> tuple[SiloWorker, AuditLog]:
+            audit = AuditLog(tmp_path / "audit.jsonl")
+            gate = OutboundGate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], AgentState(CERTIFICATE))
+            return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
+
+        for number in (1, 2, 2, 3):
+            silo, audit = worker()
+            silo.handle(Assigned(train_task(ONE, number)))
+            silo.handle(Assigned(evaluate_task(ONE, number)))
+            audit.close()
+        said = [s[0] for s in link.said if s[0] in ("announce", "fail")]
+        assert said == ["announce", "announce", "announce", "fail"]
+
+    def test_names_of_files_stay_in_the_hospital(
+        self, link: FakeLink, audit: AuditLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        told: list[str] = []
+        monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
+        gate.fail("t", code, "/data/patient-7.jpg is damaged")
+        gate.fail("t", "ANC-2204", "exit status -9")
+        assert "patient" not in told[0] and told[1] == "exit status -9"
+        assert "patient-7" in caplog.text
+
+    def test_nothing_leaves_when_it_cannot_be_written_down(
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        write = os.write
+        with monkeypatch.context() as full:
+            full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
+            with pytest.raises(AnchorageError, match="ANC-2221.*No space left"):
+                gate.announce(announcement())
+        assert link.said == [] and lines(tmp_path) == []
+        gate.announce(announcement())
+        assert len(lines(tmp_path)) == 1
+
+
+class TestAuditLog:
+    def write(self, path: Path) -> list[str]:
+        log = AuditLog(path)
+        for number in range(3):
+            log.record("announce", f"{number}.train", digest="d")
+        log.close()
+        return path.read_text().splitlines(keepends=True)
+
+    def test_goes_on_where_it_was(self, tmp_path: Path) -> None:
+        path = tmp_path / "audit.jsonl"
+        before = self.write(path)
+        after = self.write(path)
+        assert after[:3] == before and len(after) == 6
+        log = AuditLog(path)
+        assert log.announced == {"0.train", "1.train", "2.train"}
+        log.close()
+        assert path.stat().st_mode & 0o777 == 0o600
+
+    @pytest.mark.parametrize("change", ["edit", "remove", "swap", "insert", "garbage"])
+    def test_tampering_shows(self, tmp_path: Path, change: str) -> None:
+        path = tmp_path / "audit.jsonl"
+        text = self.write(path)
+        match change:
+            case "edit":
+                text[1] = text[1].replace("1.train", "7.train")
+            case "remove":
+                del text[1]
+            case "swap":
+                text[0], text[1] = text[1], text[0]
+            case "insert":
+                text.insert(1, text[0])
+            case "garbage":
+                text[1] = "\xff\n"
+        path.write_text("".join(text))
+        with pytest.raises(AnchorageError, match="ANC-2220.*line [12]"):
+            AuditLog(path)
+
+    def test_a_torn_last_line_is_cut_off(self, tmp_path: Path) -> None:
+        path = tmp_path / "audit.jsonl"
+        text = "".join(self.write(path))
+        path.write_text(text[:-10])
+        AuditLog(path).close()
+        assert path.read_text() == "".join(text.splitlines(keepends=True)[:2])
+
+    def test_a_folder_that_is_missing_has_its_code(self, tmp_path: Path) -> None:
+        with pytest.raises(AnchorageError, match="ANC-2221"):
+            AuditLog(tmp_path / "missing" / "audit.jsonl")
+
+
+class TestPrivateLearner:
+    def train(
+        self, clip: float | None, std: float | None, seed: int | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        learner = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed)
+        announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
+        update = buffers.update(LAYOUT.nbytes)
+        assert announced.update == Manifest.of(LAYOUT.digest, update)
+        arrays = read_arrays(LAYOUT, update)
+        assert arrays["count"].tolist() == [1, 2, 3]
+        return arrays["weight"] - np.float64(1.0), arrays
+
+    def test_clips_the_whole_delta_to_its_norm(self) -> None:
+        delta, arrays = self.train(clip=2.0, std=None)
+        norm = np.sqrt((delta**2).sum() + ((arrays["bn.running_var"] - 1.0) ** 2).sum())
+        assert norm == pytest.approx(2.0, rel=1e-3)
+        assert np.ptp(delta) == 0.0
+
+    def test_a_delta_within_the_norm_stays_as_it_is(self) -> None:
+        delta, _ = self.train(clip=1e6, std=None)
+        assert (delta == 1.0).all()
+
+    def test_noise_has_its_deviation_and_its_seed(self) -> None:
+        delta, _ = self.train(clip=0.0, std=0.5, seed=3)
+        assert delta.std() == pytest.approx(0.5, rel=0.01) and abs(delta.mean()) < 0.01
+        assert np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=3)[0])
+        assert not np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=4)[0])
+
+    def test_without_a_seed_no_two_runs_are_alike(self) -> None:
+        assert not np.array_equal(self.train(clip=None, std=0.1)[0], self.train(clip=None, std=0.1)[0])
+
+    def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
+        task = replace(train_task(model), side={REPETITIONS: np.array(2)})
+        announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
+        update = buffers.update(2 * LAYOUT.nbytes)
+        assert announced.update == Manifest.of(LAYOUT.digest, update)
+        first, second = (read_arrays(LAYOUT, part)["weight"] - np.float64(1.0) for part in np.split(update, 2))
+        assert np.array_equal(first, self.train(clip=0.0, std=0.5, seed=3)[0])
+        assert second.std() == pytest.approx(0.5, rel=0.01) and abs(np.corrcoef(first, second)[0, 1]) < 0.01
+
+    def test_variances_stay_variances(self) -> None:
+        _, arrays = self.train(clip=None, std=1000.0, seed=1)
+        assert (arrays["bn.running_var"] >= 0).all() and (arrays["bn.running_var"] == 0).any()
+
+    def test_an_inactive_silo_stays_inactive(self) -> None:
+        learner = PrivateLearner(
+            FakeLearner(inactive=True), LAYOUT, LAYOUT, clip_norm=1.0, noise_std=1.0, noise_seed=None
+        )
+        task = Task("t", train_task(ONE).kind, 1, ONE.manifest)
+        assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: 0).update is None
+
+
+class TestPolicyFile:
+    def test_every_field_is_optional_and_typed(self, tmp_path: Path) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text('allowedMethods: [FedAvg]\nclipNorm: "1.5"\nmaximumRounds: 3\n')
+        policy = read_document(path, Policy)
+        assert policy.allowed_methods == ("FedAvg",) and policy.clip_norm == "1.5" and policy.noise_std is None
+
+    @pytest.mark.parametrize(
+        ("text", "code"),
+        [
+            ("allowedMethod: [FedAvg]\n", "ANC-1007"),
+            ("maximumRounds: 3\nclipNorm: 1.5\n", "ANC-1011"),
+            ("minimumSamples: 0\n", "ANC-1010"),
+            ("allowedMethods: FedAvg\n", "ANC-1009"),
+            ("a: [\n", "ANC-1002"),
+            ("", "ANC-1004"),
+        ],
+    )
+    def test_a_mistake_is_told_with_its_code_and_place(self, tmp_path: Path, text: str, code: str) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text(text)
+        with pytest.raises(AnchorageError, match=f"{code}.*policy.yaml"):
+            read_document(path, Policy)

@@ -1,0 +1,59 @@
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from anchorage.transport.pki import Authority, SigningRequest, new_key, silo_uri
+from anchorage_silo.metrics import prometheus_text
+from anchorage_silo.state import AgentState
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> AgentState:
+    return AgentState(tmp_path / "silo.crt")
+
+
+def figures(state: AgentState) -> dict[str, float]:
+    families = text_string_to_metric_families(prometheus_text(state).decode())
+    return {"".join([s.name, *s.labels.values()]): s.value for family in families for s in family.samples}
+
+
+def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> None:
+    assert state.ready() == (False, "Starting: the agent has just started")
+    state.set_waiting("ReadingImages: many")
+    assert state.ready() == (False, "ReadingImages: many")
+    state.set_joined(12)
+    assert state.ready() == (False, "ServerUnreachable: the first connection is being made")
+    state.contact.opened()
+    assert state.ready()[0] and state.ready()[1].startswith("Connected: ")
+    state.contact.closed("no route to host")
+    assert state.ready() == (False, "ServerUnreachable: no route to host")
+    state.set_finished("all rounds are committed")
+    assert state.ready() == (True, "Finished: all rounds are committed")
+
+
+def test_figures_before_anything_has_happened(state: AgentState) -> None:
+    found = figures(state)
+    assert "anchorage_silo_certificate_expiry_timestamp_seconds" not in found
+    assert set(found.values()) == {0.0}
+
+
+def test_figures(state: AgentState, tmp_path: Path) -> None:
+    authority = Authority.create(tmp_path / "authority", "derm", now=lambda: 1_800_000_000.0)
+    request = SigningRequest.make(new_key(tmp_path / "silo.key"), silo_uri("derm", "a"))
+    (tmp_path / "silo.crt").write_bytes(authority.issue_silo(request, "a"))
+    state.set_joined(12)
+    state.contact.opened()
+    for task in ("1.train", "1.train", "2.train"):
+        state.count_trained(task)
+    state.count_evaluated()
+    state.count_failed()
+    state.contact.received(5)
+    state.contact.sent(3)
+    found = figures(state)
+    assert found["anchorage_silo_ready"] == found["anchorage_silo_connected"] == 1
+    assert found["anchorage_silo_samples"] == 12
+    assert found["anchorage_silo_certificate_expiry_timestamp_seconds"] == 1_800_000_000 + 365 * 86_400
+    tasks = {outcome: found[f"anchorage_silo_tasks_total{outcome}"] for outcome in ("trained", "evaluated", "failed")}
+    assert tasks == {"trained": 2, "evaluated": 1, "failed": 1}
+    assert found["anchorage_silo_model_bytes_totaldown"] == 5 and found["anchorage_silo_model_bytes_totalup"] == 3

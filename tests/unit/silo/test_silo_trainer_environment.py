@@ -1,0 +1,29 @@
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from anchorage_silo.trainer_environment import CACHES, trainer_environment
+
+
+def test_a_home_that_can_be_written_is_kept(tmp_path: Path) -> None:
+    given = {"HOME": str(tmp_path), "USER": "ada", "LOGNAME": "ada", "OTHER": "1"}
+    assert trainer_environment(given) == given
+
+
+@pytest.mark.parametrize("home", [{}, {"HOME": ""}, {"HOME": "/nowhere"}])
+def test_without_a_home_everything_that_is_written_goes_where_it_can(home: dict[str, str]) -> None:
+    found = trainer_environment({**home, "PATH": "/bin", "TORCH_HOME": "/models"})
+    scratch = tempfile.gettempdir()
+    assert (found["HOME"], found["PATH"], found["TORCH_HOME"]) == (scratch, "/bin", "/models")
+    assert all(found[name] == str(Path(scratch, CACHES[name])) for name in CACHES if name != "TORCH_HOME")
+
+
+def test_a_user_without_a_name_has_one() -> None:
+    code = "import getpass, pathlib; print(getpass.getuser(), pathlib.Path.home())"
+    environment = trainer_environment({name: value for name, value in os.environ.items() if name != "HOME"})
+    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert done.stdout.split()[1] == tempfile.gettempdir()

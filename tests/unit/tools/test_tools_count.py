@@ -1,0 +1,99 @@
+"""What tools/count.py takes for code, and which comparisons it counts."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import count
+
+ROOT = Path(__file__).parents[3]
+
+SLOTS = """
+class Weighting:
+    type: Literal["None", "SemiAnAgg"] = "None"
+    order: Literal["Paper", "Code"] = "Paper"
+
+class Mixup:
+    at: Literal["None", "Client"] = "None"
+"""
+PIECE = """
+class Adam(Piece):
+    member = "adam"
+    def hook(self, slot): return slot.type == "adam"
+"""
+TREES = {
+    "core/anchorage/api/method.py": ast.parse(SLOTS),
+    "core/anchorage/api/data.py": ast.parse('labels: Literal["None", "Partial"] = "None"'),
+    "core/anchorage/methods/fedanchor.py": ast.parse('PRESET = Preset(slots("FedAnchor"), labels=("None",))'),
+    "core/anchorage/methods/checks.py": ast.parse('_KNOWN = ("FedAnchor",)'),
+    "core/anchorage/pieces/server_step/adam.py": ast.parse(PIECE),
+}
+
+
+def counted(source: str, place: str = "core/anchorage/engine/engine.py") -> int:
+    tree = ast.parse(source)
+    return len(count.comparisons(tree, count.collect_names({**TREES, place: tree}), place))
+
+
+def test_lines_of_code_are_those_that_hold_more_than_prose() -> None:
+    source = '"""A module."""\n\n# a remark\nX = 1  # counts\n"""What X is."""\n\ndef f():\n    """Return\n\n    X."""\n    return """two\nlines"""\n'
+    assert count.code_lines(source) == 4
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'method.weighting.type == "SemiAnAgg"',
+        'method.weighting.type != "None"',
+        'method.mixup.at in ("Client", "Both")',
+        "method.name in _KNOWN",
+        'kind == "SemiAnAgg"',
+        'kind = method.weighting.type\nkind == "None"',
+        'run.get("weighting", {}).get("type") != "SemiAnAgg"',
+        'method["server_step"] == "adam"',
+        '"adam" in method.server_step',
+        'slot.member == "adam"',
+        "isinstance(step, Adam)",
+        'match slot.type:\n    case "SemiAnAgg": pass\n    case _: pass',
+    ],
+)
+def test_a_name_that_decides_counts_once(source: str) -> None:
+    assert counted(source) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        'condition.type == "Ready"',
+        'silo.spec.labels == "None"',
+        'optimiser.order == "Code"',
+        'device.type == "cuda"',
+        'argument == "adam"',
+        'x = Weighting(type="SemiAnAgg")',
+        'TABLE = {"SemiAnAgg": 1}',
+        "isinstance(event, Joined)",
+    ],
+)
+def test_other_words_and_uses_do_not_count(source: str) -> None:
+    assert counted(source) == 0
+
+
+def test_a_piece_may_ask_for_its_own_name_and_for_no_other() -> None:
+    place = "core/anchorage/pieces/server_step/adam.py"
+    assert counted(PIECE, place) == 0
+    assert counted(PIECE + 'x = slot.type == "SemiAnAgg"', place) == 1
+    assert counted('x = slot.type == "adam"', "core/anchorage/pieces/server_step/yogi.py") == 1
+
+
+def test_it_prints_the_numbers_of_this_checkout_without_importing_it() -> None:
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", ROOT / "tools" / "count.py"], capture_output=True, text=True, check=True
+    )
+    numbers = json.loads(done.stdout)
+    assert set(numbers) == {"code_lines", "name_comparisons", "crd_bytes"}
+    assert numbers["crd_bytes"] == (ROOT / "crds" / "federations.yaml").stat().st_size
+    assert numbers["code_lines"] > 10_000

@@ -1,0 +1,95 @@
+"""Files are written whole or not at all."""
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from anchorage.transport import files
+from anchorage.transport.files import partial_path, replacing, sync, write_atomically, write_once
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the files and folders that were made durable, in order."""
+    names: list[str] = []
+
+    def note(path: Path) -> None:
+        names.append(path.name)
+        sync(path)
+
+    monkeypatch.setattr(files, "sync", note)
+    return names
+
+
+def names(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def test_a_file_takes_the_place_of_the_one_before(tmp_path: Path, synced: list[str]) -> None:
+    path = tmp_path / "state.json"
+    for content in (b"a longer first content", b"second"):
+        write_atomically(path, content)
+        assert path.read_bytes() == content
+    assert names(tmp_path) == {"state.json"} and synced == []
+
+
+def test_a_durable_file_is_on_disk_before_it_has_its_name(tmp_path: Path, synced: list[str]) -> None:
+    write_atomically(tmp_path / "key", b"secret", mode=0o600, durable=True)
+    assert synced == ["key.partial"] and names(tmp_path) == {"key"}
+
+
+@pytest.mark.parametrize(("mode", "expected"), [(0o600, 0o600), (0o644, 0o644), (None, 0o640)])
+def test_permissions(tmp_path: Path, mode: int | None, expected: int) -> None:
+    before = os.umask(0o027)
+    try:
+        write_atomically(tmp_path / "file", b"content", mode=mode)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == expected
+
+
+def test_what_an_earlier_process_left_is_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    partial_path(path).write_bytes(b"much more than is to be written")
+    partial_path(path).chmod(0o666)
+    write_atomically(path, b"new", mode=0o600)
+    assert path.read_bytes() == b"new" and path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"before")
+    with pytest.raises(ValueError, match="stop"), replacing(path) as partial:
+        partial.write_bytes(b"half")
+        raise ValueError("stop")
+    assert path.read_bytes() == b"before" and names(tmp_path) == {"file"}
+    with pytest.raises(FileNotFoundError):
+        write_atomically(tmp_path / "missing" / "file", b"")
+
+
+def test_of_several_writers_one_writes_once(tmp_path: Path) -> None:
+    path, outcomes, start = tmp_path / "token", [], threading.Barrier(8)
+
+    def write(number: int) -> None:
+        start.wait()
+        try:
+            write_once(path, bytes([number]))
+            outcomes.append(number)
+        except FileExistsError:
+            pass
+
+    threads = [threading.Thread(target=write, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    (winner,) = outcomes
+    assert path.read_bytes() == bytes([winner]) and names(tmp_path) == {"token"}
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_what_is_written_once_is_durable(tmp_path: Path, synced: list[str]) -> None:
+    write_once(tmp_path / "token", b"x")
+    assert len(synced) == 1 and synced[0].startswith(".token.")

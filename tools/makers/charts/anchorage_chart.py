@@ -1,0 +1,193 @@
+"""Values of charts/anchorage: the operator and, optionally, MLflow."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+
+from anchorage.api.base import HOST_PATTERN, TRACKING_URI_PATTERN
+from anchorage.api.pod import PodOverrides, Resources
+from makers.charts.kubernetes_parts import (
+    Annotations,
+    Cidr,
+    Image,
+    MaybeName,
+    Metrics,
+    NodePort,
+    ObjectName,
+    Peer,
+    Persistence,
+    Pod,
+    Port,
+    PullPolicy,
+    Registry,
+    ServiceAccount,
+    ServiceType,
+    Tag,
+    Values,
+)
+
+Seconds = Annotated[int, Field(ge=1, le=3600)]
+HostName = Annotated[str, StringConstraints(pattern=HOST_PATTERN, max_length=253)]
+Namespace = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", min_length=1, max_length=63)]
+
+
+class Crds(Values):
+    """The custom resource definitions."""
+
+    enabled: bool = Field(True, description="Install and upgrade the definitions of Federation and Silo.")
+    keep: bool = Field(
+        True,
+        description="Keep the definitions, and with them every Federation and Silo, when the release is uninstalled.",
+    )
+
+
+class Images(Values):
+    """The project's images."""
+
+    registry: Registry = Field(
+        "localhost",
+        description="Registry and folder of the project's images. `make images` builds them as localhost/…",
+    )
+    tag: Tag = Field("", description="Tag of the images. Empty: the chart's appVersion.")
+    operator: Image = Field(
+        "", description="Full name of the operator's image. Empty: registry/anchorage-operator:tag."
+    )
+    server: Image = Field("", description="Full name of the servers' image. Empty: registry/anchorage-server:tag.")
+    agent: Image = Field("", description="Full name of the managed agents' image. Empty: registry/anchorage-agent:tag.")
+    mlflow: Image = Field(
+        "", description="Full name of MLflow's image. Empty: the servers' image, which contains MLflow."
+    )
+    pull_policy: PullPolicy = Field("IfNotPresent", description="Policy for pulling images.")
+    pull_secrets: list[ObjectName] = Field(
+        [],
+        description="Names of Secrets with the registry's credentials, in the release's namespace and in every federation's.",
+    )
+
+
+class Rbac(Values):
+    """Permissions of the operator."""
+
+    create: bool = Field(True, description="Create the roles and bind them to the operator's service account.")
+    scope: Literal["Namespace", "Cluster"] = Field(
+        "Namespace",
+        description="Scope of the permissions. Namespace: a Role in every watched namespace. Cluster: one ClusterRole; all namespaces are watched.",
+    )
+    user_roles: bool = Field(
+        False,
+        description="Create ClusterRoles that extend the cluster's view, edit and admin roles to Federations and Silos.",
+    )
+
+
+class Watch(Values):
+    """Namespaces that the operator watches."""
+
+    namespaces: Annotated[list[Namespace], Field(max_length=256)] = Field(
+        [], description="Namespaces to watch if rbac.scope is Namespace. Empty: the release's namespace."
+    )
+
+
+class Operator(Pod):
+    """The operator's pod."""
+
+    resources: Resources = Field(
+        Resources(requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"}),
+        description="Requests and limits of the container.",
+    )
+    cluster_domain: ObjectName = Field("cluster.local", description="DNS domain of the cluster's services.")
+    resync_seconds: Seconds = Field(
+        30, description="Interval in seconds at which every federation is reconciled without a change."
+    )
+    poll_seconds: Seconds = Field(
+        5, description="Interval in seconds at which a running server is asked for its progress."
+    )
+
+
+class Defaults(Values):
+    """Defaults for servers and managed agents whose own spec sets nothing else."""
+
+    server: PodOverrides = Field(
+        PodOverrides(), description="Defaults of `spec.server.pod` of every Federation; same fields."
+    )
+    agent: PodOverrides = Field(
+        PodOverrides(), description="Defaults of `spec.managed.pod` of every Silo; same fields."
+    )
+    tracking_uri: Annotated[str, StringConstraints(pattern=f"^$|{TRACKING_URI_PATTERN}", max_length=1024)] = Field(
+        "",
+        description="MLflow tracking URI of Federations that set none. Empty: the chart's own MLflow if mlflow.enabled.",
+    )
+
+
+class NetworkPolicy(Values):
+    """Network policies of the chart's own pods. The operator creates those of servers and agents."""
+
+    enabled: bool = Field(True, description="Create the network policies.")
+    api_server_cidrs: list[Cidr] = Field(
+        [], description="Addresses of the API server to which the operator's egress is limited. Empty: any address."
+    )
+    api_server_ports: Annotated[list[Port], Field(min_length=1)] = Field(
+        [443, 6443], description="Ports of the API server: of its Service and of its endpoints."
+    )
+    mlflow_from: list[Peer] = Field(
+        [],
+        description="Additional peers that may connect to MLflow, such as an ingress; same form as `from` of a NetworkPolicy. "
+        "Servers of federations are always allowed.",
+    )
+
+
+class MlflowService(Values):
+    """MLflow's Service."""
+
+    type: ServiceType = Field(
+        "ClusterIP",
+        description="Type of the Service. MLflow has no authentication: do not expose it to an open network.",
+    )
+    port: Port = Field(5000, description="Port of the Service.")
+    node_port: NodePort = Field(0, description="Node port of the Service. 0: assigned by the cluster.")
+    annotations: Annotations = Field({}, description="Annotations of the Service.")
+
+
+class Switch(Values):
+    """Switch of the chart's MLflow."""
+
+    enabled: bool = Field(False, description="Run an MLflow server in the release's namespace.")
+
+
+class Mlflow(Pod, Switch):
+    """MLflow server: one pod with SQLite and artifacts on one volume."""
+
+    service: MlflowService = MlflowService()
+    persistence: Persistence = Persistence(size="20Gi")
+    allowed_hosts: list[HostName] = Field(
+        [],
+        description="Additional host names that MLflow accepts; the names of its Service and localhost are always accepted.",
+    )
+    resources: Resources = Field(
+        Resources(requests={"cpu": "50m", "memory": "512Mi"}, limits={"memory": "2Gi"}),
+        description="Requests and limits of the container.",
+    )
+
+
+_ONE_SCOPE: JsonDict = {
+    "if": {"properties": {"rbac": {"properties": {"scope": {"const": "Cluster"}}}}},
+    "then": {"properties": {"watch": {"properties": {"namespaces": {"maxItems": 0}}}}},
+}
+
+
+class ChartValues(Values):
+    """Installs the operator, the definitions of Federation and Silo and, optionally, MLflow."""
+
+    model_config = ConfigDict(json_schema_extra=_ONE_SCOPE)
+
+    name_override: MaybeName = Field("", description="Replaces the chart's name in object names.")
+    fullname_override: MaybeName = Field("", description="Replaces the release's and the chart's name in object names.")
+    crds: Crds = Crds()
+    images: Images = Images()
+    rbac: Rbac = Rbac()
+    watch: Watch = Watch()
+    service_account: ServiceAccount = ServiceAccount()
+    operator: Operator = Operator()
+    defaults: Defaults = Defaults()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    metrics: Metrics = Metrics()
+    mlflow: Mlflow = Mlflow()

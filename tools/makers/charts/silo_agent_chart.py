@@ -1,0 +1,148 @@
+"""Values of charts/silo-agent: a hospital's agent, in the hospital's own cluster."""
+
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, StringConstraints
+from pydantic.config import JsonDict
+
+from anchorage.api.base import ADDRESS_PATTERN, Name
+from anchorage.api.data import DataSection
+from anchorage.api.pod import Resources
+from anchorage_silo.policy import Policy
+from makers.charts.kubernetes_parts import (
+    Cidr,
+    Image,
+    MaybeName,
+    Metrics,
+    ObjectName,
+    Persistence,
+    Pod,
+    PullPolicy,
+    Registry,
+    ServiceAccount,
+    Tag,
+    Values,
+)
+
+Address = Annotated[str, StringConstraints(pattern=ADDRESS_PATTERN, max_length=260)]
+Pem = Annotated[
+    str, StringConstraints(pattern=r"^\s*-----BEGIN CERTIFICATE-----[A-Za-z0-9+/=\s]+-----END CERTIFICATE-----\s*$")
+]
+
+_TWO_TOKENS: JsonDict = {
+    "not": {
+        "required": ["token", "existingSecret"],
+        "properties": {"token": {"minLength": 1}, "existingSecret": {"minLength": 1}},
+    }
+}
+
+
+def _needs(format_is: str, *fields: str) -> JsonDict:
+    return {"if": {"properties": {"format": {"const": format_is}}}, "then": {"required": list(fields)}}
+
+
+_BELOW: JsonDict = {"not": {"pattern": r"(^|/)\.\.(/|$)"}}
+DATA_RULES: JsonDict = {
+    "allOf": [
+        _needs("ImageFolder", "claimName"),
+        _needs("CsvManifest", "claimName", "manifest"),
+        {"properties": {"path": _BELOW, "manifest": _BELOW}},
+    ]
+}
+"""The data section's rules about fields that require each other, as far as a JSON schema can express them."""
+
+
+class Enrolment(Values):
+    """Enrolment values, copied unchanged from the output of `fedctl silo invite`."""
+
+    model_config = ConfigDict(json_schema_extra=_TWO_TOKENS)
+
+    federation: Name = Field(description="Name of the federation.", examples=["derm"])
+    silo: Name = Field(description="Name of this hospital's silo in the federation.", examples=["hospital-a"])
+    labels: Literal["None", "All", "Partial"] = Field(
+        description="Which of the images have labels that may be used.", examples=["None"]
+    )
+    server: Address = Field(
+        description="Address of the server for silos, host:port.", examples=["federation.example.org:8443"]
+    )
+    enrolment: Address = Field(
+        description="Address of the server for enrolment, host:port.", examples=["federation.example.org:8444"]
+    )
+    authority: Pem = Field(
+        description="Certificate of the federation's certificate authority, PEM.",
+        examples=["-----BEGIN CERTIFICATE-----\n…\n-----END CERTIFICATE-----\n"],
+    )
+    token: Annotated[str, StringConstraints(pattern=r"^\S*$", max_length=512)] = Field(
+        "",
+        description="One-time enrolment token. Needed for the first start only; then the agent has its own certificate.",
+    )
+    existing_secret: MaybeName = Field(
+        "", description="Name of a Secret with the enrolment token under the key `token`, instead of `token` above."
+    )
+
+
+class Images(Values):
+    """Container image of the agent."""
+
+    registry: Registry = Field(
+        "localhost", description="Registry and folder of the image. `make images` builds it as localhost/…"
+    )
+    tag: Tag = Field("", description="Tag of the image. Empty: the chart's appVersion.")
+    agent: Image = Field("", description="Full name of the image. Empty: registry/anchorage-agent:tag.")
+    pull_policy: PullPolicy = Field("IfNotPresent", description="Policy for pulling the image.")
+    pull_secrets: list[ObjectName] = Field([], description="Names of Secrets with the registry's credentials.")
+
+
+class NetworkPolicy(Values):
+    """Network policy of the agent's pod."""
+
+    enabled: bool = Field(
+        True,
+        description="Create a network policy: egress to the server (or the proxy) and DNS only, ingress to probes and metrics only.",
+    )
+    egress_cidrs: list[Cidr] = Field(
+        [],
+        description="Addresses of the server, or of the proxy if one is set, to which egress is limited. Empty: any address.",
+    )
+
+
+class Site(Values):
+    """Values of this hospital."""
+
+    name_override: MaybeName = Field("", description="Replaces the chart's name in object names.")
+    fullname_override: MaybeName = Field("", description="Replaces the release's and the chart's name in object names.")
+    enrolment: Enrolment = Field(
+        description="Enrolment values, copied unchanged from the output of `fedctl silo invite`."
+    )
+    data: DataSection = Field(
+        description="Images of the hospital: the fields of a data section (docs/federation.md). The claim is mounted read-only.",
+        examples=[{"format": "ImageFolder", "claimName": "images", "path": "dermoscopy"}],
+        json_schema_extra=DATA_RULES,
+    )
+    policy: Policy = Field(
+        Policy(),
+        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: no limits.",
+    )
+    device: Literal["auto", "cpu", "cuda"] = Field(
+        "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
+    )
+    proxy: Annotated[
+        str, StringConstraints(pattern=r"^(http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?)?$", max_length=260)
+    ] = Field(
+        "",
+        description="HTTP proxy for every connection to the server, http://host:port; it must allow CONNECT. Empty: none.",
+    )
+
+
+class ChartValues(Pod, Site):
+    """Installs a hospital's agent, which only dials out."""
+
+    resources: Resources = Field(
+        Resources(requests={"cpu": "500m", "memory": "2Gi"}),
+        description="Requests and limits of the container. For a GPU set limits, nvidia.com/gpu: 1.",
+    )
+    images: Images = Images()
+    service_account: ServiceAccount = ServiceAccount()
+    persistence: Persistence = Persistence()
+    network_policy: NetworkPolicy = NetworkPolicy()
+    metrics: Metrics = Metrics()

@@ -1,0 +1,88 @@
+"""The page about conditions, their reasons and Events: docs/conditions.md."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+from anchorage_operator.reasons import REASONS
+
+PAGE = Path("docs/conditions.md")
+
+CONDITIONS = (
+    ("Federation", "Accepted", "The spec is valid and in use."),
+    ("Federation", "CertificatesValid", "The certificates of the certificate authority and the server are valid."),
+    ("Federation", "ServerAvailable", "The server is running and responds to the operator."),
+    ("Federation", "QuorumMet", "At least `spec.protocol.minSilos` silos are connected, or training has finished."),
+    (
+        "Federation",
+        "Ready",
+        "All of the above are true; otherwise the reason is that of the first one that is not. `kubectl get fed` shows it.",
+    ),
+    (
+        "Federation",
+        "Succeeded",
+        "All rounds are committed; `Unknown` until then. `kubectl wait --for=condition=Succeeded fed/NAME`.",
+    ),
+    ("Federation", "Failed", "Training cannot continue until the cause named by the reason is fixed."),
+    ("Silo", "Accepted", "The spec is valid and its Federation exists."),
+    (
+        "Silo",
+        "Approved",
+        "The silo may be a member; `Unknown` until it is approved or denied. A decision made by a person has another reason "
+        "than the operator's own, and the operator does not change it.",
+    ),
+    ("Silo", "AgentAvailable", "Managed silos: the agent's pod is ready."),
+    ("Silo", "Enrolled", "The silo has a valid certificate."),
+    ("Silo", "Connected", "The agent is connected to the server."),
+    ("Silo", "Ready", "All of the above are true; otherwise the reason is that of the first one that is not."),
+)
+"""Kind, condition, and when it is True."""
+
+EVENTS = (
+    ("Accepted, InvalidSpec, ImmutableFieldChanged", "The spec was accepted, or was not."),
+    (
+        "ServerAvailable, TrainingStarted, CheckpointRestored",
+        "The server responds; starts the first round; has resumed from a checkpoint.",
+    ),
+    (
+        "SiloConnected, SiloLost, QuorumMet, QuorumLost",
+        "Silos connected or disconnected; more than five at once share an Event.",
+    ),
+    ("Progress", "Another tenth of the rounds is committed."),
+    ("Suspended, Resumed", "`spec.suspend` changed."),
+    ("CertificateRotated, CertificateExpiring", "The server's certificate was renewed; a certificate expires soon."),
+    ("Succeeded, Failed", "Training has finished, or cannot continue."),
+    ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "On the Silo: the steps of its admission."),
+    ("ApplyRefused", "The API server rejected an object; the message is the API server's."),
+    (
+        "any reason of the table above",
+        "A pod has a problem; reported on the Federation, or on the Silo whose agent it is.",
+    ),
+)
+
+_HEAD = """\
+# Conditions, reasons and Events
+
+What `kubectl describe fed` and `kubectl describe silo` say, and what to do. This page is generated from
+`anchorage_operator.reasons` by `make generate`.
+
+A condition's `status` answers whether it holds, its `reason` is one word of the tables below, its `message` has the particulars.
+`lastTransitionTime` is when the status last changed. A process that ends with a failure of the catalogue (`ANC-1234 Reason: …`)
+makes that failure's reason the condition's, so each reason of the [catalogue](errors/README.md) may stand here too.
+"""
+
+
+def page() -> str:
+    """Return the page."""
+    lines = [_HEAD, "## Conditions", "", "| object | condition | True when |", "| --- | --- | --- |"]
+    lines += [f"| {kind} | `{name}` | {meaning} |" for kind, name, meaning in CONDITIONS]
+    lines += ["", "## Reasons", "", "| reason | conditions | meaning | what to do |", "| --- | --- | --- | --- |"]
+    for reason in sorted(REASONS.values(), key=lambda each: each.name):
+        lines.append(f"| `{reason.name}` | {reason.on} | {reason.meaning} | {reason.remedy or 'Nothing.'} |")
+    lines += ["", "## Events", "", "Posted on transitions only.", "", "| reason | posted when |", "| --- | --- |"]
+    lines += [f"| {names} | {meaning} |" for names, meaning in EVENTS]
+    return "\n".join(lines) + "\n"
+
+
+def files(root: Path) -> Mapping[Path, str | None]:
+    """Return the page; nothing of it depends on the checkout."""
+    return {PAGE: page()}
