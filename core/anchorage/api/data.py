@@ -50,7 +50,7 @@ class Partition(Document):
     part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="Index of this silo's part, from 0.")
     alpha: PositiveDecimal = Field(
         "0.5",
-        description="Concentration of the Dirichlet recipes: small values are uneven, 1000 is nearly even.",
+        description="Concentration of the Dirichlet recipes: small is uneven, 1000 nearly even.",
     )
     sizes: Literal["Uniform", "PowerLaw", "Skewed"] = Field(
         "Uniform", description="Sizes of the parts (Iid, ClassQuota)."
@@ -67,11 +67,11 @@ class Partition(Document):
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
-        description="Minimum images per part (PerClass, PerClassCapped); drawn again until reached.",
+        description="Fewest images per part (PerClass, PerClassCapped).",
     )
     file: PathBelow | None = Field(
         None,
-        description="Partition file (File), below the section's folder: CSV, JSON, or text with one image or row number per line.",
+        description="Partition file (File), below the folder: CSV, JSON, or text with one image or row number per line.",
     )
     silo: Label | None = Field(None, description="Silo in the partition file whose images are used (File).")
 
@@ -142,11 +142,11 @@ class DataSection(Document):
     manifest: PathBelow | None = Field(None, description="CSV file of format CsvManifest, below path.")
     image_column: Column | None = Field(
         None,
-        description="Column of the image's file name. Default: one with a usual name such as image_id, else the first.",
+        description="Column of file names. Default: a usual name such as image_id, else the first.",
     )
     label_column: Column | None = Field(
         None,
-        description="Column of the label. Default: one with a usual name such as dx, else one-hot columns.",
+        description="Column of labels. Default: a usual name such as dx, else one-hot columns.",
     )
     group_by: Column | None = Field(
         None,

@@ -28,7 +28,7 @@ class UnlabelledWork(Document):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Passes over its images per round.")
     learning_rate: PositiveDecimal | None = Field(None, description="Learning rate.")
-    clip_norm: PositiveDecimal | None = Field(None, description="Largest gradient norm; 0 does not clip.")
+    clip_norm: PositiveDecimal | None = Field(None, description="Largest gradient norm; 0: no limit.")
     batch_size: Count | None = Field(None, description="Images per step.")
 
 

@@ -12,7 +12,7 @@ from anchorage.crd.rule import Rule
 LONGEST_NAME = 45
 """Characters of a name: the pods, services and labels that are named after it have 63."""
 
-NO_PARENT_FOLDER = Rule("!self.split('/').exists(part, part == '..')", "a path stays below its folder; remove ..")
+NO_PARENT_FOLDER = Rule("!('..' in self.split('/'))", "a path stays below its folder; remove ..")
 
 _NAME = Rule(
     f"size(self.metadata.name) <= {LONGEST_NAME} && self.metadata.name.matches(r'{NAME_PATTERN}')",

@@ -26,16 +26,14 @@ if TYPE_CHECKING:
 class FixMix(Mixup):
     """L_fix + weight L_mix over images whose labels are fixed for a round."""
 
-    alpha: AboveZero = Field(
-        "0.75", description="Parameter of Beta(alpha, alpha), which draws the share of each image."
-    )
+    alpha: AboveZero = Field("0.75", description="Parameter of Beta(alpha, alpha), the law of the shares.")
     weight: PositiveDecimal = Field("1", description="Factor of the loss on mixed images.")
     redraw: Literal["Round", "Epoch"] = Field(
-        "Round", description="How often the images to mix with are drawn anew: once per round or in every epoch."
+        "Round", description="When images to mix with are drawn anew: each round or epoch."
     )
 
     augment: Literal["BeforeMixing", "AfterMixing"] = Field(
-        "BeforeMixing", description="When mixed images are augmented: each image before it is mixed, or the mixture."
+        "BeforeMixing", description="Augmentation of each image before it is mixed, or of the mixture."
     )
 
     def losses(

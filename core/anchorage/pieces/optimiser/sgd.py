@@ -30,11 +30,11 @@ class Sgd(Optimiser):
     learning_rate: PositiveDecimal = Field("0.03", description="Learning rate.")
     momentum: Fraction = Field("0.9", description="Momentum.")
     weight_decay: PositiveDecimal = Field("0.0005", description="Weight decay of every trained parameter.")
-    clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0 does not clip.")
+    clip_norm: PositiveDecimal = Field("0", description="Largest gradient norm; 0: no limit.")
     nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether the momentum is Nesterov's.")
     schedule: Literal["Constant", "Cosine", "WarmUpCosine"] = Field(
         "Constant",
-        description="Learning rate over the rounds. Cosine: falls to 0. WarmUpCosine: likewise, after it rose for some epochs.",
+        description="Learning rate over the rounds. Cosine: falls to 0. WarmUpCosine: rises first.",
     )
     warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
         10, description="WarmUpCosine: epochs in which the learning rate rises."

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ByConfidence(PseudoLabels):
     """Accepts predictions of at least a fixed confidence."""
 
-    threshold: Fraction = Field("0.95", description="Confidence from which on a pseudo-label is accepted.")
+    threshold: Fraction = Field("0.95", description="Confidence that accepts a pseudo-label.")
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 class ReceivedModel(FixedLabels):
     """The received model labels weak views of all images once per round (SemiFL)."""
 
-    threshold: Fraction = Field("0.95", description="Confidence from which on a pseudo-label is accepted.")
+    threshold: Fraction = Field("0.95", description="Confidence that accepts a pseudo-label.")
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return labels of weak views, in eval mode, int64 [b], and whether they are accepted, bool [b]."""

@@ -18,7 +18,7 @@ class AdaptiveStep(WholeRoundStep):
 
     learning_rate: AboveZero = Field("0.1", description="Learning rate of the server.")
     momentum: Fraction = Field("0.9", description="Decay beta 1 of the first moment.")
-    tau: AboveZero = Field("0.001", description="Adaptivity: what is added to the root of the second moment.")
+    tau: AboveZero = Field("0.001", description="Adaptivity: added to the second moment's root.")
     initial_second_moment: PositiveDecimal = Field("0", description="Second moment v before round 1.")
 
     @abstractmethod
