@@ -12,8 +12,8 @@ from typing import Any
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, load_federation
+from anchorage.api.metrics import lower_is_better, ordered, score
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import BEST_BY
 from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
@@ -123,13 +123,9 @@ class SeedResult:
         return sum(entry.bytes_up + entry.bytes_down for entry in self.rounds)
 
     def best_round(self, first: int = 0) -> RoundResult:
-        """Return the round, from `first` on, that is best by the first metric of `BEST_BY` that it has; the last one where no round has any."""
-        own = [entry for entry in self.rounds if entry.round >= first]
-        for name in BEST_BY:
-            scored = [entry for entry in own if math.isfinite(entry.metrics.get(name, math.nan))]
-            if scored:
-                return max(scored, key=lambda entry: entry.metrics[name])
-        return self.rounds[-1]
+        """Return the best round from `first` on (`anchorage.api.metrics.score`); the last one where no round has a metric to go by."""
+        own = [(found, entry) for entry in self.rounds if entry.round >= first and (found := score(entry.metrics))]
+        return max(own, key=lambda each: each[0], default=(None, self.rounds[-1]))[1]
 
     def values(self, metric: str, first: int = 0) -> list[float]:
         """Return a metric of every round, from `first` on, that has it; NaN where it is not finite."""
@@ -193,8 +189,8 @@ class Results:
         return sum(stage.rounds for stage in warm_up) + 1 if warm_up else 0
 
     def metrics(self) -> list[str]:
-        """Return the metrics that every seed has, in the order of their first appearance."""
-        names = dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics)
+        """Return the metrics that every seed has, in the order in which they are shown."""
+        names = ordered(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
         return [name for name in names if all(seed.values(name) for seed in self.seeds)]
 
     def last(self, metric: str) -> "Spread":
@@ -203,7 +199,7 @@ class Results:
 
     def best(self, metric: str) -> "Spread":
         """Return the best finite value of a metric over the rounds, over the seeds; a loss is the better the smaller it is."""
-        choose = min if metric.endswith("loss") else max
+        choose = min if lower_is_better(metric) else max
         scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
         return Spread(tuple(choose(values, default=math.nan) for values in scores))
 

@@ -15,7 +15,6 @@ from anchorage.engine.aggregation import build_memory, build_server_step, build_
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.observer import Observers
-from anchorage.engine.records import BEST_BY
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
@@ -97,7 +96,7 @@ def _train(config: ServerConfig, study: Study) -> int:
     learners = choose_learners(study.federation.spec, config.data_root)
     run = describe_run(study, learners[-1], learners[:-1])
     with ExitStack() as stack:
-        store = DiskRoundStore(config.state, identity_of(run, learners), best_by=BEST_BY)
+        store = DiskRoundStore(config.state, identity_of(run, learners))
         stack.callback(store.close)
         server = _Server(config, study, run, store, learners, doorway, clock)
         stack.callback(server.stop)

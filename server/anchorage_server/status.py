@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.metrics import headline, ordered
 from anchorage.api.status import (
     CheckpointStatus,
     Condition,
@@ -32,8 +33,6 @@ LINE = 1024
 """Characters of a message in the status."""
 GRACE_SECONDS = 600.0
 """How much longer than a round's deadline the engine may be silent before it counts as stuck."""
-HEADLINES = ("accuracy", "balanced_accuracy", "macro_auc")
-"""Metrics that people look at first, in this order."""
 
 _log = logging.getLogger(__name__)
 
@@ -289,10 +288,10 @@ class StatusBoard:
             progress_percentage=min(100 * number // self._rounds, 100),
             step=self._step,
             silos_summary=f"{connected}/{len(self._silos)}",
-            metric=self._headline(),
+            metric=headline(self._metrics),
             connected_silos=connected,
             silos=tuple(silo.document() for silo in self._silos.values()),
-            metrics=tuple(Metric(name=name, value=repr(float(value))) for name, value in self._metrics.items()),
+            metrics=tuple(Metric(name=name, value=repr(float(self._metrics[name]))) for name in ordered(self._metrics)),
             last_checkpoint=self._last_checkpoint(),
             tracking=self._tracking,
             start_time=timestamp(self._started),
@@ -303,11 +302,6 @@ class StatusBoard:
             model=self._model,
             best_model=self._best_model,
         )
-
-    def _headline(self) -> str:
-        """Return the metric that people look at first, with its value."""
-        name = next((name for name in HEADLINES if name in self._metrics), None)
-        return "" if name is None else f"{name} {self._metrics[name]:.3f}"
 
     def _last_checkpoint(self) -> CheckpointStatus | None:
         if not self._records:

@@ -7,6 +7,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from anchorage.api.metrics import score
 from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.model import ModelBytes
@@ -27,8 +28,6 @@ class DiskRoundStore:
         The state folder; made when missing.
     identity : Identity
         Whose run this is.
-    best_by : sequence of str
-        Names of metrics, greater is better; the first that a round has decides which round is the best.
 
     Raises
     ------
@@ -36,9 +35,8 @@ class DiskRoundStore:
         Another server holds the folder, it is not writable, or what it holds is damaged or of another run.
     """
 
-    def __init__(self, folder: Path, identity: Identity, *, best_by: Sequence[str] = ()) -> None:
+    def __init__(self, folder: Path, identity: Identity) -> None:
         self._folder = folder
-        self._best_by = tuple(best_by)
         self._first = identity.warm_up[-1][0] + 1 if identity.warm_up else 0
         with storage_errors("make the state folder", folder):
             for part in ("checkpoints", "spool"):
@@ -147,10 +145,6 @@ class DiskRoundStore:
 
     def _better(self, record: RoundRecord) -> RoundRecord | None:
         """Return the better one of the best round so far and `record`; of equals the earlier. A warm-up's rounds do not count."""
-        score = self._score(record) if record.round >= self._first else None
-        best = self._score(self._best) if self._best is not None else None
-        return self._best if score is None or (best is not None and score <= best) else record
-
-    def _score(self, record: RoundRecord) -> float | None:
-        found = [record.metrics[name] for name in self._best_by if name in record.metrics]
-        return found[0] if found and found[0] == found[0] else None
+        found = score(record.metrics) if record.round >= self._first else None
+        best = score(self._best.metrics) if self._best is not None else None
+        return self._best if found is None or (best is not None and found <= best) else record

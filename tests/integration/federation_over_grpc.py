@@ -37,9 +37,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
     *warm_up, learner = learners = choose_learners(spec, study.file.parent)
     run, settings = describe_run(study, learner, warm_up), round_settings(study)
     with ExitStack() as stack:
-        store = stack.enter_context(
-            closing(DiskRoundStore(folder / "server", identity_of(run, learners), best_by="accuracy"))
-        )
+        store = stack.enter_context(closing(DiskRoundStore(folder / "server", identity_of(run, learners))))
         link = GrpcSiloLink(
             listen="127.0.0.1:0",
             credentials=_server_files(authority, folder, name),

@@ -97,7 +97,7 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
     assert [dict(entry.metrics) for entry in kept.rounds] == [dict(entry.metrics) for entry in store.history()]
     assert kept.nbytes == sum(entry.bytes_up + entry.bytes_down for entry in store.history()) > 0
     assert found["last"]["accuracy"]["values"][1] == record.metrics["accuracy"] and kept.seconds > 0
-    assert "round 1/1 committed, accuracy" in result.stderr and "waiting" not in result.stderr
+    assert "round 1/1 committed, balanced accuracy" in result.stderr and "waiting" not in result.stderr
     assert sorted(path.name for path in (file.parent / "work").iterdir()) == ["lock", "seeds", "simulation.yaml"]
 
 

@@ -17,7 +17,7 @@ def open_store(tmp_path: Path) -> Iterator[Open]:
     def again(identity: Identity = IDENTITY, folder: Path = tmp_path / "state") -> DiskRoundStore:
         if opened:
             opened.pop().close()
-        opened.append(DiskRoundStore(folder, identity, best_by=("balanced_accuracy", "accuracy")))
+        opened.append(DiskRoundStore(folder, identity))
         return opened[0]
 
     yield again

@@ -35,7 +35,7 @@ def test_control_variates_stay_in_the_checkpoint(tmp_path):
     )
     arrays = {"w": np.ones(3, np.float32), "control.w": np.full(3, 2, np.float32)}
     made = ModelBytes.from_arrays(LAYOUT, arrays)
-    with closing(DiskRoundStore(tmp_path, Identity("f", "SCAFFOLD", LAYOUT), best_by=("accuracy",))) as store:
+    with closing(DiskRoundStore(tmp_path, Identity("f", "SCAFFOLD", LAYOUT))) as store:
         store.commit(record(1, made, accuracy=0.5), made, {})
         final, best = write_results(tmp_path / "model", run, store)
         assert store.latest().model.digest == made.digest
