@@ -273,7 +273,7 @@ class AsynchronousEngine(Engine):
         if self._steps is not None:
             metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
         model = self._model_with(silo, opened.update, weight)
-        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, metrics)
+        part = SiloRecord(silo, "Counted", self._share(weight), opened.announcement.samples, metrics)
         report = self._evaluate(model, number)
         up, down = received - self._traffic[0], sent - self._traffic[1]
         state = self._method_state()
@@ -299,6 +299,11 @@ class AsynchronousEngine(Engine):
         self._contributions[silo] = (weight, update)
         mean = self._community.model()
         return self._model if mean is None else self._model.replaced(mean)
+
+    def _share(self, weight: float) -> float:
+        """Return the weight of an update that was just put into the model as its share of the model, from 0 to 1."""
+        total = self._community.total if self._community is not None else 1.0
+        return weight / total if total else 0.0
 
     def _publish_steps(self) -> None:
         if self._steps is not None:

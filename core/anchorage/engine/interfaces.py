@@ -18,7 +18,7 @@ class SiloRecord:
     """One silo's part in a committed round.
 
     `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
-    member any more).
+    member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1.
     """
 
     name: str
