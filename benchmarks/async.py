@@ -31,9 +31,8 @@ from anchorage.api.model import ModelSpec
 from anchorage.engine.aggregation import Community
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.observer import Observers
-from anchorage.simulation.buffers import SpareUpdates
+from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation.run import play
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes

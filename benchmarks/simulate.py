@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -25,11 +26,10 @@ from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.observer import Observers
+from anchorage.engine.store import DiskStore, HeldUpdates, Identity, SpareUpdates
 from anchorage.learning.randomness import generator
-from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import play
 from anchorage.simulation.silos import Learners
-from anchorage.simulation.store import FolderStore
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
@@ -79,8 +79,9 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
     learners: Learners = lambda name: silo  # noqa: E731
     profiles = {s.metadata.name: Profile("All", 100, "benchmark") for s in study.silos}
     spare = SpareUpdates()
-    store = FolderStore(folder / "rounds", "benchmark", lambda number: model.down, spare)
-    play(study, model, profiles, learners, store, spare, watch)
+    identity = Identity({}, (model.down,))
+    with closing(DiskStore(folder / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
+        play(study, model, profiles, learners, store, spare, watch)
 
 
 def _study(silos: int, per_round: int, rounds: int, initial: Path) -> Study:

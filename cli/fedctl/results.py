@@ -276,7 +276,7 @@ class SimulationFolder:
 
     def forget_beginnings(self) -> bool:
         """Remove what attempts left that came to no round 1, such as with images that cannot be used; False where there are rounds."""
-        journals = self.root.glob("seed-*/rounds/rounds.jsonl")
+        journals = self.root.glob("seed-*/rounds/journal.jsonl")
         begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
         if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):
             return False

@@ -5,20 +5,20 @@ from pathlib import Path
 from threading import Thread
 from time import sleep
 
-from pydantic import Field, ValidationError
+from pydantic import Field, JsonValue, ValidationError
 
 from anchorage.api.base import Document
+from anchorage.api.changes import broken, frozen_fields
 from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, TrackingStatus
+from anchorage.engine.store.durable import FolderLock, replace_file, storage_errors
+from anchorage.engine.store.journal import read_journal
 from anchorage.methods import resolve
-from anchorage.methods.study import parts_of
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
-from anchorage_server.durable import FolderLock, replace_file, storage_errors
-from anchorage_server.journal import read_journal
 from anchorage_server.listening import Listening, new_board, open_doorway
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
@@ -35,6 +35,7 @@ class FinishedRun(Document):
     """What is left of a run whose rounds are all committed and whose models are written."""
 
     run: RunDescription = Field(description="What silos are told.")
+    study: dict[str, JsonValue] = Field(description="What cannot change once training has begun, by field.")
     model: StoredModel = Field(description="The final model.")
     best_model: StoredModel = Field(description="The best model.")
     tracking: TrackingStatus = Field(description="Where the results are in MLflow; no run where it did not take them.")
@@ -70,13 +71,9 @@ def read_finished(state: Path, study: Study) -> FinishedRun | None:
     except ValidationError as error:
         _log.warning("finished.json is not as it was written", extra={"file": str(file), "error": str(error)})
         return None
-    run, spec = found.run, study.federation.spec
-    left = run.federation, run.seed, run.model, run.method, run.rounds, run.mode
-    asked = study.federation.metadata.name, spec.seed, spec.model, resolve(spec.method), spec.rounds, spec.protocol.mode
-    stages = [(stage.method, stage.last) for stage in run.warm_up]
-    wanted = [(part.method, part.last) for part in parts_of(spec)[:-1]]
+    same = not broken(found.study, frozen_fields(study.federation, resolve))
     present = Path(found.model.path).exists() and Path(found.best_model.path).exists()
-    return found if left == asked and stages == wanted and present else None
+    return found if same and found.run.rounds == study.federation.spec.rounds and present else None
 
 
 def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, clock: Clock) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store.checkpoints import checkpoint_name
+from anchorage.engine.store.durable import replace_file, storage_errors
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
@@ -16,11 +18,10 @@ from anchorage.transport.pki import Credentials, Registrar, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
-from anchorage_server.durable import replace_file, storage_errors
 from anchorage_server.http import JSON, StatusServer, reports
 from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
-from anchorage_server.models import checkpoint_name, describe_models
+from anchorage_server.models import describe_models
 from anchorage_server.request_desk import RequestAnswers
 from anchorage_server.status import StatusBoard
 

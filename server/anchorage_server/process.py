@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from threading import Thread
 
+from anchorage.api.changes import frozen_fields
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
@@ -15,8 +16,9 @@ from anchorage.engine.aggregation import build_memory, build_server_step, build_
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.observer import Observers
+from anchorage.engine.store import DiskStore, Identity
+from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
-from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
@@ -26,7 +28,6 @@ from anchorage_server.logs import LogObserver
 from anchorage_server.results import write_results
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
-from anchorage_server.store import DiskRoundStore
 from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
 
@@ -96,7 +97,9 @@ def _train(config: ServerConfig, study: Study) -> int:
     learners = choose_learners(study.federation.spec, config.data_root)
     run = describe_run(study, learners[-1], learners[:-1])
     with ExitStack() as stack:
-        store = DiskRoundStore(config.state, identity_of(run, learners))
+        layouts = tuple(learner.down for learner in learners)
+        identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
+        store = DiskStore(config.state, identity)
         stack.callback(store.close)
         server = _Server(config, study, run, store, learners, doorway, clock)
         stack.callback(server.stop)
@@ -117,7 +120,7 @@ class _Server:
         config: ServerConfig,
         study: Study,
         run: RunDescription,
-        store: DiskRoundStore,
+        store: DiskStore,
         learners: Sequence[ServerLearner],
         doorway: Doorway,
         clock: SystemClock,
@@ -172,7 +175,10 @@ class _Server:
         self._board.stored(model, best)
         sent = tracking.finish("", models)
         self._board.tracked(sent)
-        FinishedRun(run=self._run, model=model, best_model=best, tracking=sent).keep(self._config.state)
+        fields = frozen_fields(self._study.federation, resolve)
+        FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=sent).keep(
+            self._config.state
+        )
         return 0
 
     def stop(self) -> None:

@@ -8,13 +8,13 @@ from typing import Any
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel
 from anchorage.engine.interfaces import Checkpoint
-from anchorage.engine.records import record_to_json
+from anchorage.engine.store import DiskStore
+from anchorage.engine.store.durable import replace_file, storage_errors, sync
+from anchorage.engine.store.records import record_to_json
 from anchorage.transport.tensors.safetensors_file import write_safetensors
-from anchorage_server.durable import replace_file, storage_errors, sync
-from anchorage_server.store import DiskRoundStore
 
 
-def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> tuple[StoredModel, StoredModel]:
+def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[StoredModel, StoredModel]:
     """Write ``final.safetensors``, ``best.safetensors`` and ``model.json``, and return where the two models lie.
 
     Parameters
@@ -23,7 +23,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> t
         Made when missing.
     run : RunDescription
         The run.
-    store : DiskRoundStore
+    store : DiskStore
         Holds at least one committed round.
 
     Raises

@@ -4,7 +4,7 @@ import json
 import logging
 from pathlib import Path
 
-from anchorage_server.durable import replace_file, storage_errors
+from anchorage.engine.store.durable import replace_file, storage_errors
 
 _log = logging.getLogger(__name__)
 

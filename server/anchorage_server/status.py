@@ -21,11 +21,11 @@ from anchorage.api.status import (
     timestamp,
 )
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import record_to_json
+from anchorage.engine.store.durable import replace_file
+from anchorage.engine.store.records import record_to_json
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Profile, Report
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.durable import replace_file
 
 Truth = Literal["True", "False", "Unknown"]
 

@@ -74,9 +74,9 @@ PINGS = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping
 
 
 def prepare_server(accident: Accident) -> None:
+    from anchorage.engine.store import journal
+    from anchorage.engine.store.checkpoints import Checkpoints
     from anchorage.transport.grpc.calls import SERVER_OPTIONS
-    from anchorage_server import journal
-    from anchorage_server.checkpoints import Checkpoints
     from anchorage_server.status import StatusBoard
 
     def started(round_number: int, silos: object) -> None:

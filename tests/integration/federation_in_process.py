@@ -6,11 +6,11 @@ from anchorage.engine.aggregation import build_weigher
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.observer import Observers
 from anchorage.engine.silo import SiloWorker
+from anchorage.engine.store import MemoryStore
 from anchorage.methods import resolve
 from anchorage.methods.study import round_settings
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.run import WallClock
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null import NullLearner

@@ -13,11 +13,10 @@ from numpy.typing import NDArray
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.observer import Observers
+from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation import remembered
-from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import Simulation, play, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
 from anchorage.transport.tensors.layout import Layout
 from anchorage_server.file_model import FileModel

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
+from blake3 import blake3
+
 from anchorage.api.base import Document
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.method import MethodSpec
@@ -14,7 +16,7 @@ Resolve = Callable[[MethodSpec], Document]
 """Returns a method with every slot filled, so that a slot that spells out its preset's own choice is no change."""
 
 Fields = Mapping[str, Any]
-"""Every value of a document that is not absent, by its dotted field such as ``spec.protocol.minSilos``; lists are single values."""
+"""Every value of a document by its dotted field, such as ``spec.protocol.minSilos``; lists are single values, None is what is absent."""
 
 
 class Verdict(Enum):
@@ -124,11 +126,26 @@ def silo_changes(before: Silo, after: Silo) -> list[Change]:
     return compare(fields_of(before), fields_of(after), SILO, after.metadata.name)
 
 
-def compare(before: Fields, after: Fields, verdicts: Mapping[str, Verdict], silo: str = "") -> list[Change]:
-    """Return every difference between the fields of two documents of one kind."""
+def compare(
+    before: Fields, after: Fields, verdicts: Mapping[str, Verdict] | None = None, silo: str = ""
+) -> list[Change]:
+    """Return every difference between the fields of two documents of one kind; without verdicts none of them may change."""
     fields = dict.fromkeys([*before, *after])
-    differing = ((field, before.get(field), after.get(field)) for field in fields)
-    return [Change(field, old, new, verdict_on(field, verdicts), silo) for field, old, new in differing if old != new]
+    differing = [field for field in fields if before.get(field) != after.get(field)]
+    found = [Verdict.FROZEN if verdicts is None else verdict_on(field, verdicts) for field in differing]
+    return [
+        Change(field, before.get(field), after.get(field), verdict, silo)
+        for field, verdict in zip(differing, found, strict=True)
+    ]
+
+
+def broken(stored: Fields, now: Fields) -> list[Change]:
+    """Return what is no longer as it was stored; a field that an older version did not know may have any value."""
+
+    def known(field: str) -> bool:
+        return field in stored or ("." in field and known(field.rpartition(".")[0]))
+
+    return [change for change in compare(stored, now) if known(change.field)]
 
 
 def refusals(changes: Sequence[Change], committed: int | None, trained: Collection[str]) -> list[str]:
@@ -155,7 +172,7 @@ def refusals(changes: Sequence[Change], committed: int | None, trained: Collecti
 
 
 def fields_of(document: Federation | Silo, resolve: Resolve | None = None) -> Fields:
-    """Return every field of a document that is not absent; with `resolve` its method has every slot filled."""
+    """Return every field of a document; with `resolve` its method has every slot filled."""
     parts = {"metadata": document.metadata, "spec": document.spec}
     values = {name: _values(part) for name, part in parts.items()}
     if isinstance(document, Federation) and resolve is not None:
@@ -163,13 +180,20 @@ def fields_of(document: Federation | Silo, resolve: Resolve | None = None) -> Fi
     return dict(_leaves(values, ""))
 
 
-def deciding(fields: Fields, verdicts: Mapping[str, Verdict], among: Collection[Verdict]) -> Fields:
-    """Return the fields that have one of these verdicts."""
-    return {field: value for field, value in fields.items() if verdict_on(field, verdicts) in among}
+def frozen_fields(federation: Federation, resolve: Resolve) -> Fields:
+    """Return what of a federation cannot change once training has begun."""
+    return _having(fields_of(federation, resolve), FEDERATION, {Verdict.FROZEN})
+
+
+def digest_of_study(federation: Federation, silos: Sequence[Silo], resolve: Resolve) -> str:
+    """Return BLAKE3, hex, over everything that decides what a whole run with these silos reaches."""
+    parts = [_having(fields_of(federation, resolve), FEDERATION, RESULTS)]
+    parts += [_having(fields_of(silo), SILO, RESULTS) for silo in silos]
+    return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
 def verdict_on(field: str, verdicts: Mapping[str, Verdict]) -> Verdict:
-    """Return the verdict on a field, or on the mapping that holds it.
+    """Return the verdict on a field, or on the mapping that holds it; on one that holds several, and is absent, the strictest.
 
     Raises
     ------
@@ -177,15 +201,22 @@ def verdict_on(field: str, verdicts: Mapping[str, Verdict]) -> Verdict:
         There is none.
     """
     path = field
-    while path not in verdicts:
-        path, dot, _ = path.rpartition(".")
-        if not dot:
-            raise KeyError(field)
-    return verdicts[path]
+    while path and path not in verdicts:
+        path = path.rpartition(".")[0]
+    if path:
+        return verdicts[path]
+    below = {verdict for held, verdict in verdicts.items() if held.startswith(f"{field}.")}
+    if not below:
+        raise KeyError(field)
+    return next(verdict for verdict in Verdict if verdict in below)
+
+
+def _having(fields: Fields, verdicts: Mapping[str, Verdict], among: Collection[Verdict]) -> Fields:
+    return {field: value for field, value in fields.items() if verdict_on(field, verdicts) in among}
 
 
 def _values(document: Document) -> dict[str, Any]:
-    return document.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return document.model_dump(mode="json", by_alias=True)
 
 
 def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:

@@ -13,10 +13,11 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
 from anchorage.engine.aggregation import RoundMemory, ServerStep
 from anchorage.engine.early import EarlyEvents
-from anchorage.engine.interfaces import RoundRecord, RoundStore, ServerLearner, Weigher
+from anchorage.engine.interfaces import RoundRecord, ServerLearner, Weigher
 from anchorage.engine.observer import Observer
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
+from anchorage.engine.store import RoundStore
 from anchorage.transport.link import Clock, SiloLink
 from anchorage.transport.messages import (
     Announcement,

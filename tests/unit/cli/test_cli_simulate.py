@@ -140,7 +140,7 @@ def test_a_seed_goes_on_at_its_last_committed_round(
 
     monkeypatch.setattr(SeedWatcher, "committed", stop)
     assert type(simulate(file, *PERSIST).exception) is type(end)
-    assert (file.parent / "work" / "seed-5" / "rounds" / "model.safetensors").exists()
+    assert (file.parent / "work" / "seed-5" / "rounds" / "checkpoints" / "round-000001.safetensors").exists()
     monkeypatch.setattr(SeedWatcher, "committed", committed)
     again = simulate(file, *PERSIST, "-o", "json")
     assert [line.split()[1] for line in again.stderr.splitlines() if "committed" in line] == ["1/3", "2/3", "3/3"]

@@ -12,7 +12,7 @@ from anchorage.engine import ENGINES, RoundSettings
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.engine import Engine
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.simulation.store import MemoryStore
+from anchorage.engine.store import MemoryStore
 from anchorage.transport.messages import (
     Announced,
     Announcement,
