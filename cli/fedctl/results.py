@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -14,81 +14,11 @@ from anchorage.api.federation import Federation
 from anchorage.api.files import Study, load_federation
 from anchorage.api.metrics import lower_is_better, ordered, score
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store.records import record_from_json, record_to_json
 from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """A committed round.
-
-    Parameters
-    ----------
-    round : int
-        Its number; round 0 is the initial model.
-    digest : str
-        Content address of the community model.
-    time : float
-        Seconds since the epoch at the commit.
-    metrics, seconds : mapping of str to float
-        Of the community model and of server training; time spent per step. NaN where one is not finite.
-    bytes_up, bytes_down : int
-        Model bytes that travelled in this round.
-    """
-
-    round: int
-    digest: str
-    time: float
-    metrics: Mapping[str, float]
-    seconds: Mapping[str, float]
-    bytes_up: int
-    bytes_down: int
-
-    @classmethod
-    def of(cls, record: RoundRecord) -> "RoundResult":
-        """Take what is kept of a record; what each silo did is not."""
-        return cls(
-            round=record.round,
-            digest=record.digest,
-            time=record.time,
-            metrics=record.metrics,
-            seconds=record.seconds,
-            bytes_up=record.bytes_up,
-            bytes_down=record.bytes_down,
-        )
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "RoundResult":
-        """Read JSON values, camelCase: a seed's round, or a line of a server's journal.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            The values are not of a round.
-        """
-        return cls(
-            round=int(values["round"]),
-            digest=str(values["digest"]),
-            time=float(values["time"]),
-            metrics={name: _number(value) for name, value in values["metrics"].items()},
-            seconds={name: _number(value) for name, value in values["seconds"].items()},
-            bytes_up=int(values["bytesUp"]),
-            bytes_down=int(values["bytesDown"]),
-        )
-
-    def as_document(self) -> dict[str, Any]:
-        """Return JSON values that `read` takes."""
-        return {
-            "round": self.round,
-            "digest": self.digest,
-            "time": self.time,
-            "metrics": {name: finite(value) for name, value in self.metrics.items()},
-            "seconds": {name: finite(value) for name, value in self.seconds.items()},
-            "bytesUp": self.bytes_up,
-            "bytesDown": self.bytes_down,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +29,8 @@ class SeedResult:
     ----------
     seed : int
         Its seed.
-    rounds : tuple of RoundResult
-        Ascending, at least one.
+    rounds : tuple of RoundRecord
+        Ascending, at least one; what each silo did is not kept.
     seconds : float
         How long it took, on the machine's clock.
     device : str
@@ -108,7 +38,7 @@ class SeedResult:
     """
 
     seed: int
-    rounds: tuple[RoundResult, ...]
+    rounds: tuple[RoundRecord, ...]
     seconds: float
     device: str = ""
 
@@ -122,7 +52,7 @@ class SeedResult:
         """Model bytes that travelled, up and down."""
         return sum(entry.bytes_up + entry.bytes_down for entry in self.rounds)
 
-    def best_round(self, first: int = 0) -> RoundResult:
+    def best_round(self, first: int = 0) -> RoundRecord:
         """Return the best round from `first` on (`anchorage.api.metrics.score`); the last one where no round has a metric to go by."""
         own = [(found, entry) for entry in self.rounds if entry.round >= first and (found := score(entry.metrics))]
         return max(own, key=lambda each: each[0], default=(None, self.rounds[-1]))[1]
@@ -139,7 +69,7 @@ class SeedResult:
             "digest": self.digest,
             "seconds": self.seconds,
             "device": self.device,
-            "rounds": [entry.as_document() for entry in self.rounds],
+            "rounds": [record_to_json(entry) for entry in self.rounds],
         }
 
     @classmethod
@@ -155,7 +85,7 @@ class SeedResult:
             values = json.loads(path.read_bytes())
             if values["schemaVersion"] != SCHEMA_VERSION:
                 raise ValueError(f"schemaVersion {values['schemaVersion']}, expected {SCHEMA_VERSION}")
-            rounds = tuple(map(RoundResult.read, values["rounds"]))
+            rounds = tuple(map(record_from_json, values["rounds"]))
             if not rounds:
                 raise ValueError("no rounds")
             return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]))
@@ -320,7 +250,7 @@ def read_results(folder: Path) -> Results:
 
 def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:
     try:
-        rounds = tuple(map(RoundResult.read, read_journal(run)))
+        rounds = tuple(map(record_from_json, read_journal(run)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{run.journal} is no journal of this version ({type(error).__name__}: {error})"
         raise AnchorageError(commands.NO_RESULTS, message) from error
@@ -339,7 +269,3 @@ def common_metrics(results: Sequence[Results]) -> list[str]:
 def finite(value: float) -> float | None:
     """Return a number as JSON has it: None where it is not finite."""
     return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

@@ -19,7 +19,7 @@ from anchorage.methods import resolve, validate_study
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.results import Results, RoundResult, SeedResult, SimulationFolder
+from fedctl.results import Results, SeedResult, SimulationFolder
 from fedctl.simulation_tracking import SeedTracking, tracking_of
 from fedctl.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
@@ -157,7 +157,7 @@ class Simulator:
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
         with tracked as observer:
             simulation.play(Observers((watcher, *([observer] if observer else []))))
-        rounds = tuple(map(RoundResult.of, simulation.store.history()))
+        rounds = tuple(replace(record, silos=()) for record in simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
         rmtree(state, ignore_errors=True)

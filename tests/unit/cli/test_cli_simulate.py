@@ -21,7 +21,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from fedctl.main import app
 from fedctl.processes import InterruptError
-from fedctl.results import RoundResult, SeedResult, SimulationFolder
+from fedctl.results import SeedResult, SimulationFolder
 from fedctl.simulation import Simulator, play_missing, write_result
 from fedctl.simulation_view import SeedWatcher
 from fedctl.view import LineView, LiveView
@@ -66,7 +66,7 @@ def refused(result: Result) -> Failure:
 
 
 def one_round(seed: int, accuracy: float = 0.5) -> SeedResult:
-    return SeedResult(seed, (RoundResult(1, f"digest-{seed}", 1.0, {"accuracy": accuracy}, {}, 7, 3),), 2.0, "cpu")
+    return SeedResult(seed, (RoundRecord(1, f"digest-{seed}", 1.0, {"accuracy": accuracy}, (), {}, 7, 3),), 2.0, "cpu")
 
 
 class Scripted:
