@@ -19,10 +19,10 @@ from anchorage.methods import resolve
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
-from anchorage_server.listening import Listening, new_board, open_doorway
+from anchorage_server.listening import Listening, new_status_store, open_access
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
-from anchorage_server.status import StatusBoard
+from anchorage_server.status import StatusStore
 from anchorage_server.tracking import send_rest
 
 RESEND_SECONDS = 60.0
@@ -87,25 +87,27 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     lock = FolderLock(config.state)
     history = [entry.record for entry in read_journal(config.state / "journal.jsonl")]
     start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
-    doorway = open_doorway(config, study, clock)
-    board = new_board(config, study, clock, started=start.first, history=history, silos=doorway.admission.names)
-    board.ended("", f"{finished.run.rounds} rounds committed")
-    board.stored(finished.model, finished.best_model)
-    board.tracked(finished.tracking)
+    access = open_access(config, study, clock)
+    statuses = new_status_store(
+        config, study, clock, started=start.first, history=history, silos=access.admission.names
+    )
+    statuses.ended("", f"{finished.run.rounds} rounds committed")
+    statuses.stored(finished.model, finished.best_model)
+    statuses.tracked(finished.tracking)
     welcome = finished.run.model_dump_json(by_alias=True)
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
-    listening = Listening(config, doorway, welcome, board, clock, idle_timeout, lambda: True)
+    listening = Listening(config, access, welcome, statuses, clock, idle_timeout, lambda: True)
     try:
         listening.link.finish("every round is committed")
         if not finished.tracking.run_id:
-            Thread(target=_send, args=(config.state, study, finished, board), name="sending", daemon=True).start()
+            Thread(target=_send, args=(config.state, study, finished, statuses), name="sending", daemon=True).start()
         with stopping(listening.link):
             while not isinstance(event := listening.link.next_event(None), StopRequested):
                 match event:
                     case Joined(silo, profile):
-                        board.silo_joined(silo, profile)
+                        statuses.silo_joined(silo, profile)
                     case Left(silo, reason):
-                        board.silo_left(silo, reason)
+                        statuses.silo_left(silo, reason)
                     case _:
                         pass
     finally:
@@ -113,12 +115,12 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
         lock.release()
 
 
-def _send(state: Path, study: Study, finished: FinishedRun, board: StatusBoard) -> None:
+def _send(state: Path, study: Study, finished: FinishedRun, statuses: StatusStore) -> None:
     """Have MLflow take what it did not take at the run's end, however long it is away."""
     while (sent := send_rest(state, study)) is None:
         _log.warning("MLflow still does not take the results", extra={"uri": finished.tracking.uri})
         sleep(RESEND_SECONDS)
-    board.tracked(sent)
+    statuses.tracked(sent)
     try:
         finished.model_copy(update={"tracking": sent}).keep(state)
     except AnchorageError as error:

@@ -72,7 +72,7 @@ class _Silo:
         )
 
 
-class StatusBoard:
+class StatusStore:
     """Hears from the engine (`Observer`) and answers any thread.
 
     Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded`` and ``Failed``.

@@ -77,7 +77,7 @@ def prepare_server(accident: Accident) -> None:
     from anchorage.engine.store import journal
     from anchorage.engine.store.checkpoints import Checkpoints
     from anchorage.transport.grpc.calls import SERVER_OPTIONS
-    from anchorage_server.status import StatusBoard
+    from anchorage_server.status import StatusStore
 
     def started(round_number: int, silos: object) -> None:
         accident.round = round_number
@@ -95,10 +95,10 @@ def prepare_server(accident: Accident) -> None:
             if name in PINGS:
                 SERVER_OPTIONS[at] = (name, 1000 * accident.number)
     append, journal.Journal.append = journal.Journal.append, tear
-    after(StatusBoard, "round_started", started)
-    after(StatusBoard, "silo_changed", lambda silo, state, *_: accident.reach(state, accident.round))
-    after(StatusBoard, "step", lambda name: accident.reach(name, accident.round))
-    after(StatusBoard, "committed", lambda record, *_: accident.reach("committed", record.round))
+    after(StatusStore, "round_started", started)
+    after(StatusStore, "silo_changed", lambda silo, state, *_: accident.reach(state, accident.round))
+    after(StatusStore, "step", lambda name: accident.reach(name, accident.round))
+    after(StatusStore, "committed", lambda record, *_: accident.reach("committed", record.round))
     after(Checkpoints, "write", lambda record, *_: accident.reach("renamed", record.round))
 
 

@@ -1,4 +1,4 @@
-"""The asynchronous engine: every arriving update is committed to the community on its own (METHODS.md 6.14; Metis, Algorithm 1)."""
+"""The asynchronous engine: every arriving update is committed to the global model on its own (METHODS.md 6.14; Metis, Algorithm 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -43,11 +43,11 @@ class OpenUpdate:
 
 
 class AsynchronousEngine(Engine):
-    """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
+    """One queue of updates; the global model costs O(model) per commit, whatever the number of silos.
 
     A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`RoundSettings.mixing`). The
-    committing silo gets the new community model with its next task; the others go on with what they have. A silo that is taken out leaves
-    what it had committed in the community.
+    committing silo gets the new global model with its next task; the others go on with what they have. A silo that is taken out leaves
+    what it had committed in the model.
     """
 
     def _enter(self, stage: Stage) -> None:
@@ -93,7 +93,7 @@ class AsynchronousEngine(Engine):
         return self.clock.now() + self.settings.round_deadline_seconds
 
     def _assign(self, silo: str) -> None:
-        """Give a silo the community model as it is now."""
+        """Give a silo the global model as it is now."""
         number = self._record.round + 1
         side = self.learner.side_channel(self._model, number)
         if self._steps is not None:
@@ -249,7 +249,7 @@ class AsynchronousEngine(Engine):
             self._stall(silo, "Failed", code, message)
 
     def _stall(self, silo: str, state: str, code: str, message: str) -> None:
-        """Let a silo without a usable update rest until the community has moved; the same task would only fail again."""
+        """Let a silo without a usable update rest until the global model has moved; the same task would only fail again."""
         self.observer.silo_changed(silo, state, 0, 0, code, message)
         self.link.dismiss(silo, self._open[silo].task.id, state)
         self._release_model(silo)
@@ -289,7 +289,7 @@ class AsynchronousEngine(Engine):
                 self._release_model(waiting)
 
     def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
-        """Mix an update into the model, or put it into the community in the place of the silo's last one."""
+        """Mix an update into the model, or put it into the sum in the place of the silo's last one."""
         if self.settings.mixing is not None:
             return self._model.replaced(self.settings.mixing.mixed(self._model, update, self.learner.up, weight))
         assert self._community is not None

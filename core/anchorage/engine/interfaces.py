@@ -39,11 +39,11 @@ class RoundRecord:
     round : int
         Number of the round.
     digest : str
-        Content address of the community model after the round.
+        Content address of the global model after the round.
     time : float
         Seconds since the epoch at the commit.
     metrics : mapping of str to float
-        Metrics of the community model and of server training.
+        Metrics of the global model and of server training.
     silos : tuple of SiloRecord
         In the order of selection.
     seconds : mapping of str to float
@@ -76,14 +76,14 @@ class Checkpoint:
 
 
 class ServerLearner(Protocol):
-    """What happens to the community model at the server; implementations in `anchorage.learning`.
+    """What happens to the global model at the server; implementations in `anchorage.learning`.
 
     One whose training needs more than the model of the round before is an `anchorage.engine.engine.Keeper`, too.
     """
 
     @property
     def down(self) -> Layout:
-        """Layout of the community model, as it travels down."""
+        """Layout of the global model, as it travels down."""
         ...
 
     @property

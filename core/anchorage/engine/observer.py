@@ -1,4 +1,4 @@
-"""What the engine tells those who watch: the status board, tracking, tests."""
+"""What the engine tells those who watch: the status, tracking, tests."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -54,7 +54,7 @@ FOREIGN_CHECKPOINT = failure(
 CONTRIBUTION_DAMAGED = failure(
     "ANC-3108",
     "ContributionDamaged",
-    "A silo's part of the asynchronous community is missing or not as it was written.",
+    "A silo's part of the asynchronous global model is missing or not as it was written.",
     "Restore the spool folder from a backup, or start anew in an empty state folder.",
     6,
 )
