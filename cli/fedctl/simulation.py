@@ -14,7 +14,7 @@ from typing import Any
 from anchorage.api.changes import RESULTS, find_changes
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
-from anchorage.engine.observer import Observers
+from anchorage.engine.events import tell_all
 from anchorage.methods import resolve, validate_study
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
@@ -153,10 +153,10 @@ class Simulator:
         simulation = Simulation(study, self.data_root, state, device=self.device, **options)
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
-            watcher.committed(before.record, before.model, None)
+            watcher.show_round(before.record)
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
         with tracked as observer:
-            simulation.play(Observers((watcher, *([observer] if observer else []))))
+            simulation.play(tell_all(watcher, *([observer] if observer else [])))
         rounds = tuple(replace(record, silos=()) for record in simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)

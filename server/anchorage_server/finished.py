@@ -13,6 +13,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, TrackingStatus
+from anchorage.engine.events import RunEnded, SiloJoined, SiloLeft
 from anchorage.engine.store.durable import FolderLock, replace_file, storage_errors
 from anchorage.engine.store.journal import read_journal
 from anchorage.methods import resolve
@@ -91,7 +92,7 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     statuses = new_status_store(
         config, study, clock, started=start.first, history=history, silos=access.admission.names
     )
-    statuses.ended("", f"{finished.run.rounds} rounds committed")
+    statuses(RunEnded("", f"{finished.run.rounds} rounds committed"))
     statuses.stored(finished.model, finished.best_model)
     statuses.tracked(finished.tracking)
     welcome = finished.run.model_dump_json(by_alias=True)
@@ -105,9 +106,9 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
             while not isinstance(event := listening.link.next_event(None), StopRequested):
                 match event:
                     case Joined(silo, profile):
-                        statuses.silo_joined(silo, profile)
+                        statuses(SiloJoined(silo, profile))
                     case Left(silo, reason):
-                        statuses.silo_left(silo, reason)
+                        statuses(SiloLeft(silo, reason))
                     case _:
                         pass
     finally:

@@ -14,8 +14,8 @@ from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import RunEnded, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
-from anchorage.engine.observer import Observers
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
@@ -24,7 +24,7 @@ from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
 from anchorage_server.learner import choose_learners
 from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
-from anchorage_server.logs import LogObserver
+from anchorage_server.logs import log_event
 from anchorage_server.results import write_results
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
@@ -158,7 +158,7 @@ class _Server:
             learner=self._learners[-1],
             weigher=build_weigher(self._run.method.weighting, self._run.model.num_classes),
             settings=self._settings,
-            observer=Observers((self._statuses, LogObserver(), tracking.observer)),
+            observer=tell_all(self._statuses, log_event, tracking.observer),
             server_step=build_server_step(self._run.method.server_step),
             memory=build_memory(self._run.method, self._run.model.num_classes, self._run.seed),
             started=self._start.counted_from,
@@ -195,7 +195,7 @@ class _Server:
             The failure, where it is in the catalogue.
         """
         if failure is None:
-            self._statuses.ended(INTERNAL_CODE, "the engine broke; its traceback is in the server's log")
+            self._statuses(RunEnded(INTERNAL_CODE, "the engine broke; its traceback is in the server's log"))
         elif failure.failure is STOPPED:
             self._start.stopped(self._clock.now())
         self._statuses.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))

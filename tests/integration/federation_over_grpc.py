@@ -12,8 +12,8 @@ from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
 from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
-from anchorage.engine.observer import Observers
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
 from anchorage.engine.store import DiskStore, Identity
@@ -57,7 +57,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             learner=learner,
             weigher=build_weigher(method.weighting, spec.model.num_classes),
             settings=settings,
-            observer=Observers(),
+            observer=tell_all(),
             server_step=build_server_step(method.server_step),
             memory=build_memory(method, spec.model.num_classes, spec.seed),
             warm_up=warm_up_stages(study, warm_up, settings),

@@ -11,8 +11,8 @@ from federation_documents import ASYNCHRONOUS, LOCAL, digits_study, null_study
 from numpy.typing import NDArray
 
 from anchorage.api.files import Study
+from anchorage.engine.events import RoundCommitted, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
 from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation import remembered
 from anchorage.simulation.run import Simulation, play, simulate
@@ -59,7 +59,7 @@ def played(
     profiles = {silo: Profile("All", 5, "test") for silo in steps}
     spare = SpareUpdates()
     store = MemoryStore(spare)
-    play(study, server, profiles, learners.__getitem__, store, spare, Observers(), speeds=speeds)
+    play(study, server, profiles, learners.__getitem__, store, spare, tell_all(), speeds=speeds)
     return list(store.history()), heard
 
 
@@ -125,15 +125,14 @@ class StoppedError(Exception):
     """Stands for the end of the process."""
 
 
-class Stop(Observers):
+class Stop:
     """Ends the process after a commit."""
 
     def __init__(self, after: int) -> None:
-        super().__init__()
         self._after = after
 
-    def committed(self, record: RoundRecord, *others: Any) -> None:
-        if record.round == self._after:
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, RoundCommitted) and event.record.round == self._after:
             raise StoppedError
 
 

@@ -7,6 +7,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
 from anchorage.engine.aggregation import Community, find_nonfinite
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import RoundStarted, SiloChanged
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
 from anchorage.engine.stages import Stage
 from anchorage.engine.step_counter import StepCounter
@@ -104,7 +105,7 @@ class AsynchronousEngine(Engine):
         self._stalled.discard(silo)
         self._offer(self._model)
         self.link.assign(silo, task)
-        self.observer.round_started(number, [silo])
+        self.observer(RoundStarted(number, [silo]))
 
     def _release_model(self, silo: str) -> None:
         """Withdraw the model of a silo's task where no other silo works on it."""
@@ -145,7 +146,7 @@ class AsynchronousEngine(Engine):
             )
         self._silent |= late
         for evaluator in self._in_order(late):
-            self.observer.silo_changed(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}")
+            self.observer(SiloChanged(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}"))
             for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
                 self._scored(owner, evaluator, None)
@@ -183,7 +184,7 @@ class AsynchronousEngine(Engine):
             for evaluator in sorted(opened.evaluators):
                 self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
             self._withdraw(opened.update.manifest.digest)
-        self.observer.silo_changed(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more")
+        self.observer(SiloChanged(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more"))
         self.link.dismiss(silo, opened.task.id, "Removed")
         self._release_model(silo)
 
@@ -201,7 +202,7 @@ class AsynchronousEngine(Engine):
         else:
             opened.announcement = announcement
             opened.update = self.store.spool(silo, opened.task.round, announcement)
-            self.observer.silo_changed(silo, "Uploading")
+            self.observer(SiloChanged(silo, "Uploading"))
             self.link.permit(silo, announcement.task, opened.update)
 
     def _arrive(self, silo: str) -> None:
@@ -220,7 +221,7 @@ class AsynchronousEngine(Engine):
         digest = opened.update.manifest.digest
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
         self._scored_for[opened.evaluation_task] = silo
-        self.observer.silo_changed(silo, "Evaluating")
+        self.observer(SiloChanged(silo, "Evaluating"))
         self._offer(opened.update)
         for evaluator in sorted(opened.evaluators):
             self.link.assign(
@@ -250,7 +251,7 @@ class AsynchronousEngine(Engine):
 
     def _stall(self, silo: str, state: str, code: str, message: str) -> None:
         """Let a silo without a usable update rest until the global model has moved; the same task would only fail again."""
-        self.observer.silo_changed(silo, state, 0, 0, code, message)
+        self.observer(SiloChanged(silo, state, 0, 0, code, message))
         self.link.dismiss(silo, self._open[silo].task.id, state)
         self._release_model(silo)
         self._stalled.add(silo)

@@ -14,8 +14,8 @@ from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.engine import ENGINES, Engine
 from anchorage.engine.aggregation import build_memory, build_server_step, build_weigher
+from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
-from anchorage.engine.observer import Observer, Observers
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
@@ -163,7 +163,7 @@ class Simulation:
                 self._learners,
                 self.store,
                 self._spare,
-                observer or Observers(),
+                observer or tell_all(),
                 self.run.model_dump_json(by_alias=True),
                 self._speeds,
                 self._warm_up,

@@ -11,6 +11,7 @@ import pytest
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import CANNOT_LISTEN
+from anchorage.engine.events import RoundCommitted, RunEnded
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.transport import probes as endpoint
 from anchorage.transport.tensors.layout import Layout
@@ -58,7 +59,7 @@ def served(tmp_path: Path) -> Iterator[Served]:
 def commit(statuses: StatusStore) -> None:
     part = SiloRecord("a", "Counted", 1.0, {"train": 3})
     record = RoundRecord(1, "ab", 1.0, {"accuracy": 0.5}, (part,), {"silos": 0.25}, 5, 6)
-    statuses.committed(record, ModelBytes(Layout.of([]), ()), None)
+    statuses(RoundCommitted(record, ModelBytes(Layout.of([]), ()), None))
 
 
 def test_status_and_rounds(served: Served) -> None:
@@ -74,7 +75,7 @@ def test_ready_only_while_silos_can_connect(served: Served) -> None:
     assert served.get("/readyz")[0] == 503
     served.statuses.listening()
     assert served.get("/readyz")[0] == 200
-    served.statuses.ended("ANC-3001", "gone")
+    served.statuses(RunEnded("ANC-3001", "gone"))
     status, _, body = served.get("/readyz")
     assert (status, body) == (503, b"QuorumLost gone\n")
 

@@ -8,8 +8,18 @@ import pytest
 
 from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
 from anchorage.api.status import FederationStatus, StoredModel
+from anchorage.engine.events import (
+    Observer,
+    RoundCommitted,
+    RoundStarted,
+    RunEnded,
+    SiloChanged,
+    SiloJoined,
+    SiloLeft,
+    StepBegan,
+    Waiting,
+)
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.observer import Observer
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -62,7 +72,7 @@ def committed(number: int) -> RoundRecord:
 
 def test_it_is_an_observer(statuses: StatusStore) -> None:
     observer: Observer = statuses
-    observer.step("train")
+    observer(StepBegan("train"))
     assert statuses.snapshot().step == "train"
 
 
@@ -79,19 +89,19 @@ def test_before_anything_happened(statuses: StatusStore) -> None:
 
 
 def test_silos_come_work_and_go(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses.silo_joined("b", Profile("None", 40, "1"))
-    statuses.round_started(1, ["a", "b"])
-    statuses.silo_changed("b", "Training", 3, 4)
+    statuses(SiloJoined("b", Profile("None", 40, "1")))
+    statuses(RoundStarted(1, ["a", "b"]))
+    statuses(SiloChanged("b", "Training", 3, 4))
     silo = statuses.snapshot().silos[1]
     assert (silo.connected, silo.state, silo.task, silo.progress, silo.samples) == (True, "Training", "Train", 75, 40)
     assert statuses.snapshot().connected_silos == 1
-    statuses.silo_left("b", "connection lost")
-    statuses.silo_joined("z", Profile("None", 1, "1"))
+    statuses(SiloLeft("b", "connection lost"))
+    statuses(SiloJoined("z", Profile("None", 1, "1")))
     assert [(s.name, s.connected) for s in statuses.snapshot().silos] == [("a", False), ("b", False), ("z", True)]
 
 
 def test_a_commit_is_shown_and_written(statuses: StatusStore, tmp_path: Path) -> None:
-    statuses.committed(committed(1), MODEL, None)
+    statuses(RoundCommitted(committed(1), MODEL, None))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written == statuses.snapshot()
     assert (written.round, written.rounds, written.progress_percentage) == (1, 4, 25)
@@ -112,13 +122,13 @@ def test_history_is_restored(tmp_path: Path, clock: FakeClock) -> None:
 
 
 def test_waiting_for_a_quorum_and_going_on(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses.waiting("QuorumLost", "1 of 2 silos connected")
+    statuses(Waiting("QuorumLost", "1 of 2 silos connected"))
     assert conditions(statuses)["QuorumMet"] == ("False", "QuorumLost")
     since = {c.type: c.last_transition_time for c in statuses.snapshot().conditions}
     clock.time += 10
-    statuses.waiting("QuorumLost", "x" * 3000)
+    statuses(Waiting("QuorumLost", "x" * 3000))
     assert {c.type: c.last_transition_time for c in statuses.snapshot().conditions} == since
-    statuses.waiting("", "")
+    statuses(Waiting("", ""))
     assert conditions(statuses)["QuorumMet"] == ("True", "EnoughSilos")
 
 
@@ -136,7 +146,7 @@ def test_the_end(
 ) -> None:
     statuses.listening()
     assert conditions(statuses)["Ready"] == ("True", "Listening")
-    statuses.ended(code, "why")
+    statuses(RunEnded(code, "why"))
     found = conditions(statuses)
     assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
     statuses.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
@@ -146,19 +156,19 @@ def test_the_end(
 
 
 def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses.step("aggregate")
+    statuses(StepBegan("aggregate"))
     clock.time += 60 + GRACE_SECONDS
     assert statuses.stuck() == ""
     clock.time += 1
     assert "in step aggregate" in statuses.stuck()
-    statuses.step("commit")
+    statuses(StepBegan("commit"))
     assert statuses.stuck() == ""
-    statuses.ended("", "")
+    statuses(RunEnded("", ""))
     clock.time += 10_000
     assert statuses.stuck() == ""
 
 
 def test_a_status_file_that_cannot_be_written_does_not_stop_the_engine(tmp_path: Path, clock: FakeClock) -> None:
     statuses = make_board(tmp_path / "missing", clock, ())
-    statuses.committed(committed(1), MODEL, None)
+    statuses(RoundCommitted(committed(1), MODEL, None))
     assert statuses.snapshot().round == 1

@@ -13,8 +13,8 @@ import pytest
 
 from anchorage.api.errors import AnchorageError, commands, data
 from anchorage.api.files import Study
+from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
 from anchorage.methods import validate_study
 from anchorage.transport.messages import Announcement, Profile, Report, SideChannel
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
@@ -72,7 +72,7 @@ def study(tmp_path: Path) -> Callable[..., Study]:
 def play_null(study: Study, store: RoundStore, spare: SpareUpdates, step: float = 0.5) -> RoundRecord:
     profiles = {silo.metadata.name: Profile("All", 5, "test") for silo in study.silos}
     learner = NullLearner(LAYOUT, LAYOUT, step, 5)
-    return play(study, Null(), profiles, lambda silo: learner, store, spare, Observers())
+    return play(study, Null(), profiles, lambda silo: learner, store, spare, tell_all())
 
 
 def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(

@@ -1,7 +1,7 @@
 """What is noted of a run for MLflow; an observer of the engine."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -9,10 +9,10 @@ import psutil
 
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
+from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
-from anchorage.transport.messages import Profile, Report
-from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.messages import Report
 
 FIGURE_SETS = 10
 """How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
@@ -84,9 +84,10 @@ class TrackedRun:
         """Note the end: `code` of the catalogue or empty, and the folder with final.safetensors, best.safetensors and model.json."""
         self._outbox.append("end", {"code": code, "models": str(models.absolute()) if models else ""})
 
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
-        """Note a round."""
-        self._note(record, report)
+    def __call__(self, event: RunEvent) -> None:
+        """Note a committed round; `finish` follows when the models are on disk."""
+        if isinstance(event, RoundCommitted):
+            self._note(event.record, event.report)
 
     def _note(self, record: RoundRecord, report: Report | None) -> None:
         self._noted = record.round
@@ -111,29 +112,6 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
-
-    def silo_joined(self, silo: str, profile: Profile) -> None:
-        """Nothing to note."""
-
-    def silo_left(self, silo: str, reason: str) -> None:
-        """Nothing to note."""
-
-    def silo_changed(
-        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
-    ) -> None:
-        """Nothing to note."""
-
-    def waiting(self, reason: str, message: str) -> None:
-        """Nothing to note."""
-
-    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
-        """Nothing to note."""
-
-    def step(self, name: str) -> None:
-        """Nothing to note."""
-
-    def ended(self, code: str, message: str) -> None:
-        """Nothing to note: `finish` follows when the models are on disk."""
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
