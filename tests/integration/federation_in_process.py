@@ -4,13 +4,13 @@ from anchorage.api.files import Study
 from anchorage.engine import ENGINES
 from anchorage.engine.aggregation import build_weigher
 from anchorage.engine.buffers import MemoryBuffers
-from anchorage.engine.observer import Observers
+from anchorage.engine.events import tell_all
 from anchorage.engine.silo import SiloWorker
+from anchorage.engine.store import MemoryStore
 from anchorage.methods import resolve
 from anchorage.methods.study import round_settings
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.run import WallClock
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
@@ -49,6 +49,6 @@ def null_digest(study: Study) -> str:
         learner=learner,
         weigher=build_weigher(resolve(spec.method).weighting, spec.model.num_classes),
         settings=round_settings(study),
-        observer=Observers(),
+        observer=tell_all(),
     )
     return engine.run().digest

@@ -2,7 +2,7 @@
 
 They stand by the name of the type whose fields they speak of, and are those of the types' own validators, of `anchorage.api.rules`,
 `anchorage.api.pools` and `anchorage.methods.checks`. What a rule says of several objects (how many silos have labels) the operator
-checks.
+checks, and what may change once training has begun (`anchorage.api.changes`).
 """
 
 from collections.abc import Mapping
@@ -22,22 +22,11 @@ _NAME = Rule(
     f"a name has lower-case letters, digits and dashes, at most {LONGEST_NAME}: pods and services are named after it",
     ".metadata.name",
 )
-_BEGUN = "(oldSelf.?status.?startTime.hasValue() || oldSelf.?status.?round.orValue(0) > 0)"
 
 
 def _equal(one: str, other: str) -> str:
     """Write that two fields have the same value or none; the cost of an optional value has no bound."""
     return f"(has({one}) ? has({other}) && {one} == {other} : !has({other}))"
-
-
-def _fixed(field: str, noun: str, *, optional: bool = False) -> Rule:
-    own, before = f"self.spec.{field}", f"oldSelf.spec.{field}"
-    return Rule(
-        f"!{_BEGUN} || {_equal(own, before) if optional else f'{own} == {before}'}",
-        f"the {noun} cannot change once training has begun; make another Federation",
-        f".spec.{field}",
-        "FieldValueForbidden",
-    )
 
 
 _FILE = "self.?partition.?recipe.orValue('') == 'File'"
@@ -55,14 +44,7 @@ _TWO_POOLS = (
 )
 
 RULES: Mapping[str, tuple[Rule, ...]] = {
-    "Federation": (
-        _NAME,
-        _fixed("method", "method"),
-        _fixed("warmUp", "warm-up", optional=True),
-        _fixed("model", "model"),
-        _fixed("seed", "seed"),
-        _fixed("protocol.mode", "protocol's mode"),
-    ),
+    "Federation": (_NAME,),
     "FederationSpec": (
         *STUDY_RULES,
         Rule(

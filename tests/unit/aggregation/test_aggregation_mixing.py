@@ -7,7 +7,7 @@ import pytest
 
 from anchorage.api.method import ServerStep
 from anchorage.engine.aggregation import Community, Mixing
-from anchorage.simulation.buffers import HeldUpdate
+from anchorage.engine.store import HeldUpdate
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 

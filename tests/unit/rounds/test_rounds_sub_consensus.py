@@ -103,7 +103,7 @@ class Counting:
         if self.idle:
             return Announcement(task.id, {}, {}, {}, None)
         update = out(5)
-        update[:] = 7 + task.side[REPETITION]
+        update[:] = 7 + task.side.get(REPETITION, 0)
         return Announcement(task.id, {"train": 3}, {}, {}, Manifest.of("layout", update))
 
 
