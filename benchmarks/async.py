@@ -29,12 +29,10 @@ from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
 from anchorage.engine.aggregation import Community
-from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
-from anchorage.simulation.buffers import SpareUpdates
+from anchorage.engine.events import RoundCommitted, RunEvent
+from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation.run import play
-from anchorage.simulation.store import MemoryStore
-from anchorage.transport.messages import Profile, Report
+from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.file_model import FileModel
@@ -90,13 +88,15 @@ def read_two(pool: ThreadPoolExecutor, one: ModelBytes, other: ModelBytes) -> fl
 
 
 @dataclass(frozen=True)
-class Commits(Observers):
+class Commits:
     """Notes when the engine committed."""
 
     at: list[float] = field(default_factory=list)
 
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+    def __call__(self, event: RunEvent) -> None:
         """Note a commit."""
+        if not isinstance(event, RoundCommitted):
+            return
         self.at.append(time.perf_counter())
 
 

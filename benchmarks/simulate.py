@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,15 +24,12 @@ from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo,
 from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
-from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
+from anchorage.engine.events import RoundCommitted, RunEvent
+from anchorage.engine.store import DiskStore, HeldUpdates, Identity, SpareUpdates
 from anchorage.learning.randomness import generator
-from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import play
 from anchorage.simulation.silos import Learners
-from anchorage.simulation.store import FolderStore
-from anchorage.transport.messages import Profile, Report
-from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
 from fedctl.research.resnet18 import random_model
@@ -45,7 +43,7 @@ ARRAYS = 12
 
 
 @dataclass(frozen=True)
-class Stopwatch(Observers):
+class Stopwatch:
     """Takes the time of every round, and plays the floor between two rounds, outside that time.
 
     Parameters
@@ -61,8 +59,10 @@ class Stopwatch(Observers):
     floors: list[float] = field(default_factory=list)
     begun: list[float] = field(default_factory=lambda: [time.perf_counter()])
 
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+    def __call__(self, event: RunEvent) -> None:
         """Note a round's end."""
+        if not isinstance(event, RoundCommitted):
+            return
         self.rounds.append(time.perf_counter() - self.begun[0])
         if self.floor is not None:
             self.floors.append(self.floor.seconds())
@@ -79,8 +79,9 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
     learners: Learners = lambda name: silo  # noqa: E731
     profiles = {s.metadata.name: Profile("All", 100, "benchmark") for s in study.silos}
     spare = SpareUpdates()
-    store = FolderStore(folder / "rounds", "benchmark", lambda number: model.down, spare)
-    play(study, model, profiles, learners, store, spare, watch)
+    identity = Identity({}, (model.down,))
+    with closing(DiskStore(folder / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
+        play(study, model, profiles, learners, store, spare, watch)
 
 
 def _study(silos: int, per_round: int, rounds: int, initial: Path) -> Study:

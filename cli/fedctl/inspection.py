@@ -14,10 +14,11 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.metrics import ordered, shown_first
 from anchorage.api.status import find_condition
 from fedctl.output import Format, amount, duration, plain_table, show
 from fedctl.source import Event, Observation, Source
-from fedctl.view import FIRST_METRICS, metrics_line, moved
+from fedctl.view import metrics_line, moved
 
 
 def show_status(source: Source, output: Format, watch: bool) -> None:
@@ -95,9 +96,8 @@ def show_rounds(source: Source, output: Format, watch: bool) -> None:
 
 
 def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
-    names = list(dict.fromkeys(name for record in rounds for name in record["metrics"]))
-    if not wide:
-        names = [name for name in names if name in FIRST_METRICS] or names[:4]
+    found = ordered(dict.fromkeys(name for record in rounds for name in record["metrics"]))
+    names = found if wide else shown_first(found)
     table = plain_table(
         "round",
         "committed",

@@ -12,11 +12,12 @@ from typing import Any
 
 import psutil
 
+from anchorage.api.changes import find_changes, refusals
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.api.status import FederationStatus, is_true
-from anchorage.methods import validate_study
+from anchorage.methods import resolve, validate_study
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import ask_status, last_status
@@ -30,8 +31,6 @@ from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
 GO_ON = "the same command goes on"
-MAY_CHANGE = ("rounds", "activeDeadlineSeconds", "protocol", "tracking", "server")
-"""Parts of a federation's spec that may differ when its run is resumed."""
 
 
 @dataclass
@@ -198,7 +197,7 @@ def claim(run: Workdir, study: Study) -> Federation:
     Raises
     ------
     AnchorageError
-        The folder holds the run of another federation, or of another version of this one; or it cannot be written.
+        The folder holds the run of another federation, or something changed that may not once training has begun; or it cannot be written.
     """
     spec = study.federation.spec
     tracking = spec.tracking
@@ -216,14 +215,11 @@ def claim(run: Workdir, study: Study) -> Federation:
         message = f"{run.root} holds a simulation of `fedctl simulate`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if run.federation.exists():
-        before = load_federation(run.federation)
-        changed = _first_difference(_essence(before.federation, before), _essence(federation, study))
-        if changed is not None:
-            raise AnchorageError(
-                commands.WORKDIR_TAKEN,
-                f"{run.root} holds a run of federation {before.federation.metadata.name} that differs in {changed}; "
-                "name another --workdir",
-            )
+        refused = _refused(run, study, federation)
+        if refused:
+            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+            message = f"{run.root} holds a run: {refused[0]}{more}; restore it, or name another --workdir"
+            raise AnchorageError(commands.WORKDIR_TAKEN, message)
     try:
         run.federation.write_text(dump_yaml([federation, *study.silos]))
     except OSError as error:
@@ -233,21 +229,15 @@ def claim(run: Workdir, study: Study) -> Federation:
     return federation
 
 
-def _essence(federation: Federation, study: Study) -> Mapping[str, Any]:
-    values = dict(as_mapping(federation))
-    values["spec"] = {key: value for key, value in values["spec"].items() if key not in MAY_CHANGE}
-    values.pop("status", None)
-    return {"": values, **{f"silo {silo.metadata.name}": as_mapping(silo) for silo in study.silos}}
-
-
-def _first_difference(before: Any, after: Any, path: str = "") -> str | None:
-    if isinstance(before, Mapping) and isinstance(after, Mapping):
-        for key in dict.fromkeys([*before, *after]):
-            found = _first_difference(before.get(key), after.get(key), f"{path}.{key}".strip(". "))
-            if found:
-                return found
-        return None
-    return None if before == after else path
+def _refused(run: Workdir, study: Study, federation: Federation) -> list[str]:
+    """Say what differs from the documents that the folder was begun with, and cannot."""
+    before, status = load_federation(run.federation), last_status(run)
+    name, own = before.federation.metadata.name, federation.metadata.name
+    if name != own:  # its authority vouches for this name alone
+        return [f"its federation is {name}, not {own}"]
+    changes = find_changes(before.federation, federation, resolve, before.silos, study.silos)
+    committed = status.round if status.last_checkpoint else None
+    return refusals(changes, committed, {silo.name for silo in status.silos if silo.samples})
 
 
 def already_finished(run: Workdir, federation: Federation) -> bool:

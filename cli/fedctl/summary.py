@@ -6,9 +6,10 @@ from rich.table import Table
 from rich.text import Text
 
 from anchorage.api.federation import Federation
+from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
 from fedctl.output import counted, duration, people
-from fedctl.view import FIRST_METRICS, moved
+from fedctl.view import moved
 from fedctl.workdir import Workdir
 
 
@@ -64,8 +65,7 @@ def _scores(status: FederationStatus, comparison: Mapping[str, float] | None) ->
     if comparison is not None:
         table.add_column("ANCHORS ALONE", justify="right")
     values = {metric.name: float(metric.value) for metric in status.metrics}
-    for name in FIRST_METRICS:
-        if name in values:
-            alone = [f"{comparison[name]:.4f}" if name in comparison else ""] if comparison is not None else []
-            table.add_row(name.replace("_", " "), f"{values[name]:.4f}", *alone)
+    for name in shown_first(values):
+        alone = [f"{comparison[name]:.4f}" if name in comparison else ""] if comparison is not None else []
+        table.add_row(name.replace("_", " "), f"{values[name]:.4f}", *alone)
     return table

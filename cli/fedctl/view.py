@@ -11,10 +11,9 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
 from fedctl.output import amount, duration, plain_table
-
-FIRST_METRICS = ("accuracy", "balanced_accuracy", "macro_auc", "loss")
 
 STORING = "storing the model, and sending the results to MLflow"
 
@@ -151,8 +150,7 @@ def waiting_for(status: FederationStatus) -> str:
 def metrics_line(status: FederationStatus) -> str:
     """Write the first metrics of the last evaluation."""
     values = {metric.name: metric.value for metric in status.metrics}
-    chosen = [name for name in FIRST_METRICS if name in values] or list(values)[:4]
-    return "  ".join(f"{name.replace('_', ' ')} {_short(values[name])}" for name in chosen)
+    return "  ".join(f"{name.replace('_', ' ')} {_short(values[name])}" for name in shown_first(values))
 
 
 def _short(value: str) -> str:

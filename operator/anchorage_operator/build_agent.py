@@ -41,6 +41,7 @@ from anchorage_operator.yaml_text import as_yaml
 
 REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Requests of an agent where the spec says nothing."""
+AGENT_FILE = "silo.yaml"
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,7 @@ def agent_config_map(parts: AgentParts, settings: OperatorSettings) -> dict[str,
     }
     if parts.managed.policy is not None:
         silo["policy"] = f"{DATA_FOLDER}/{parts.managed.policy}"
-    data = {"silo.yaml": as_yaml(silo)}
+    data = {AGENT_FILE: as_yaml(silo)}
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": parts.metadata(), "data": data}
 
 
@@ -136,7 +137,7 @@ def _stateful_set(parts: AgentParts, settings: OperatorSettings, config_hash: st
         PodParts(
             container="agent",
             module="anchorage_silo",
-            config="silo.yaml",
+            config=AGENT_FILE,
             config_map=name,
             config_hash=config_hash,
             image=settings.images.agent,

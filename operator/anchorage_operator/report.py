@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.api.status import FederationStatus, Metric, seconds_of, timestamp
+from anchorage.api.status import FederationStatus, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions
@@ -19,8 +19,6 @@ SILO_SECONDS = 8.0
 """Interval at which a Silo's progress is written; longer if there are many silos."""
 SILOS_PER_SECOND = 10
 """Maximum number of Silo statuses written per second for progress alone."""
-METRICS = ("accuracy", "balanced_accuracy")
-"""Metrics for the printer column, in order of preference."""
 
 _REPORTED = (
     "round",
@@ -121,7 +119,6 @@ def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
     values = report.model_dump(mode="json", by_alias=True, exclude_none=True)
     kept = {key: values[key] for key in _REPORTED if key in values}
     kept["silos"] = _keep_last_seen(kept.get("silos", [])[:MOST_SILOS], before.get("silos", ()))
-    kept["metric"] = _metric(report.metrics)
     return kept
 
 
@@ -151,17 +148,6 @@ def _age(before: Json, after: Json) -> float:
     if old is None or new is None:
         return 0.0 if old == new else math.inf
     return seconds_of(new) - seconds_of(old)
-
-
-def _metric(metrics: Sequence[Metric]) -> str:
-    by_name = {metric.name: metric for metric in metrics}
-    shown = next((by_name[name] for name in METRICS if name in by_name), metrics[0] if metrics else None)
-    if shown is None:
-        return ""
-    try:
-        return f"{shown.name} {float(shown.value):.3f}"[:128]
-    except ValueError:
-        return f"{shown.name} {shown.value}"[:128]
 
 
 def _summary(situation: Situation, connected: int) -> str:

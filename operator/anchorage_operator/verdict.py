@@ -3,18 +3,20 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
 
 import yaml
 
+from anchorage.api.base import API_VERSION
+from anchorage.api.changes import find_changes, refusals, silo_changes
 from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
 from anchorage.api.federation import Federation, FederationSpec, Silo
-from anchorage.api.mistakes import Mistake, dotted
+from anchorage.api.mistakes import Mistake
 from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
+from anchorage_operator.build_agent import AGENT_FILE
 from anchorage_operator.build_server import FEDERATION_FILE
 from anchorage_operator.drift import parse_quantity
 from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO, agent_name, server_name
@@ -83,9 +85,7 @@ def judge(observed: Observed, silos: Mapping[str, Json]) -> Verdict:
             sound[name] = silo
             refusal = refusal or refused[name]
             del refused[name]
-    refused |= {
-        name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed.children)
-    }
+    refused |= {name: change for name, silo in sound.items() for change in _immutable_silo_change(silo, observed)}
     sound = {name: sound[name] for name in silos if name in sound and name not in refused}
     if refusal is None and federation is not None:
         refusal = next(_immutable_change(federation, observed), None)
@@ -102,17 +102,42 @@ def _was_accepted_before(silo: Json) -> bool:
 
 def running_spec(observed: Observed) -> FederationSpec | None:
     """Return the spec in the server's ConfigMap; None if there is none, or if an older version wrote it in another form."""
+    running = _running(observed)
+    return running.spec if running is not None else None
+
+
+def _running(observed: Observed) -> Federation | None:
     config = observed.children.get(("ConfigMap", server_name(observed.name)))
-    return _spec_in(str(config.get("data", {}).get(FEDERATION_FILE, ""))) if config is not None else None
+    return _federation_in(str(config.get("data", {}).get(FEDERATION_FILE, ""))) if config is not None else None
 
 
 @lru_cache(maxsize=1024)  # every look at a federation reads the same text again
-def _spec_in(text: str) -> FederationSpec | None:
+def _federation_in(text: str) -> Federation | None:
     document = yaml.safe_load(text)
     if not isinstance(document, Mapping):
         return None
     reading = read_objects(document, ())
-    return reading.federation.spec if reading.federation is not None and not reading.mistakes else None
+    return reading.federation if not reading.mistakes else None
+
+
+def _running_silo(observed: Observed, name: str) -> Silo | None:
+    """Return what a managed silo's agent trains on by its ConfigMap, None as above; how its pod is made is not told there."""
+    config = observed.children.get(("ConfigMap", agent_name(name)))
+    return _silo_in(str(config.get("data", {}).get(AGENT_FILE, ""))) if config is not None else None
+
+
+@lru_cache(maxsize=16_384)
+def _silo_in(text: str) -> Silo | None:
+    agent = yaml.safe_load(text)
+    if not isinstance(agent, Mapping):
+        return None
+    spec = {
+        "federation": agent.get("federation"),
+        "labels": agent.get("labels"),
+        "managed": {"data": agent.get("data")},
+    }
+    document = {"apiVersion": API_VERSION, "kind": "Silo", "metadata": {"name": agent.get("silo")}, "spec": spec}
+    return read_objects({}, [document]).silos[0]
 
 
 def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None, list[Mistake], Sequence[Silo | None]]:
@@ -142,30 +167,29 @@ def _line(mistakes: Sequence[Mistake]) -> str:
 
 
 def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Refusal]:
-    """Return the immutable field that was changed."""
-    spec, before = federation.spec, running_spec(observed)
-    if before is not None and _has_begun(observed):
-        pairs: dict[str, tuple[Any, Any]] = {
-            "spec.method": (resolve(before.method), resolve(spec.method)),
-            "spec.warmUp": (_stages(before), _stages(spec)),
-            "spec.model": (before.model, spec.model),
-            "spec.seed": (before.seed, spec.seed),
-            "spec.protocol.mode": (before.protocol.mode, spec.protocol.mode),
-        }
-        for path, (old, new) in pairs.items():
-            if old != new:
-                field, was, now = _difference(old, new)
-                message = f"{path}{field} is {now}, but training started with {was}; restore it"
-                yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
-    storage = spec.server.storage
+    """Return the immutable fields that were changed."""
+    before = _running(observed)
+    if before is not None:
+        committed = int(_status(observed).get("round", 0)) if _has_begun(observed) else None
+        for message in refusals(find_changes(before, federation, resolve), committed, ()):
+            yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, f"{message}; restore it")
+    storage = federation.spec.server.storage
     child = observed.children.get(("StatefulSet", server_name(observed.name)))
     yield from _immutable_volume_change("spec.server.storage", storage.size, storage.class_name, child)
 
 
-def _immutable_silo_change(silo: Silo, children: Mapping[tuple[str, str], Json]) -> Iterator[Refusal]:
+def _immutable_silo_change(silo: Silo, observed: Observed) -> Iterator[Refusal]:
+    """Return the immutable fields of a silo that were changed; its images are fixed from the first round in which it can train."""
+    name = silo.metadata.name
+    before = _running_silo(observed, name)
+    if before is not None and _has_begun(observed):
+        trained = {name} if (observed.silos[name].get("status") or {}).get("samples") else set()
+        for message in refusals(silo_changes(before, silo), 0, trained):
+            remedy = "restore it, or delete the Silo and create another one"
+            yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, f"{message}; {remedy}")
     if silo.spec.managed is not None:
         storage = silo.spec.managed.storage
-        child = children.get(("StatefulSet", agent_name(silo.metadata.name)))
+        child = observed.children.get(("StatefulSet", agent_name(name)))
         yield from _immutable_volume_change("spec.managed.storage", storage.size, storage.class_name, child)
 
 
@@ -182,25 +206,9 @@ def _immutable_volume_change(path: str, size: str, class_name: str | None, child
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
 
 
+def _status(observed: Observed) -> Json:
+    return (observed.federation or {}).get("status") or {}
+
+
 def _has_begun(observed: Observed) -> bool:
-    status = observed.federation.get("status", {}) if observed.federation is not None else {}
-    return bool(status.get("round") or status.get("startTime"))
-
-
-def _stages(spec: FederationSpec) -> str:
-    return "; ".join(", ".join((f"{s.method} for {s.rounds} rounds", *s.set)) for s in spec.warm_up) or "absent"
-
-
-def _difference(old: Any, new: Any) -> tuple[str, Any, Any]:
-    """Return the first field in which two values differ, with its old and new value."""
-    if not hasattr(old, "model_dump"):
-        return "", old, new
-    return _first(old.model_dump(by_alias=True), new.model_dump(by_alias=True), ())
-
-
-def _first(old: Any, new: Any, path: tuple[str, ...]) -> tuple[str, Any, Any]:
-    if isinstance(old, Mapping) and isinstance(new, Mapping):
-        for key in old.keys() | new.keys():
-            if old.get(key) != new.get(key):
-                return _first(old.get(key), new.get(key), (*path, key))
-    return (f".{dotted(path)}" if path else ""), old, new
+    return bool(_status(observed).get("round") or _status(observed).get("startTime"))

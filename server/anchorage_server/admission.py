@@ -9,7 +9,7 @@ from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.link import Clock
 from anchorage.transport.pki import Registrar, SigningRequest, key_fingerprint, silo_uri
 from anchorage_server.members import Members
-from anchorage_server.request_desk import Kind, RequestDesk
+from anchorage_server.request_queue import Kind, RequestQueue
 
 _NAME = re.compile(NAME_PATTERN)
 
@@ -90,7 +90,7 @@ class ClusterAdmission:
     def __init__(self, federation: str, state: Path, clock: Clock) -> None:
         self._federation = federation
         self.members = Members(state / "members.json")
-        self.desk = RequestDesk(clock)
+        self.requests = RequestQueue(clock)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,4 +133,4 @@ class ClusterAdmission:
             raise AnchorageError(
                 identity.REQUEST_REFUSED, f"silo {silo} asks for another key than it is known by; enrol again instead"
             )
-        return self.desk.ask(kind, silo, csr_pem, token)
+        return self.requests.ask(kind, silo, csr_pem, token)

@@ -31,7 +31,7 @@ class FileModel:
 
     @property
     def down(self) -> Layout:
-        """Layout of the community model."""
+        """Layout of the global model."""
         return self._layout
 
     @property

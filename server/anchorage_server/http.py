@@ -4,16 +4,16 @@ import json
 from collections.abc import Callable, Mapping
 
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
-from anchorage_server.status import StatusBoard
+from anchorage_server.status import StatusStore
 
 JSON = "application/json"
 
 
-def reports(board: StatusBoard) -> Mapping[str, Callable[[], Answer]]:
+def reports(statuses: StatusStore) -> Mapping[str, Callable[[], Answer]]:
     """Return what answers ``/status`` and ``/rounds``."""
     return {
-        "/status": lambda: (200, JSON, board.snapshot().model_dump_json(by_alias=True).encode()),
-        "/rounds": lambda: (200, JSON, json.dumps(board.rounds()).encode()),
+        "/status": lambda: (200, JSON, statuses.snapshot().model_dump_json(by_alias=True).encode()),
+        "/rounds": lambda: (200, JSON, json.dumps(statuses.rounds()).encode()),
     }
 
 
@@ -24,7 +24,7 @@ class StatusServer(ProbeServer):
     ----------
     listen : str
         Host and port; port 0 takes any free one.
-    board : StatusBoard
+    statuses : StatusStore
         What to tell.
     alive : callable
         Whether the engine's thread runs.
@@ -38,22 +38,22 @@ class StatusServer(ProbeServer):
     """
 
     def __init__(
-        self, listen: str, board: StatusBoard, alive: Callable[[], bool], *, probes_only: bool = False
+        self, listen: str, statuses: StatusStore, alive: Callable[[], bool], *, probes_only: bool = False
     ) -> None:
-        self._board = board
+        self._statuses = statuses
         self._alive = alive
         probes = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
-        super().__init__(listen, probes if probes_only else {**probes, **reports(board)})
+        super().__init__(listen, probes if probes_only else {**probes, **reports(statuses)})
 
     def _healthz(self) -> Answer:
-        wrong = self._board.stuck() or ("" if self._alive() else "the engine's thread has ended")
+        wrong = self._statuses.stuck() or ("" if self._alive() else "the engine's thread has ended")
         return verdict(not wrong, wrong or "ok")
 
     def _readyz(self) -> Answer:
-        ready = next(c for c in self._board.snapshot().conditions if c.type == "Ready")
+        ready = next(c for c in self._statuses.snapshot().conditions if c.type == "Ready")
         return verdict(ready.status == "True", f"{ready.reason} {ready.message}")
 
     def _metrics(self) -> Answer:
         from anchorage_server.metrics import exposition  # most runs are never asked
 
-        return 200, METRICS, exposition(self._board)
+        return 200, METRICS, exposition(self._statuses)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
+from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, server_uri
-from anchorage_server.durable import storage_errors
 
 
 def obtain_credentials(folder: Path, authority: Authority, names: Sequence[str]) -> Credentials:

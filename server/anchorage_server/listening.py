@@ -9,6 +9,8 @@ from dataclasses import dataclass
 
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store.checkpoints import checkpoint_name
+from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
@@ -17,13 +19,12 @@ from anchorage.transport.pki import Credentials, Registrar, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
-from anchorage_server.durable import storage_errors
 from anchorage_server.http import JSON, StatusServer, reports
 from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
-from anchorage_server.models import checkpoint_name, describe_models
-from anchorage_server.request_desk import RequestAnswers
-from anchorage_server.status import StatusBoard
+from anchorage_server.models import describe_models
+from anchorage_server.request_queue import RequestAnswers
+from anchorage_server.status import StatusStore
 
 GOODBYE_SECONDS = 5.0
 """How long silos have to hear that the run is over."""
@@ -32,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Doorway:
+class AccessControl:
     """What the ports need to know of who they are and who may come.
 
     Parameters
@@ -50,7 +51,7 @@ class Doorway:
     admission: Admission
 
 
-def open_doorway(config: ServerConfig, study: Study, clock: Clock) -> Doorway:
+def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessControl:
     """Get the server's certificate, and know who decides on silos.
 
     Raises
@@ -66,12 +67,12 @@ def open_doorway(config: ServerConfig, study: Study, clock: Clock) -> Doorway:
         assert config.tls is not None, "the configuration names one of them"
         credentials = ready_credentials(config.tls, name)
     if config.control_listen is not None or authority is None:
-        return Doorway(name, credentials, ClusterAdmission(name, config.state, clock))
+        return AccessControl(name, credentials, ClusterAdmission(name, config.state, clock))
     registrar = Registrar(authority, Tokens(authority.folder / "tokens"))
-    return Doorway(name, credentials, DocumentAdmission(tuple(s.metadata.name for s in study.silos), registrar))
+    return AccessControl(name, credentials, DocumentAdmission(tuple(s.metadata.name for s in study.silos), registrar))
 
 
-def new_board(
+def new_status_store(
     config: ServerConfig,
     study: Study,
     clock: Clock,
@@ -79,10 +80,10 @@ def new_board(
     started: float,
     history: Sequence[RoundRecord],
     silos: Sequence[str],
-) -> StatusBoard:
-    """Return the board of a run that started first at `started`, with the rounds of `history` behind it."""
+) -> StatusStore:
+    """Return the status store of a run that started first at `started`, with the rounds of `history` behind it."""
     spec = study.federation.spec
-    return StatusBoard(
+    return StatusStore(
         file=config.state / "status.json",
         clock=clock,
         rounds=spec.rounds,
@@ -101,11 +102,11 @@ class Listening:
     ----------
     config : ServerConfig
         Where to listen.
-    doorway : Doorway
+    access : AccessControl
         Who we are and who may come.
     welcome : str
         The run's description, JSON, for silos.
-    board : StatusBoard
+    statuses : StatusStore
         What is told.
     clock : Clock
         Time.
@@ -123,21 +124,21 @@ class Listening:
     def __init__(
         self,
         config: ServerConfig,
-        doorway: Doorway,
+        access: AccessControl,
         welcome: str,
-        board: StatusBoard,
+        statuses: StatusStore,
         clock: Clock,
         idle_timeout_seconds: float,
         alive: Callable[[], bool],
     ) -> None:
         self._state = config.state
-        self._doorway = doorway
-        self._board = board
+        self._access = access
+        self._statuses = statuses
         self.goodbye = False
-        admission = doorway.admission
+        admission = access.admission
         self.link = GrpcSiloLink(
             listen=config.listen,
-            credentials=doorway.credentials,
+            credentials=access.credentials,
             welcome=welcome,
             admit=admission.admits,
             renew=admission.renew,
@@ -147,10 +148,10 @@ class Listening:
         with ExitStack() as stack:
             port = self.link.start()
             stack.callback(lambda: self.link.stop(GOODBYE_SECONDS if self.goodbye else 0.0))
-            enrolment, enrolment_port = serve_enrolment(config.enrol_listen, doorway.credentials, admission.enrol)
+            enrolment, enrolment_port = serve_enrolment(config.enrol_listen, access.credentials, admission.enrol)
             stack.callback(lambda: enrolment.stop(0.0).wait())
             clustered = config.control_listen is not None
-            status = StatusServer(config.status_listen, board, alive, probes_only=clustered)
+            status = StatusServer(config.status_listen, statuses, alive, probes_only=clustered)
             status.start()
             stack.callback(status.stop)
             places = {
@@ -167,7 +168,7 @@ class Listening:
             with storage_errors("write endpoints.json", config.state):
                 write_atomically(config.state / "endpoints.json", json.dumps(places).encode())
             self._close = stack.pop_all().close
-        board.listening()
+        statuses.listening()
         _log.info("listening", extra=places)
 
     def close(self) -> None:
@@ -175,15 +176,15 @@ class Listening:
         self._close()
 
     def _control(self, listen: str, admission: ClusterAdmission) -> ControlServer:
-        members, desk, board, state = admission.members, admission.desk, self._board, self._state
-        board.change_members(members.names)
+        members, requests, statuses, state = admission.members, admission.requests, self._statuses, self._state
+        statuses.change_members(members.names)
 
         def changed(change: Change) -> None:
             why = "it is no member of the federation any more"
             for silo in change.rekeyed:
                 self.link.expel(silo, "it enrolled again with another key")
             if not change.same:
-                board.change_members(change.names)
+                statuses.change_members(change.names)
                 self.link.change_members(change.names, why)
                 _log.info("members changed", extra={"members": list(change.names)})
 
@@ -195,17 +196,17 @@ class Listening:
             return 200, JSON, members.list.model_dump_json(by_alias=True).encode()
 
         def put_answers(body: bytes) -> tuple[int, str, bytes]:
-            return json_answer({"unknown": desk.answer(RequestAnswers.model_validate_json(body).answers)})
+            return json_answer({"unknown": requests.answer(RequestAnswers.model_validate_json(body).answers)})
 
         asks = {
-            **reports(board),
+            **reports(statuses),
             "/members": show_members,
-            "/requests": lambda: json_answer({"requests": [r.model_dump(by_alias=True) for r in desk.pending()]}),
-            "/model": lambda: json_answer(describe_models(state, board.last_record())),
+            "/requests": lambda: json_answer({"requests": [r.model_dump(by_alias=True) for r in requests.pending()]}),
+            "/model": lambda: json_answer(describe_models(state, statuses.last_record())),
         }
         puts = {"/members": put_members, "/answers": put_answers}
-        with storage_errors("read the TLS files", self._doorway.credentials.key):
-            return ControlServer(listen, self._doorway.credentials, self._doorway.federation, asks, puts)
+        with storage_errors("read the TLS files", self._access.credentials.key):
+            return ControlServer(listen, self._access.credentials, self._access.federation, asks, puts)
 
 
 def _with_port(listen: str, port: int) -> str:

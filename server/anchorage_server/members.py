@@ -11,8 +11,8 @@ from pydantic import Field, StringConstraints, ValidationError, model_validator
 
 from anchorage.api.base import KEY_PATTERN, Document, Name
 from anchorage.api.status import MOST_SILOS, Total
+from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
-from anchorage_server.durable import storage_errors
 
 Key = Annotated[str, StringConstraints(strict=True, pattern=KEY_PATTERN, max_length=64)]
 """`anchorage.transport.pki.key_fingerprint` of a certificate."""

@@ -8,7 +8,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import MODEL_TOO_LARGE
 
 MODELS = 4
-"""Copies of the model that a round needs at most: the community model, the sum, the new model, and one that is read or trained."""
+"""Copies of the model that a round needs at most: the global model, the sum, the new model, and one that is read or trained."""
 _CGROUP = Path("/sys/fs/cgroup")
 
 

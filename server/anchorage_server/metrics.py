@@ -1,4 +1,4 @@
-"""The run's figures for Prometheus, read from the status board when they are asked for."""
+"""The run's figures for Prometheus, read from the status when they are asked for."""
 
 from collections.abc import Iterator
 
@@ -6,18 +6,18 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from anchorage_server.status import StatusBoard
+from anchorage_server.status import StatusStore
 
 
-class BoardCollector(Collector):
-    """Turns the status board into metric families."""
+class StatusCollector(Collector):
+    """Turns the status into metric families."""
 
-    def __init__(self, board: StatusBoard) -> None:
-        self._board = board
+    def __init__(self, statuses: StatusStore) -> None:
+        self._statuses = statuses
 
     def collect(self) -> Iterator[Metric]:
-        """Yield round, silos, traffic, seconds per step of the last round, and the community model's metrics."""
-        status, record = self._board.snapshot(), self._board.last_record()
+        """Yield round, silos, traffic, seconds per step of the last round, and the global model's metrics."""
+        status, record = self._statuses.snapshot(), self._statuses.last_record()
         yield GaugeMetricFamily("anchorage_round", "Last committed round.", value=status.round)
         yield GaugeMetricFamily("anchorage_rounds", "Rounds asked for.", value=status.rounds)
         yield GaugeMetricFamily(
@@ -35,7 +35,7 @@ class BoardCollector(Collector):
         for step, value in (record.seconds if record else {}).items():
             seconds.add_metric([step], value)
         yield seconds
-        values = GaugeMetricFamily("anchorage_metric", "Metrics of the community model.", labels=["name"])
+        values = GaugeMetricFamily("anchorage_metric", "Metrics of the global model.", labels=["name"])
         for metric in status.metrics:
             values.add_metric([metric.name], float(metric.value))
         yield values
@@ -45,8 +45,8 @@ class BoardCollector(Collector):
         yield weights
 
 
-def exposition(board: StatusBoard) -> bytes:
+def exposition(statuses: StatusStore) -> bytes:
     """Return the metrics in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(BoardCollector(board))
+    registry.register(StatusCollector(statuses))
     return generate_latest(registry)

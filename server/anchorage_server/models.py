@@ -7,15 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.engine.interfaces import RoundRecord
-from anchorage_server.durable import storage_errors
+from anchorage.engine.store.checkpoints import checkpoint_name
+from anchorage.engine.store.durable import storage_errors
 
 _RESULT = re.compile(r"(final|best)\.safetensors")
 _CHECKPOINT = re.compile(r"round-\d{6,}\.safetensors")
-
-
-def checkpoint_name(round_number: int) -> str:
-    """Return the name of a round's checkpoint file."""
-    return f"round-{round_number:06d}.safetensors"
 
 
 def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:

@@ -6,28 +6,28 @@ from contextlib import ExitStack
 from dataclasses import replace
 from threading import Thread
 
+from anchorage.api.changes import frozen_fields
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import RunEnded, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
-from anchorage.engine.observer import Observers
-from anchorage.engine.records import BEST_BY
+from anchorage.engine.store import DiskStore, Identity
 from anchorage.engine.strategy import Strategy
+from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
-from anchorage_server.checkpoints import identity_of
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
 from anchorage_server.learner import choose_learners
-from anchorage_server.listening import Doorway, Listening, new_board, open_doorway
-from anchorage_server.logs import LogObserver
+from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
+from anchorage_server.logs import log_event
 from anchorage_server.results import write_results
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
-from anchorage_server.store import DiskRoundStore
 from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
 
@@ -93,13 +93,15 @@ def _train(config: ServerConfig, study: Study) -> int:
         As `serve`.
     """
     clock = SystemClock()
-    doorway = open_doorway(config, study, clock)
+    access = open_access(config, study, clock)
     learners = choose_learners(study.federation.spec, config.data_root)
     run = describe_run(study, learners[-1], learners[:-1])
     with ExitStack() as stack:
-        store = DiskRoundStore(config.state, identity_of(run, learners), best_by=BEST_BY)
+        layouts = tuple(learner.down for learner in learners)
+        identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
+        store = DiskStore(config.state, identity)
         stack.callback(store.close)
-        server = _Server(config, study, run, store, learners, doorway, clock)
+        server = _Server(config, study, run, store, learners, access, clock)
         stack.callback(server.stop)
         return server.play()
 
@@ -118,23 +120,23 @@ class _Server:
         config: ServerConfig,
         study: Study,
         run: RunDescription,
-        store: DiskRoundStore,
+        store: DiskStore,
         learners: Sequence[ServerLearner],
-        doorway: Doorway,
+        access: AccessControl,
         clock: SystemClock,
     ) -> None:
         self._config, self._study, self._run = config, study, run
         self._store, self._learners, self._clock = store, learners, clock
-        history, silos = store.history(), doorway.admission.names
+        history, silos = store.history(), access.admission.names
         self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
         self._settings = replace(round_settings(study), silos=silos)
         self._thread: EngineThread | None = None
-        self._board = new_board(config, study, clock, started=self._start.first, history=history, silos=silos)
+        self._statuses = new_status_store(config, study, clock, started=self._start.first, history=history, silos=silos)
         self._listening = Listening(
             config,
-            doorway,
+            access,
             run.model_dump_json(by_alias=True),
-            self._board,
+            self._statuses,
             clock,
             study.federation.spec.protocol.idle_timeout_seconds,
             self._alive,
@@ -156,7 +158,7 @@ class _Server:
             learner=self._learners[-1],
             strategy=Strategy.of(self._run.method, self._run.model.num_classes, self._run.seed),
             settings=self._settings,
-            observer=Observers((self._board, LogObserver(), tracking.observer)),
+            observer=tell_all(self._statuses, log_event, tracking.observer),
             started=self._start.counted_from,
             warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )
@@ -168,10 +170,13 @@ class _Server:
             return self._fail(self._thread.failure, tracking)
         models = self._config.state / "model"
         model, best = write_results(models, self._run, self._store)
-        self._board.stored(model, best)
+        self._statuses.stored(model, best)
         sent = tracking.finish("", models)
-        self._board.tracked(sent)
-        FinishedRun(run=self._run, model=model, best_model=best, tracking=sent).keep(self._config.state)
+        self._statuses.tracked(sent)
+        fields = frozen_fields(self._study.federation, resolve)
+        FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=sent).keep(
+            self._config.state
+        )
         return 0
 
     def stop(self) -> None:
@@ -188,10 +193,10 @@ class _Server:
             The failure, where it is in the catalogue.
         """
         if failure is None:
-            self._board.ended(INTERNAL_CODE, "the engine broke; its traceback is in the server's log")
+            self._statuses(RunEnded(INTERNAL_CODE, "the engine broke; its traceback is in the server's log"))
         elif failure.failure is STOPPED:
             self._start.stopped(self._clock.now())
-        self._board.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
+        self._statuses.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
         if failure is not None:
             raise failure
         return INTERNAL

@@ -10,9 +10,9 @@ from typing import BinaryIO
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import record_to_json
-from anchorage_server.durable import storage_errors
-from anchorage_server.journal import read_journal
+from anchorage.engine.store.durable import storage_errors
+from anchorage.engine.store.journal import read_journal
+from anchorage.engine.store.records import record_to_json
 from anchorage_server.models import describe_models, model_file
 
 

@@ -8,14 +8,14 @@ from typing import Any
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel
 from anchorage.engine.interfaces import Checkpoint
-from anchorage.engine.records import record_to_json
+from anchorage.engine.store import DiskStore
+from anchorage.engine.store.durable import storage_errors
+from anchorage.engine.store.records import record_to_json
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.tensors.safetensors_file import write_safetensors
-from anchorage_server.durable import storage_errors
-from anchorage_server.store import DiskRoundStore
 
 
-def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> tuple[StoredModel, StoredModel]:
+def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[StoredModel, StoredModel]:
     """Write ``final.safetensors``, ``best.safetensors`` and ``model.json``, and return where the two models lie.
 
     Parameters
@@ -24,7 +24,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskRoundStore) -> t
         Made when missing.
     run : RunDescription
         The run.
-    store : DiskRoundStore
+    store : DiskStore
         Holds at least one committed round.
 
     Raises

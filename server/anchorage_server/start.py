@@ -4,8 +4,8 @@ import json
 import logging
 from pathlib import Path
 
+from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
-from anchorage_server.durable import storage_errors
 
 _log = logging.getLogger(__name__)
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.metrics import headline, ordered
 from anchorage.api.status import (
     CheckpointStatus,
     Condition,
@@ -19,12 +20,21 @@ from anchorage.api.status import (
     TrackingStatus,
     timestamp,
 )
+from anchorage.engine.events import (
+    RoundCommitted,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    SiloChanged,
+    SiloJoined,
+    SiloLeft,
+    StepBegan,
+    Waiting,
+)
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import record_to_json
+from anchorage.engine.store.records import record_to_json
 from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
-from anchorage.transport.messages import Profile, Report
-from anchorage.transport.tensors.model import ModelBytes
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -32,8 +42,6 @@ LINE = 1024
 """Characters of a message in the status."""
 GRACE_SECONDS = 600.0
 """How much longer than a round's deadline the engine may be silent before it counts as stuck."""
-HEADLINES = ("accuracy", "balanced_accuracy", "macro_auc")
-"""Metrics that people look at first, in this order."""
 
 _log = logging.getLogger(__name__)
 
@@ -73,8 +81,8 @@ class _Silo:
         )
 
 
-class StatusBoard:
-    """Hears from the engine (`Observer`) and answers any thread.
+class StatusStore:
+    """Is told what the engine reports (`anchorage.engine.events.Observer`), and answers any thread.
 
     Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded`` and ``Failed``.
 
@@ -183,75 +191,56 @@ class StatusBoard:
             self._members = frozenset(names)
             self._silos = {name: self._silos.get(name, _Silo(name)) for name in names}
 
-    def silo_joined(self, silo: str, profile: Profile) -> None:
-        """Note that a silo connected."""
-        with self._lock:
-            known = self._hear(silo)
-            known.connected, known.samples = True, profile.samples
-
-    def silo_left(self, silo: str, reason: str) -> None:
-        """Note that a silo's connection ended."""
-        with self._lock:
-            known = self._hear(silo)
-            known.connected, known.message = False, reason
-
-    def silo_changed(
-        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
-    ) -> None:
-        """Note a silo's part in the open round."""
-        with self._lock:
-            known = self._hear(silo)
-            known.state, known.done, known.total = state, done, total
-            known.code, known.message = code, message
-
-    def waiting(self, reason: str, message: str) -> None:
-        """Note that the run cannot go on now, or that it goes on again."""
+    def __call__(self, event: RunEvent) -> None:
+        """Note what the engine reports."""
         with self._lock:
             self._heard = self._clock.now()
-            if reason:
-                self._set("QuorumMet", "False", reason, message)
-            else:
-                self._set("QuorumMet", "True", "EnoughSilos")
+            match event:
+                case SiloJoined(silo, profile):
+                    known = self._hear(silo)
+                    known.connected, known.samples = True, profile.samples
+                case SiloLeft(silo, reason):
+                    known = self._hear(silo)
+                    known.connected, known.message = False, reason
+                case SiloChanged(silo, state, done, total, code, message):
+                    known = self._hear(silo)
+                    known.state, known.done, known.total = state, done, total
+                    known.code, known.message = code, message
+                case Waiting(reason, message) if reason:
+                    self._set("QuorumMet", "False", reason, message)
+                case Waiting():
+                    self._set("QuorumMet", "True", "EnoughSilos")
+                case RoundStarted(_, silos):
+                    self._start(silos)
+                case StepBegan(name):
+                    self._step = name
+                case RoundCommitted(record):
+                    self._count(record)
+                    self._write()
+                case RunEnded(code, message):
+                    self._end(code, message)
 
-    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
-        """Note a dispatch."""
-        with self._lock:
-            self._heard = self._clock.now()
-            self._set("QuorumMet", "True", "EnoughSilos")
-            for name in silos:
-                known = self._silo(name)
-                if known.state != "Arrived":  # what an earlier server received counts for this round
-                    known.state, known.done, known.total, known.code, known.message = "Training", 0, 0, "", ""
+    def _start(self, silos: Sequence[str]) -> None:
+        self._set("QuorumMet", "True", "EnoughSilos")
+        for name in silos:
+            known = self._silo(name)
+            if known.state != "Arrived":  # what an earlier server received counts for this round
+                known.state, known.done, known.total, known.code, known.message = "Training", 0, 0, "", ""
 
-    def step(self, name: str) -> None:
-        """Note the round's step."""
-        with self._lock:
-            self._heard = self._clock.now()
-            self._step = name
-
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
-        """Note a durable round."""
-        with self._lock:
-            self._heard = self._clock.now()
-            self._count(record)
-            self._write()
-
-    def ended(self, code: str, message: str) -> None:
-        """Note that the run is over; a `code` that is not in the catalogue stands for a mistake of ours."""
-        with self._lock:
-            self._ended = self._heard = self._clock.now()
-            self._step = ""
-            known = CATALOGUE.get(code)
-            reason = known.reason if known else "InternalError" if code else "AllRoundsCommitted"
-            failed: Truth = "True" if code and code != STOPPED.code else "False"
-            self._set("Ready", "False", reason, message)
-            self._set("Succeeded", "False" if code else "True", reason, message)
-            self._set("Failed", failed, reason, message)
-            self._write()
+    def _end(self, code: str, message: str) -> None:
+        """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours."""
+        self._ended, self._step = self._heard, ""
+        known = CATALOGUE.get(code)
+        reason = known.reason if known else "InternalError" if code else "AllRoundsCommitted"
+        failed: Truth = "True" if code and code != STOPPED.code else "False"
+        self._set("Ready", "False", reason, message)
+        self._set("Succeeded", "False" if code else "True", reason, message)
+        self._set("Failed", failed, reason, message)
+        self._write()
 
     def _hear(self, silo: str) -> _Silo:
         known = self._silo(silo)
-        known.seen = self._heard = self._clock.now()
+        known.seen = self._heard
         return known
 
     def _silo(self, name: str) -> _Silo:
@@ -289,10 +278,10 @@ class StatusBoard:
             progress_percentage=min(100 * number // self._rounds, 100),
             step=self._step,
             silos_summary=f"{connected}/{len(self._silos)}",
-            metric=self._headline(),
+            metric=headline(self._metrics),
             connected_silos=connected,
             silos=tuple(silo.document() for silo in self._silos.values()),
-            metrics=tuple(Metric(name=name, value=repr(float(value))) for name, value in self._metrics.items()),
+            metrics=tuple(Metric(name=name, value=repr(float(self._metrics[name]))) for name in ordered(self._metrics)),
             last_checkpoint=self._last_checkpoint(),
             tracking=self._tracking,
             start_time=timestamp(self._started),
@@ -303,11 +292,6 @@ class StatusBoard:
             model=self._model,
             best_model=self._best_model,
         )
-
-    def _headline(self) -> str:
-        """Return the metric that people look at first, with its value."""
-        name = next((name for name in HEADLINES if name in self._metrics), None)
-        return "" if name is None else f"{name} {self._metrics[name]:.3f}"
 
     def _last_checkpoint(self) -> CheckpointStatus | None:
         if not self._records:

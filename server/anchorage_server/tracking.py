@@ -10,8 +10,8 @@ from anchorage.api.mistakes import without_password
 from anchorage.api.run import RunDescription
 from anchorage.api.status import TrackingStatus
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.tracking import Outbox, Sender, Sent, TrackedRun
-from anchorage_server.durable import storage_errors
 
 SEND_SECONDS = 120.0
 """How long a finished run waits for MLflow to take its results and models."""

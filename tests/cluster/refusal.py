@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Object = dict[str, Any]
@@ -28,7 +28,6 @@ SILO: Object = {
     "metadata": {"name": "hospital-a"},
     "spec": {"federation": "derm", "managed": {"data": {"format": "Digits"}}},
 }
-BEGUN = {"startTime": "2026-11-21T12:00:00Z", "round": 2}
 
 
 @dataclass(frozen=True)
@@ -47,8 +46,6 @@ class Refusal:
         The field that kubectl names; empty where it names none.
     before : mapping or None
         The object that is there already, under the same name.
-    status : mapping
-        What is written to its status before `document` is sent.
     everywhere : bool
         Whether `fedctl validate` refuses the document as well; it does not know what was there before, nor a cluster's limits.
     """
@@ -58,7 +55,6 @@ class Refusal:
     message: str
     path: str = ""
     before: Object | None = None
-    status: Mapping[str, Any] = field(default_factory=dict)
     everywhere: bool = True
 
 

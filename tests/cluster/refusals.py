@@ -7,7 +7,7 @@ server refuses `fedctl validate` refuses as well); the cluster tests send every 
 from collections.abc import Iterator
 from typing import Any
 
-from refusal import ANCHORED, BEGUN, DIGITS, FEDERATION, SILO, Refusal, changed, spec
+from refusal import ANCHORED, DIGITS, FEDERATION, SILO, Refusal, changed, spec
 from refused_methods import METHODS
 
 
@@ -167,33 +167,6 @@ CLUSTER = (
         changed(SILO, {"metadata.name": "a.b"}),
         "at most 45: pods and services are named after it",
         "metadata.name",
-        everywhere=False,
-    ),
-    *(
-        Refusal(
-            f"another {noun} while training",
-            changed(FEDERATION, {f"spec.{path}": value}),
-            f"the {noun} cannot change once training has begun",
-            f"spec.{path if path in ('protocol.mode', 'warmUp') else path.rsplit('.', 1)[0]}",
-            FEDERATION,
-            BEGUN,
-            everywhere=False,
-        )
-        for noun, path, value in (
-            ("method", "method.name", "FedProx"),
-            ("warm-up", "warmUp", [{"method": "FedProx", "rounds": 1}]),
-            ("model", "model.numClasses", 11),
-            ("seed", "seed", 2),
-            ("protocol's mode", "protocol.mode", "Asynchronous"),
-        )
-    ),
-    Refusal(
-        "a slot's change while training",
-        changed(FEDERATION, {"spec.method.local": {"epochs": 2}}),
-        "the method cannot change once training has begun",
-        "spec.method",
-        FEDERATION,
-        {"round": 1},
         everywhere=False,
     ),
     Refusal(

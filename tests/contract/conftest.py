@@ -1,11 +1,14 @@
-"""The links under test, in process and over gRPC."""
+"""What is under test: links in process and over gRPC, round stores in memory and on disk."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from link_world import PROFILE, Identities, SystemClock, World
+from store_world import IDENTITY, Open
 
+from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore
 from anchorage.simulation.link import InProcessLink
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
@@ -72,3 +75,30 @@ def world(request: pytest.FixtureRequest) -> World:
         return World(link, lambda silo: dial(port, silo))
     inside = InProcessLink(SystemClock(), '{"federation":"derm"}')
     return World(inside, lambda silo: inside.connect(silo, PROFILE))
+
+
+@pytest.fixture
+def open_store(tmp_path: Path) -> Iterator[Open]:
+    """Give a function that opens the store of a folder, again and again."""
+    opened: list[DiskStore] = []
+
+    def again(identity: Identity = IDENTITY, folder: Path = tmp_path / "state") -> DiskStore:
+        if opened:
+            opened.pop().close()
+        opened.append(DiskStore(folder, identity))
+        return opened[0]
+
+    yield again
+    for store in opened:
+        store.close()
+
+
+@pytest.fixture(params=["memory", "disk", "rounds on disk"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[RoundStore]:
+    """Give every kind of round store."""
+    made: RoundStore = MemoryStore()
+    if request.param != "memory":
+        held = {"updates": HeldUpdates(), "sync": False} if request.param == "rounds on disk" else {}
+        made = DiskStore(tmp_path / "state", IDENTITY, **held)
+    yield made
+    made.close()

@@ -74,14 +74,25 @@ PINGS = ("grpc.keepalive_time_ms", "grpc.keepalive_timeout_ms", "grpc.http2.ping
 
 
 def prepare_server(accident: Accident) -> None:
+    from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
+    from anchorage.engine.store import journal
+    from anchorage.engine.store.checkpoints import Checkpoints
     from anchorage.transport.grpc.calls import SERVER_OPTIONS
-    from anchorage_server import journal
-    from anchorage_server.checkpoints import Checkpoints
-    from anchorage_server.status import StatusBoard
+    from anchorage_server.status import StatusStore
 
-    def started(round_number: int, silos: object) -> None:
-        accident.round = round_number
-        accident.reach("dispatched", round_number)
+    def told(event: RunEvent) -> None:
+        match event:
+            case RoundStarted(number):
+                accident.round = number
+                accident.reach("dispatched", number)
+            case SiloChanged(_, state):
+                accident.reach(state, accident.round)
+            case StepBegan(name):
+                accident.reach(name, accident.round)
+            case RoundCommitted(record):
+                accident.reach("committed", record.round)
+            case _:
+                pass
 
     def tear(self: journal.Journal, entry: journal.Entry) -> None:
         if (accident.place, accident.number) == ("torn", entry.record.round):
@@ -95,10 +106,7 @@ def prepare_server(accident: Accident) -> None:
             if name in PINGS:
                 SERVER_OPTIONS[at] = (name, 1000 * accident.number)
     append, journal.Journal.append = journal.Journal.append, tear
-    after(StatusBoard, "round_started", started)
-    after(StatusBoard, "silo_changed", lambda silo, state, *_: accident.reach(state, accident.round))
-    after(StatusBoard, "step", lambda name: accident.reach(name, accident.round))
-    after(StatusBoard, "committed", lambda record, *_: accident.reach("committed", record.round))
+    after(StatusStore, "__call__", told)
     after(Checkpoints, "write", lambda record, *_: accident.reach("renamed", record.round))
 
 

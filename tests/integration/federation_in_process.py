@@ -3,14 +3,14 @@
 from anchorage.api.files import Study
 from anchorage.engine import ENGINES
 from anchorage.engine.buffers import MemoryBuffers
-from anchorage.engine.observer import Observers
+from anchorage.engine.events import tell_all
 from anchorage.engine.silo import SiloWorker
+from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
 from anchorage.methods.study import round_settings
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.run import WallClock
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
@@ -49,6 +49,6 @@ def null_digest(study: Study) -> str:
         learner=learner,
         strategy=Strategy.of(resolve(spec.method), spec.model.num_classes, spec.seed),
         settings=round_settings(study),
-        observer=Observers(),
+        observer=tell_all(),
     )
     return engine.run().digest

@@ -5,15 +5,17 @@ from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
+from anchorage.api.changes import frozen_fields
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
-from anchorage.engine.observer import Observers
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
+from anchorage.engine.store import DiskStore, Identity
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_silo_learner
 from anchorage.methods import resolve
@@ -23,9 +25,7 @@ from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage_server.checkpoints import identity_of
 from anchorage_server.learner import choose_learners
-from anchorage_server.store import DiskRoundStore
 
 WAIT_SECONDS = 120.0
 
@@ -38,9 +38,9 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
     *warm_up, learner = learners = choose_learners(spec, study.file.parent)
     run, settings = describe_run(study, learner, warm_up), round_settings(study)
     with ExitStack() as stack:
-        store = stack.enter_context(
-            closing(DiskRoundStore(folder / "server", identity_of(run, learners), best_by="accuracy"))
-        )
+        layouts = tuple(each.down for each in learners)
+        identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
+        store = stack.enter_context(closing(DiskStore(folder / "server", identity)))
         link = GrpcSiloLink(
             listen="127.0.0.1:0",
             credentials=_server_files(authority, folder, name),
@@ -58,7 +58,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             learner=learner,
             strategy=Strategy.of(method, spec.model.num_classes, spec.seed),
             settings=settings,
-            observer=Observers(),
+            observer=tell_all(),
             warm_up=warm_up_stages(study, warm_up, settings),
         )
         for silo in study.silos:

@@ -96,7 +96,10 @@ class Site:
         fake = self.root / "no-mlflow" / "mlflow"
         fake.mkdir(parents=True)
         (fake / "__init__.py").write_text("raise SystemExit(1)")
-        self.environment = {**os.environ, "PYTHONPATH": str(fake.parent)}
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path]),
+        }
         self.endpoints: dict[str, Any] = {}
         self.processes: list[Process] = []
 

@@ -59,7 +59,7 @@ class Site:
         fake = self.folder / "no-mlflow" / "mlflow"
         fake.mkdir(parents=True, exist_ok=True)
         (fake / "__init__.py").write_text("raise SystemExit(1)")
-        return {**os.environ, "PYTHONPATH": str(fake.parent)}
+        return {**os.environ, "PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])}
 
     def start(self, *, mlflow: bool = False) -> None:
         """Start the server and wait until it listens."""

@@ -1,7 +1,6 @@
 """A warm-up of other methods: the same model from processes as in one process, killed in any stage or not."""
 
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -9,8 +8,7 @@ from federation_documents import digits_study
 from federation_processes import SIGKILLED, Site
 
 from anchorage.api.files import Study
-from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
+from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.simulation.run import Simulation, simulate
 
 pytest.importorskip("sklearn")
@@ -43,13 +41,12 @@ class KilledError(Exception):
     """Stands for the end of the process."""
 
 
-class _Killer(Observers):
+class _Killer:
     def __init__(self, after: int) -> None:
-        super().__init__()
         self._after = after
 
-    def committed(self, record: RoundRecord, *others: Any) -> None:
-        if record.round == self._after:
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, RoundCommitted) and event.record.round == self._after:
             raise KilledError
 
 

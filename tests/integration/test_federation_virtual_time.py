@@ -11,13 +11,12 @@ from federation_documents import ASYNCHRONOUS, LOCAL, digits_study, null_study
 from numpy.typing import NDArray
 
 from anchorage.api.files import Study
+from anchorage.engine.events import RoundCommitted, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
+from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation import remembered
-from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.run import Simulation, play, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
 from anchorage.transport.tensors.layout import Layout
 from anchorage_server.file_model import FileModel
@@ -60,7 +59,7 @@ def played(
     profiles = {silo: Profile("All", 5, "test") for silo in steps}
     spare = SpareUpdates()
     store = MemoryStore(spare)
-    play(study, server, profiles, learners.__getitem__, store, spare, Observers(), speeds=speeds)
+    play(study, server, profiles, learners.__getitem__, store, spare, tell_all(), speeds=speeds)
     return list(store.history()), heard
 
 
@@ -126,15 +125,14 @@ class StoppedError(Exception):
     """Stands for the end of the process."""
 
 
-class Stop(Observers):
+class Stop:
     """Ends the process after a commit."""
 
     def __init__(self, after: int) -> None:
-        super().__init__()
         self._after = after
 
-    def committed(self, record: RoundRecord, *others: Any) -> None:
-        if record.round == self._after:
+    def __call__(self, event: RunEvent) -> None:
+        if isinstance(event, RoundCommitted) and event.record.round == self._after:
             raise StoppedError
 
 

@@ -88,7 +88,7 @@ def test_what_trained_is_gone_after_the_last_round(play: Callable[..., OperatedS
     site = play(model=model, evaluation={"data": DIGITS})
     assert not loaded(site, "torch")
     check_over(site)
-    assert site.ask("/status")["metric"].startswith("accuracy 0.")
+    assert site.ask("/status")["metric"].startswith("balanced_accuracy 0.")
     restarted(site)
     assert not loaded(site, "torch")
     check_over(site)

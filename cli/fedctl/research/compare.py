@@ -15,7 +15,6 @@ from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.research.curves import curve, plot
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import Results, common_metrics, read_results
-from fedctl.view import FIRST_METRICS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +45,7 @@ def compare(
     folders : sequence of Path
         Working folders of ``fedctl simulate`` and ``fedctl run``.
     metric : str or None
-        What to compare; None takes the first of `FIRST_METRICS` that all have.
+        What to compare; None takes the first in `anchorage.api.metrics.ORDER` that all have.
     picture : Path or None
         File for the curves.
     published : sequence of str
@@ -139,7 +138,7 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
     """
     common = common_metrics(results)
     if wanted is None and common:
-        return next((name for name in FIRST_METRICS if name in common), common[0])
+        return common[0]
     if wanted is not None and wanted in common:
         return wanted
     found = "; ".join(f"{result.folder} has {', '.join(result.metrics()) or 'none'}" for result in results)

@@ -3,7 +3,7 @@
 import json
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
@@ -12,74 +12,13 @@ from typing import Any
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, load_federation
+from anchorage.api.metrics import lower_is_better, ordered, score
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import BEST_BY
+from anchorage.engine.store.records import record_from_json, record_to_json
 from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
-
-
-@dataclass(frozen=True, slots=True)
-class RoundResult:
-    """A committed round."""
-
-    round: int
-    """Its number; round 0 is the initial model."""
-    digest: str
-    """Content address of the global model."""
-    time: float
-    """Seconds since the epoch at the commit."""
-    metrics: Mapping[str, float]
-    seconds: Mapping[str, float]
-    """Metrics of the global model and of server training; duration of each step in seconds. NaN if not finite."""
-    bytes_up: int
-    bytes_down: int
-    """Model bytes that travelled in this round."""
-
-    @classmethod
-    def of(cls, record: RoundRecord) -> "RoundResult":
-        """Create a result from a record, without the silos' parts."""
-        return cls(
-            round=record.round,
-            digest=record.digest,
-            time=record.time,
-            metrics=record.metrics,
-            seconds=record.seconds,
-            bytes_up=record.bytes_up,
-            bytes_down=record.bytes_down,
-        )
-
-    @classmethod
-    def read(cls, values: Mapping[str, Any]) -> "RoundResult":
-        """Read JSON values, camelCase: a seed's round, or a line of a server's journal.
-
-        Raises
-        ------
-        KeyError, TypeError, ValueError
-            The values are not of a round.
-        """
-        return cls(
-            round=int(values["round"]),
-            digest=str(values["digest"]),
-            time=float(values["time"]),
-            metrics={name: _number(value) for name, value in values["metrics"].items()},
-            seconds={name: _number(value) for name, value in values["seconds"].items()},
-            bytes_up=int(values["bytesUp"]),
-            bytes_down=int(values["bytesDown"]),
-        )
-
-    def as_document(self) -> dict[str, Any]:
-        """Return JSON values that `read` takes."""
-        return {
-            "round": self.round,
-            "digest": self.digest,
-            "time": self.time,
-            "metrics": {name: finite(value) for name, value in self.metrics.items()},
-            "seconds": {name: finite(value) for name, value in self.seconds.items()},
-            "bytesUp": self.bytes_up,
-            "bytesDown": self.bytes_down,
-        }
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,8 +27,8 @@ class SeedResult:
 
     seed: int
     """Its seed."""
-    rounds: tuple[RoundResult, ...]
-    """Ascending, at least one."""
+    rounds: tuple[RoundRecord, ...]
+    """Ascending, at least one, without the silos' parts."""
     seconds: float
     """How long it took, on the machine's clock."""
     device: str = ""
@@ -105,14 +44,10 @@ class SeedResult:
         """Model bytes that travelled, up and down."""
         return sum(entry.bytes_up + entry.bytes_down for entry in self.rounds)
 
-    def best_round(self, first: int = 0) -> RoundResult:
-        """Return the round, from `first` on, that is best by the first metric of `BEST_BY` that it has; the last one where no round has any."""
-        own = [entry for entry in self.rounds if entry.round >= first]
-        for name in BEST_BY:
-            scored = [entry for entry in own if math.isfinite(entry.metrics.get(name, math.nan))]
-            if scored:
-                return max(scored, key=lambda entry: entry.metrics[name])
-        return self.rounds[-1]
+    def best_round(self, first: int = 0) -> RoundRecord:
+        """Return the best round from `first` on (`anchorage.api.metrics.score`); the last one where no round has a metric to go by."""
+        own = [(found, entry) for entry in self.rounds if entry.round >= first and (found := score(entry.metrics))]
+        return max(own, key=lambda each: each[0], default=(None, self.rounds[-1]))[1]
 
     def values(self, metric: str, first: int = 0) -> list[float]:
         """Return a metric of every round, from `first` on, that has it; NaN where it is not finite."""
@@ -126,7 +61,7 @@ class SeedResult:
             "digest": self.digest,
             "seconds": self.seconds,
             "device": self.device,
-            "rounds": [entry.as_document() for entry in self.rounds],
+            "rounds": [record_to_json(entry) for entry in self.rounds],
         }
 
     @classmethod
@@ -142,7 +77,7 @@ class SeedResult:
             values = json.loads(path.read_bytes())
             if values["schemaVersion"] != SCHEMA_VERSION:
                 raise ValueError(f"schemaVersion {values['schemaVersion']}, expected {SCHEMA_VERSION}")
-            rounds = tuple(map(RoundResult.read, values["rounds"]))
+            rounds = tuple(map(record_from_json, values["rounds"]))
             if not rounds:
                 raise ValueError("no rounds")
             return cls(int(values["seed"]), rounds, float(values["seconds"]), str(values["device"]))
@@ -169,8 +104,8 @@ class Results:
         return sum(stage.rounds for stage in warm_up) + 1 if warm_up else 0
 
     def metrics(self) -> list[str]:
-        """Return the metrics that every seed has, in the order of their first appearance."""
-        names = dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics)
+        """Return the metrics that every seed has, in the order in which they are shown."""
+        names = ordered(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
         return [name for name in names if all(seed.values(name) for seed in self.seeds)]
 
     def last(self, metric: str) -> "Spread":
@@ -179,7 +114,7 @@ class Results:
 
     def best(self, metric: str) -> "Spread":
         """Return the best finite value of a metric over the rounds, over the seeds; a loss is the better the smaller it is."""
-        choose = min if metric.endswith("loss") else max
+        choose = min if lower_is_better(metric) else max
         scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
         return Spread(tuple(choose(values, default=math.nan) for values in scores))
 
@@ -246,7 +181,7 @@ class SimulationFolder:
 
     def forget_beginnings(self) -> bool:
         """Remove files of attempts that failed before round 1; return False if there are rounds."""
-        journals = self.root.glob("seed-*/rounds/rounds.jsonl")
+        journals = self.root.glob("seed-*/rounds/journal.jsonl")
         begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
         if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):
             return False
@@ -290,7 +225,7 @@ def read_results(folder: Path) -> Results:
 
 def _run_seed(run: Workdir) -> tuple[SeedResult, ...]:
     try:
-        rounds = tuple(map(RoundResult.read, read_journal(run)))
+        rounds = tuple(map(record_from_json, read_journal(run)))
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         message = f"{run.journal} is no journal of this version ({type(error).__name__}: {error})"
         raise AnchorageError(commands.NO_RESULTS, message) from error
@@ -309,7 +244,3 @@ def common_metrics(results: Sequence[Results]) -> list[str]:
 def finite(value: float) -> float | None:
     """Return a number as JSON has it: None where it is not finite."""
     return value if math.isfinite(value) else None
-
-
-def _number(value: float | None) -> float:
-    return math.nan if value is None else float(value)

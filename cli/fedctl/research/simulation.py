@@ -3,7 +3,7 @@
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,15 +11,16 @@ from shutil import rmtree
 from time import monotonic
 from typing import Any
 
+from anchorage.api.changes import RESULTS, find_changes
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.files import Study, as_mapping
-from anchorage.engine.observer import Observers
-from anchorage.methods import validate_study
+from anchorage.api.files import Study
+from anchorage.engine.events import tell_all
+from anchorage.methods import resolve, validate_study
 from anchorage.transport.files import write_atomically
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.research.results import Results, RoundResult, SeedResult, SimulationFolder
+from fedctl.research.results import Results, SeedResult, SimulationFolder
 from fedctl.research.simulation_tracking import SeedTracking, tracking_of
 from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
@@ -28,8 +29,6 @@ from fedctl.workdir import DEFAULT_PARENT, Workdir
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
 SHOWN_CHANGES = 5
-MAY_CHANGE = ("seed", "tracking", "server", "admission", "suspend", "deletionPolicy", "activeDeadlineSeconds")
-"""Parts of a federation's spec that may differ when a simulation goes on: none of them changes what a seed reaches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,11 +127,11 @@ class Simulator:
         simulation = Simulation(study, self.data_root, state, device=self.device, **options)
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
-            watcher.committed(before.record, before.model, None)
+            watcher.show_round(before.record)
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
         with tracked as observer:
-            simulation.play(Observers((watcher, *([observer] if observer else []))))
-        rounds = tuple(map(RoundResult.of, simulation.store.history()))
+            simulation.play(tell_all(watcher, *([observer] if observer else [])))
+        rounds = tuple(replace(record, silos=()) for record in simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
         rmtree(state, ignore_errors=True)
@@ -279,8 +278,10 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
         message = f"{folder.root} holds a run of `fedctl run`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if folder.documents.exists():
-        before, now = _essence(folder.study()), _essence(study)
-        changed = [part for part in {**before, **now} if before.get(part) != now.get(part)]
+        before = folder.study()
+        changes = find_changes(before.federation, study.federation, resolve, before.silos, study.silos)
+        deciding = (each for each in changes if each.verdict in RESULTS and each.field != "spec.seed")
+        changed = list(dict.fromkeys(f"silo {each.silo}" if each.silo else each.field for each in deciding))
         if changed and not folder.forget_beginnings():
             shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
             message = f"{folder.root} holds a simulation that differs in {shown}; name another --workdir"
@@ -292,13 +293,6 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
     except OSError as error:
         message = f"{error.filename} cannot be written: {error.strerror}"
         raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
-
-
-def _essence(study: Study) -> Mapping[str, Any]:
-    spec = as_mapping(study.federation)["spec"]
-    parts = {f"spec.{field}": value for field, value in spec.items() if field not in MAY_CHANGE}
-    silos = {f"silo {silo.metadata.name}": as_mapping(silo) for silo in study.silos}
-    return {"metadata.name": study.federation.metadata.name, **parts, **silos}
 
 
 def write_result(path: Path, result: SeedResult, study: Study) -> None:

@@ -11,8 +11,8 @@ from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
+from anchorage.engine.events import Observer
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observer
 from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from fedctl.processes import InterruptError
 from fedctl.view import View

@@ -1,6 +1,5 @@
 """Output of a simulation: its progress, and the means over its seeds at the end."""
 
-from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 
@@ -9,10 +8,9 @@ from rich.text import Text
 
 from anchorage.api.federation import Federation
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
+from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import resolve
-from anchorage.transport.messages import Profile, Report
-from anchorage.transport.tensors.model import ModelBytes
 from fedctl.output import counted, duration, people, plain_table
 from fedctl.research.results import Results, Spread
 from fedctl.view import Pace, Picture, View
@@ -24,7 +22,7 @@ SHOW_SECONDS = 0.2
 
 
 class SeedWatcher:
-    """Shows one seed's run to people; an `anchorage.engine.observer.Observer`.
+    """Shows one seed's run to people; an `anchorage.engine.events.Observer`.
 
     Parameters
     ----------
@@ -50,39 +48,34 @@ class SeedWatcher:
         self._idle = "idleFirstRound" in resolve(spec.method).facts()
         self._begun = self._drawn = monotonic()
 
-    def silo_joined(self, silo: str, profile: Profile) -> None:
-        """Show nothing: every silo is here."""
+    def __call__(self, event: RunEvent) -> None:
+        """Show what the engine reports; every silo is here, and the command says how it ended."""
+        match event:
+            case SiloChanged():
+                self._change(event)
+            case RoundStarted(_, silos):
+                shown = silos[: self._shown_silos]
+                self._silos = {silo: SiloStatus(name=silo, connected=True, state="Training") for silo in shown}
+                self._show()
+            case StepBegan(name):
+                self._status = self._status.model_copy(update={"step": name})
+                self._show()
+            case RoundCommitted(record):
+                self.show_round(record)
+            case _:
+                pass
 
-    def silo_left(self, silo: str, reason: str) -> None:
-        """Show nothing: every silo is here."""
-
-    def silo_changed(
-        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
-    ) -> None:
+    def _change(self, event: SiloChanged) -> None:
         """Show a silo's progress, and why it does not count."""
-        if code:
-            self._view.say(f"silo {silo} does not count: {code} {message}")
-        if silo in self._silos:
-            progress = min(100, 100 * done // total) if total else 0
-            changes = {"state": state, "progress": progress, "code": code}
-            self._silos[silo] = self._silos[silo].model_copy(update=changes)
+        if event.code:
+            self._view.say(f"silo {event.silo} does not count: {event.code} {event.message}")
+        if event.silo in self._silos:
+            progress = min(100, 100 * event.done // event.total) if event.total else 0
+            changes = {"state": event.state, "progress": progress, "code": event.code}
+            self._silos[event.silo] = self._silos[event.silo].model_copy(update=changes)
             self._show()
 
-    def waiting(self, reason: str, message: str) -> None:
-        """Show nothing: every silo is here, and only has not been heard of yet."""
-
-    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
-        """Show the first silos of the round."""
-        shown = silos[: self._shown_silos]
-        self._silos = {silo: SiloStatus(name=silo, connected=True, state="Training") for silo in shown}
-        self._show()
-
-    def step(self, name: str) -> None:
-        """Show the round's step."""
-        self._status = self._status.model_copy(update={"step": name})
-        self._show()
-
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
+    def show_round(self, record: RoundRecord) -> None:
         """Show a round's metrics and weights."""
         for part in record.silos:
             if part.name in self._silos:
@@ -103,9 +96,6 @@ class SeedWatcher:
         }
         self._status = self._status.model_copy(update=changes)
         self._show(now=True)
-
-    def ended(self, code: str, message: str) -> None:
-        """Show nothing: the command says how it ended."""
 
     def _show(self, *, now: bool = False) -> None:
         time = monotonic()

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from anchorage.api.base import Document
 from anchorage.api.files import Study
+from anchorage.api.metrics import ORDER
 from anchorage.api.single import read_document
 from anchorage.methods.published import PublishedResult
 from fedctl.output import Format
@@ -18,7 +19,7 @@ from fedctl.research.compare import Row, chosen_metric, published_beside, show_r
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import SimulationFolder
 from fedctl.research.simulation import SimulationRequest, results_of, simulate_seeds
-from fedctl.view import FIRST_METRICS, View, view_for
+from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "studies"
@@ -105,7 +106,7 @@ def run_study(
     root = (workdir or DEFAULT_FOLDER / file.stem).resolve()
     cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
     for cell, _ in cells:
-        cell.paper(study.metric or FIRST_METRICS[0])
+        cell.paper(study.metric or ORDER[0])
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
             _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view)

@@ -1,4 +1,4 @@
-"""The asynchronous engine: every arriving update is committed to the community on its own (methods reference, 6.14; Metis, Algorithm 1)."""
+"""The asynchronous engine: every arriving update is committed to the global model on its own (methods reference, 6.14; Metis, Algorithm 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -7,6 +7,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
 from anchorage.engine.aggregation import Community, find_nonfinite
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import RoundStarted, SiloChanged
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
 from anchorage.engine.stages import Stage
 from anchorage.engine.step_counter import StepCounter
@@ -43,11 +44,11 @@ class OpenUpdate:
 
 
 class AsynchronousEngine(Engine):
-    """One queue of updates; the community model costs O(model) per commit, whatever the number of silos.
+    """One queue of updates; the global model costs O(model) per commit, whatever the number of silos.
 
     A round is one commit: the update takes the place of the silo's last one, or is mixed into the model (`Strategy.mixing`). The
-    committing silo gets the new community model with its next task; the others go on with what they have. A silo that is taken out leaves
-    what it had committed in the community.
+    committing silo gets the new global model with its next task; the others go on with what they have. A silo that is taken out leaves
+    what it had committed in the model.
     """
 
     def _enter(self, stage: Stage) -> None:
@@ -93,7 +94,7 @@ class AsynchronousEngine(Engine):
         return self.clock.now() + self.settings.round_deadline_seconds
 
     def _assign(self, silo: str) -> None:
-        """Give a silo the community model as it is now."""
+        """Give a silo the global model as it is now."""
         number = self._record.round + 1
         side = self.learner.side_channel(self._model, number)
         if self._steps is not None:
@@ -104,7 +105,7 @@ class AsynchronousEngine(Engine):
         self._stalled.discard(silo)
         self._offer(self._model)
         self.link.assign(silo, task)
-        self.observer.round_started(number, [silo])
+        self.observer(RoundStarted(number, [silo]))
 
     def _release_model(self, silo: str) -> None:
         """Withdraw the model of a silo's task where no other silo works on it."""
@@ -145,7 +146,7 @@ class AsynchronousEngine(Engine):
             )
         self._silent |= late
         for evaluator in self._in_order(late):
-            self.observer.silo_changed(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}")
+            self.observer(SiloChanged(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}"))
             for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
                 self._scored(owner, evaluator, None)
@@ -183,7 +184,7 @@ class AsynchronousEngine(Engine):
             for evaluator in sorted(opened.evaluators):
                 self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
             self._withdraw(opened.update.manifest.digest)
-        self.observer.silo_changed(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more")
+        self.observer(SiloChanged(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more"))
         self.link.dismiss(silo, opened.task.id, "Removed")
         self._release_model(silo)
 
@@ -201,7 +202,7 @@ class AsynchronousEngine(Engine):
         else:
             opened.announcement = announcement
             opened.update = self.store.spool(silo, opened.task.round, announcement)
-            self.observer.silo_changed(silo, "Uploading")
+            self.observer(SiloChanged(silo, "Uploading"))
             self.link.permit(silo, announcement.task, opened.update)
 
     def _arrive(self, silo: str) -> None:
@@ -220,7 +221,7 @@ class AsynchronousEngine(Engine):
         digest = opened.update.manifest.digest
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
         self._scored_for[opened.evaluation_task] = silo
-        self.observer.silo_changed(silo, "Evaluating")
+        self.observer(SiloChanged(silo, "Evaluating"))
         self._offer(opened.update)
         for evaluator in sorted(opened.evaluators):
             self.link.assign(
@@ -249,8 +250,8 @@ class AsynchronousEngine(Engine):
             self._stall(silo, "Failed", code, message)
 
     def _stall(self, silo: str, state: str, code: str, message: str) -> None:
-        """Let a silo without a usable update rest until the community has moved; the same task would only fail again."""
-        self.observer.silo_changed(silo, state, 0, 0, code, message)
+        """Let a silo without a usable update rest until the global model has moved; the same task would only fail again."""
+        self.observer(SiloChanged(silo, state, 0, 0, code, message))
         self.link.dismiss(silo, self._open[silo].task.id, state)
         self._release_model(silo)
         self._stalled.add(silo)
@@ -273,7 +274,7 @@ class AsynchronousEngine(Engine):
         if self._steps is not None:
             metrics["staleness"] = self._steps.commit(silo, opened.task, opened.announcement)
         model = self._model_with(silo, opened.update, weight)
-        part = SiloRecord(silo, "Counted", weight, opened.announcement.samples, metrics)
+        part = SiloRecord(silo, "Counted", self._share(weight), opened.announcement.samples, metrics)
         report = self._evaluate(model, number)
         up, down = received - self._traffic[0], sent - self._traffic[1]
         state = self._method_state()
@@ -289,7 +290,7 @@ class AsynchronousEngine(Engine):
                 self._release_model(waiting)
 
     def _model_with(self, silo: str, update: SpooledUpdate, weight: float) -> ModelBytes:
-        """Mix an update into the model, or put it into the community in the place of the silo's last one."""
+        """Mix an update into the model, or put it into the sum in the place of the silo's last one."""
         if self.strategy.mixing is not None:
             return self._model.replaced(self.strategy.mixing.mixed(self._model, update, self.learner.up, weight))
         assert self._community is not None
@@ -299,6 +300,11 @@ class AsynchronousEngine(Engine):
         self._contributions[silo] = (weight, update)
         mean = self._community.model()
         return self._model if mean is None else self._model.replaced(mean)
+
+    def _share(self, weight: float) -> float:
+        """Return the weight of an update that was just put into the model as its share of the model, from 0 to 1."""
+        total = self._community.total if self._community is not None else 1.0
+        return weight / total if total else 0.0
 
     def _publish_steps(self) -> None:
         if self._steps is not None:

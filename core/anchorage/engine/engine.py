@@ -12,10 +12,20 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
 from anchorage.engine.early import EarlyEvents
-from anchorage.engine.interfaces import RoundRecord, RoundStore, ServerLearner
-from anchorage.engine.observer import Observer
+from anchorage.engine.events import (
+    Observer,
+    RoundCommitted,
+    RunEnded,
+    SiloChanged,
+    SiloJoined,
+    SiloLeft,
+    StepBegan,
+    Waiting,
+)
+from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
+from anchorage.engine.store import RoundStore
 from anchorage.engine.strategy import Strategy
 from anchorage.transport.link import Clock, SiloLink
 from anchorage.transport.messages import (
@@ -110,10 +120,10 @@ class Engine(ABC):
         try:
             record = self._play_all(*self._begin())
         except AnchorageError as error:
-            self.observer.ended(error.code, error.message)
+            self.observer(RunEnded(error.code, error.message))
             raise
         self.link.finish("every round is committed")
-        self.observer.ended("", f"{record.round} rounds committed")
+        self.observer(RunEnded("", f"{record.round} rounds committed"))
         return record
 
     @abstractmethod
@@ -134,7 +144,7 @@ class Engine(ABC):
         stage = self._stage_of(number)
         if stage is self._stage:
             return model
-        self.observer.step("server training")
+        self.observer(StepBegan("server training"))
         self._enter(stage)
         return self.learner.adopt(model)
 
@@ -148,7 +158,7 @@ class Engine(ABC):
                 if keeper is not None and state:
                     keeper.restore(state)
             return checkpoint.record, checkpoint.model
-        self.observer.step("server training")
+        self.observer(StepBegan("server training"))
         model = self.learner.initialise()
         return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model
 
@@ -162,7 +172,7 @@ class Engine(ABC):
         due = number % self.settings.evaluate_every == 0 or number == self.settings.rounds
         if not due:
             return None
-        self.observer.step("evaluate")
+        self.observer(StepBegan("evaluate"))
         return self.learner.evaluate(model, number)
 
     def _commit(
@@ -175,12 +185,12 @@ class Engine(ABC):
         state: Mapping[str, NDArray[Any]] | None = None,
         **parts: Any,
     ) -> RoundRecord:
-        """Make a round durable and tell the observer; `parts` are fields of the record."""
-        self.observer.step("commit")
+        """Make a round durable and report it; `parts` are fields of the record."""
+        self.observer(StepBegan("commit"))
         scores = {**(metrics or {}), **(report.metrics if report else {})}
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
         self.store.commit(record, model, state or {})
-        self.observer.committed(record, model, report)
+        self.observer(RoundCommitted(record, model, report))
         return record
 
     def _next(self, until: float | None) -> Event | None:
@@ -209,12 +219,12 @@ class Engine(ABC):
                 self.connected[silo] = profile
                 if silo not in self.silos:
                     self.silos.append(silo)
-                self.observer.silo_joined(silo, profile)
+                self.observer(SiloJoined(silo, profile))
             case Left(silo, reason):
                 self.connected.pop(silo, None)
-                self.observer.silo_left(silo, reason)
+                self.observer(SiloLeft(silo, reason))
             case Progressed(silo, _, done, total):
-                self.observer.silo_changed(silo, "Training", done, total)
+                self.observer(SiloChanged(silo, "Training", done, total))
             case _:
                 pass
         return event
@@ -258,12 +268,12 @@ class Engine(ABC):
 
     def _say_waiting(self, message: str) -> None:
         self._waiting = True
-        self.observer.waiting(QUORUM_LOST.reason, message)
+        self.observer(Waiting(QUORUM_LOST.reason, message))
 
     def _say_going_on(self) -> None:
         if self._waiting:
             self._waiting = False
-            self.observer.waiting("", "")
+            self.observer(Waiting("", ""))
 
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
         """Return what is wrong with the tensors of an announced update."""

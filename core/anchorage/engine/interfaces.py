@@ -18,7 +18,7 @@ class SiloRecord:
     """One silo's part in a committed round.
 
     `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
-    member any more).
+    member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1.
     """
 
     name: str
@@ -39,11 +39,11 @@ class RoundRecord:
     round : int
         Number of the round.
     digest : str
-        Content address of the community model after the round.
+        Content address of the global model after the round.
     time : float
         Seconds since the epoch at the commit.
     metrics : mapping of str to float
-        Metrics of the community model and of server training.
+        Metrics of the global model and of server training.
     silos : tuple of SiloRecord
         In the order of selection.
     seconds : mapping of str to float
@@ -75,70 +75,15 @@ class Checkpoint:
     state: Mapping[str, NDArray[Any]]
 
 
-class RoundStore(Protocol):
-    """What must survive the server. Implementations: `anchorage_server` (files) and `anchorage.simulation` (memory)."""
-
-    def latest(self) -> Checkpoint | None:
-        """Return the last committed round, None in a new run.
-
-        Raises
-        ------
-        AnchorageError
-            The checkpoint is damaged or of another model or method.
-        """
-        ...
-
-    def history(self) -> Sequence[RoundRecord]:
-        """Return every committed round, ascending."""
-        ...
-
-    def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
-        """Make a round durable: checkpoint by atomic rename, then one journal line. Returns when both are on disk.
-
-        Raises
-        ------
-        AnchorageError
-            The disk is full or not writable; the previous round is untouched.
-        """
-        ...
-
-    def spool(self, silo: str, round_number: int, announcement: Announcement) -> SpooledUpdate:
-        """Open the place where an announced update arrives; the same one again for the same announcement."""
-        ...
-
-    def keep(self, silo: str, round_number: int, announcement: Announcement) -> None:
-        """Note that an update is whole, so that a restart re-uses it."""
-        ...
-
-    def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
-        """Return the whole updates of an open round, their digests checked."""
-        ...
-
-    def release(self, round_number: int) -> None:
-        """Recycle the spool files of a round that are nobody's contribution."""
-        ...
-
-    def contribute(self, silo: str, round_number: int, weight: float) -> None:
-        """Make a silo's whole update its contribution to the asynchronous community; the next `commit` makes that durable.
-
-        Until then a restart finds the silo's previous contribution, whose file stays untouched.
-        """
-        ...
-
-    def contributions(self) -> Mapping[str, tuple[float, SpooledUpdate]]:
-        """Return weight and update of every silo in the asynchronous community, as of the last commit and `contribute`."""
-        ...
-
-
 class ServerLearner(Protocol):
-    """What happens to the community model at the server; implementations in `anchorage.learning`.
+    """What happens to the global model at the server; implementations in `anchorage.learning`.
 
     One whose training needs more than the model of the round before is an `anchorage.engine.engine.Keeper`, too.
     """
 
     @property
     def down(self) -> Layout:
-        """Layout of the community model, as it travels down."""
+        """Layout of the global model, as it travels down."""
         ...
 
     @property

@@ -1,4 +1,4 @@
-"""How many training steps the community is made of: what adaptive silos measure their staleness by (methods reference, 6.14)."""
+"""How many training steps the global model is made of: what adaptive silos measure their staleness by (methods reference, 6.14)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -18,6 +18,7 @@ from anchorage.api.errors.rounds import (
 from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import RoundStarted, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
@@ -54,13 +55,13 @@ class SynchronousEngine(Engine):
             self._absent = self._left_out()
         while record.round < self.settings.rounds:
             if opened is None:
-                self.observer.step("select")
+                self.observer(StepBegan("select"))
                 model = self._go_on(record.round + 1, model)
                 self._await_quorum()
                 if self.strategy.gathers_first:
                     self._gather_first(record.round + 1, model)
                 opened = self._dispatch(record.round + 1, model)
-            self.observer.round_started(opened.task.round, opened.cohort)
+            self.observer(RoundStarted(opened.task.round, opened.cohort))
             record, model, opened = self._play(opened, model)
         return record
 
@@ -108,7 +109,7 @@ class SynchronousEngine(Engine):
         marks.append(("aggregate", self.clock.now()))
         for digest in {model.digest, *opened.tailored}:
             self.link.withdraw(digest)
-        self.observer.step("server training")
+        self.observer(StepBegan("server training"))
         if mean is not None:
             mean = self.strategy.step(model, mean, number, len(opened.arrived()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
@@ -147,7 +148,7 @@ class SynchronousEngine(Engine):
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
-        self.observer.step("dispatch")
+        self.observer(StepBegan("dispatch"))
         kept = self.store.kept(number)
         absent = self._absent = (self._absent or set()) - self.connected.keys() - kept.keys()
         present = [
@@ -183,7 +184,7 @@ class SynchronousEngine(Engine):
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
         opened.announcements[silo] = announcement
         opened.states[silo] = "Arrived"
-        self.observer.silo_changed(silo, "Arrived")
+        self.observer(SiloChanged(silo, "Arrived"))
 
     def _gather(self, opened: OpenRound) -> None:
         """Wait until every silo answered or the deadline passed.
@@ -195,7 +196,7 @@ class SynchronousEngine(Engine):
         AnchorageError
             QuorumLost when too few silos can still count.
         """
-        self.observer.step("train")
+        self.observer(StepBegan("train"))
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         barrier = self.strategy.weigher.barrier
         for early in self._early.take():
@@ -261,10 +262,10 @@ class SynchronousEngine(Engine):
             self.link.dismiss(silo, announcement.task, str(wrong))
         elif announcement.update is None:
             opened.states[silo] = "Inactive"
-            self.observer.silo_changed(silo, "Inactive")
+            self.observer(SiloChanged(silo, "Inactive"))
         elif barrier:
             opened.states[silo] = "Announced"
-            self.observer.silo_changed(silo, "Announced")
+            self.observer(SiloChanged(silo, "Announced"))
         else:
             self._permit(opened, silo)
 
@@ -272,12 +273,12 @@ class SynchronousEngine(Engine):
         announcement = opened.announcements[silo]
         opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
         opened.states[silo] = "Uploading"
-        self.observer.silo_changed(silo, "Uploading")
+        self.observer(SiloChanged(silo, "Uploading"))
         self.link.permit(silo, announcement.task, opened.sink(silo))
 
     def _open_barrier(self, opened: OpenRound) -> None:
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
-        self.observer.step("weigh")
+        self.observer(StepBegan("weigh"))
         waiting = opened.announced()
         weights = self.strategy.weigher.weigh(
             {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
@@ -285,7 +286,7 @@ class SynchronousEngine(Engine):
         for silo in waiting:
             if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
                 opened.states[silo] = "Counted"
-                self.observer.silo_changed(silo, "Counted")
+                self.observer(SiloChanged(silo, "Counted"))
             else:
                 self._permit(opened, silo)
 
@@ -303,7 +304,7 @@ class SynchronousEngine(Engine):
 
     def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
         opened.fail(silo, state, code, message)
-        self.observer.silo_changed(silo, state, 0, 0, code, message)
+        self.observer(SiloChanged(silo, state, 0, 0, code, message))
 
     def _warn_of_quorum(self, opened: OpenRound) -> None:
         """Say so while too few silos are there for the round to succeed as things stand."""
@@ -326,7 +327,7 @@ class SynchronousEngine(Engine):
 
         A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
         """
-        self.observer.step("evaluate at silos")
+        self.observer(StepBegan("evaluate at silos"))
         updates = {
             f"{opened.task.round}.evaluate.{silo}.{u.manifest.digest[:16]}": (silo, u)
             for silo, u in opened.updates.items()
@@ -375,7 +376,7 @@ class SynchronousEngine(Engine):
 
         An update that is not finite, or whose weight is not a finite number from 0 up, is taken out and named; the rest is weighed again.
         """
-        self.observer.step("aggregate")
+        self.observer(StepBegan("aggregate"))
         while silos := opened.arrived():
             try:
                 whole = {silo: opened.updates[silo] for silo in silos}

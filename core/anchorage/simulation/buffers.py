@@ -1,63 +1,14 @@
 """Buffers of silos that work one after another in one process: one model is held for all of them, and updates change hands without a copy."""
 
 from collections.abc import Callable, Mapping
-from threading import Lock
-from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.engine.buffers import MemoryBuffers, ModelBuffer
+from anchorage.engine.store import SpareUpdates
 from anchorage.transport.messages import TaskKind
 from anchorage.transport.tensors.chunks import ChunkSource, Manifest
-from anchorage.transport.tensors.spool import MemorySpool
-
-
-class SpareUpdates:
-    """Memory of updates that were counted, to be written over: fresh memory would cost as much as the training of a null trainer."""
-
-    def __init__(self) -> None:
-        self._spare: list[NDArray[np.uint8]] = []
-        self._lock = Lock()
-
-    def take(self, nbytes: int) -> NDArray[np.uint8]:
-        """Return a writable buffer, uint8, shape [nbytes], of any content."""
-        with self._lock:
-            if self._spare and self._spare[-1].nbytes != nbytes:
-                self._spare.clear()
-            return self._spare.pop() if self._spare else np.empty(nbytes, np.uint8)
-
-    def give(self, buffer: NDArray[np.uint8] | None) -> None:
-        """Take back a buffer that nobody reads any more."""
-        if buffer is not None:
-            with self._lock:
-                self._spare.append(buffer)
-
-
-class HeldUpdate(MemorySpool):
-    """An update in memory that may be handed over whole.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        What will arrive.
-    """
-
-    def __init__(self, manifest: Manifest) -> None:
-        super().__init__(manifest)
-        self._buffer: NDArray[np.uint8] | None = None
-
-    def adopt(self, buffer: NDArray[np.uint8]) -> None:
-        """Take the announced bytes, uint8, shape [nbytes]; their former owner leaves them alone. Chunks are views, which read like bytes."""
-        self._buffer = buffer
-        spans = map(self.manifest.span, range(self.manifest.count))
-        self._chunks = {index: cast(bytes, buffer.data[start:stop]) for index, (start, stop) in enumerate(spans)}
-
-    def release(self) -> NDArray[np.uint8] | None:
-        """Return the memory that was handed over, if any; the update is gone."""
-        self._chunks = {}
-        buffer, self._buffer = self._buffer, None
-        return buffer
 
 
 class WorkingModel:

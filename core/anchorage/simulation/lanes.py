@@ -9,8 +9,9 @@ from typing import Protocol
 from anchorage.api.federation import Silo
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.store import SpareUpdates
 from anchorage.learning.device import own_stream
-from anchorage.simulation.buffers import SpareUpdates, WorkingModel
+from anchorage.simulation.buffers import WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.silos import KEPT_BYTES, LocalLearners, SimulatedSilo, SimulatedSilos, working_models

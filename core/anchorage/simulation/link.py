@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.simulation.buffers import HeldUpdate
+from anchorage.engine.store import HeldUpdate
 from anchorage.transport.exchange import Exchange
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Announcement, Evaluation, Event, Order, Profile, Task

@@ -18,8 +18,8 @@ from safetensors.numpy import load_file, save_file
 from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.errors.storage import NOT_WRITABLE
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.store.checkpoints import digest_of
 from anchorage.simulation.silos import Learners
-from anchorage.simulation.store import digest_of
 from anchorage.transport.files import replacing
 from anchorage.transport.grpc.convert import (
     decode_announcement,

@@ -1,23 +1,25 @@
 """A whole federation in one process: the server's engine, the silos' workers and learners, no network."""
 
 import time
-from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
+from anchorage.api.changes import digest_of_study
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT, JOURNAL_DAMAGED
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.engine import ENGINES, Engine
+from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
-from anchorage.engine.observer import Observer, Observers
+from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
-from anchorage.simulation.buffers import SpareUpdates
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
@@ -25,12 +27,10 @@ from anchorage.simulation.ray_silos import RayLearners
 from anchorage.simulation.remembered import Results, remembered
 from anchorage.simulation.silos import Learners, LocalLearners, SimulatedSilos, naming, section_of
 from anchorage.simulation.speeds import Speeds
-from anchorage.simulation.store import FolderStore, MemoryStore
 from anchorage.simulation.timed_link import TimedLink
 from anchorage.simulation.virtual_time import VirtualTime
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Profile
-from anchorage.transport.tensors.layout import Layout
 
 
 class WallClock:
@@ -107,12 +107,15 @@ class Simulation:
         self.run = describe_run(study, self._learner, self._warm_up)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
-        if resume and spec.protocol.mode == "Synchronous":
-            identity = self.run.model_dump_json()
-            self.store: MemoryStore = FolderStore(state / "rounds", identity, self._layout, self._spare)
-        else:
-            self.store = MemoryStore(self._spare)
-        results = self._results(state) if resume and spec.protocol.mode == "Asynchronous" else None
+        results = None
+        self.store: RoundStore = MemoryStore(self._spare)
+        if resume:
+            decided = digest_of_study(study.federation, study.silos, resolve)
+            if spec.protocol.mode == "Synchronous":
+                self.store = self._disk_store(state / "rounds", decided)
+            else:
+                pace = [str((speeds or Speeds()).of(silo.metadata.name)) for silo in study.silos]
+                results = Results(state / "results", "\n".join([decided, *pace]))
         own = (state / "silos").resolve()
         if self.store.latest() is None and not (results and results.found):
             rmtree(own, ignore_errors=True)  # what silos kept in an attempt that is not gone on from must not be found
@@ -126,13 +129,23 @@ class Simulation:
         if results is not None:
             self._learners = remembered(self._learners, results)
 
-    def _results(self, state: Path) -> Results:
-        speeds, protocol = self._speeds or Speeds(), self._study.federation.spec.protocol
-        silos = [f"{silo.model_dump_json()} {speeds.of(silo.metadata.name)}" for silo in self._study.silos]
-        return Results(state / "results", "\n".join([self.run.model_dump_json(), protocol.model_dump_json(), *silos]))
-
-    def _layout(self, round_number: int) -> Layout:
-        return [*self._warm_up, self._learner][bisect_left(self.run.ends, round_number)].down
+    def _disk_store(self, folder: Path, decided: str) -> DiskStore:
+        """Open the rounds of an earlier attempt; those of another simulation, or what a power cut damaged, are given up."""
+        layouts = tuple(learner.down for learner in (*self._warm_up, self._learner))
+        identity = Identity({"study": decided}, layouts, self.run.ends[:-1])
+        options: dict[str, Any] = {"updates": HeldUpdates(self._spare), "sync": False}
+        store: DiskStore | None = None
+        try:
+            store = DiskStore(folder, identity, **options)
+            store.latest()
+        except AnchorageError as error:
+            if store is not None:
+                store.close()
+            if error.failure not in (FOREIGN_CHECKPOINT, CHECKPOINT_DAMAGED, JOURNAL_DAMAGED):
+                raise
+            rmtree(folder)
+            return DiskStore(folder, identity, **options)
+        return store
 
     def play(self, observer: Observer | None = None) -> RoundRecord:
         """Play the rounds that are left, and return the last record.
@@ -142,18 +155,21 @@ class Simulation:
         AnchorageError
             The run failed.
         """
-        return play(
-            self._study,
-            self._learner,
-            self._profiles,
-            self._learners,
-            self.store,
-            self._spare,
-            observer or Observers(),
-            self.run.model_dump_json(by_alias=True),
-            self._speeds,
-            self._warm_up,
-        )
+        try:
+            return play(
+                self._study,
+                self._learner,
+                self._profiles,
+                self._learners,
+                self.store,
+                self._spare,
+                observer or tell_all(),
+                self.run.model_dump_json(by_alias=True),
+                self._speeds,
+                self._warm_up,
+            )
+        finally:
+            self.store.close()
 
 
 def _profile(silo: Silo, images: SharedImages) -> Profile:
@@ -169,12 +185,12 @@ def simulate(
     device: str = "cpu",
     observer: Observer | None = None,
     speeds: Speeds | None = None,
-) -> tuple[RoundRecord, MemoryStore]:
+) -> tuple[RoundRecord, RoundStore]:
     """Play a federation whose silos are all managed, in this process, from its beginning; see `Simulation`.
 
     Returns
     -------
-    tuple of RoundRecord and MemoryStore
+    tuple of RoundRecord and RoundStore
         The last record, and the store with every round's record and the last model. For the same documents the model's digest is that of
         the run over gRPC (synchronous mode).
 
@@ -192,7 +208,7 @@ def play(
     learner: ServerLearner,
     profiles: Mapping[str, Profile],
     learners: Learners,
-    store: MemoryStore,
+    store: RoundStore,
     spare: SpareUpdates,
     observer: Observer,
     welcome: str = "{}",
@@ -211,7 +227,7 @@ def play(
         The silos.
     learners : callable
         Gives a silo its learner.
-    store : MemoryStore
+    store : RoundStore
         What was committed.
     spare : SpareUpdates
         Memory of updates, which the store fills.
@@ -249,7 +265,7 @@ def _engine(
     method: ResolvedMethod,
     link: InProcessLink,
     clock: Clock,
-    store: MemoryStore,
+    store: RoundStore,
     learner: ServerLearner,
     warm_up: Sequence[ServerLearner],
     observer: Observer,
@@ -270,7 +286,7 @@ def _engine(
 def _link_of(
     study: Study,
     method: ResolvedMethod,
-    store: MemoryStore,
+    store: RoundStore,
     speeds: Speeds | None,
     welcome: str,
     work: Callable[[], bool],

@@ -15,9 +15,10 @@ from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
+from anchorage.engine.store import SpareUpdates
 from anchorage.learning.device import find_device
 from anchorage.learning.learners import Networks, build_silo_learner
-from anchorage.simulation.buffers import SiloBuffers, SpareUpdates, WorkingModel
+from anchorage.simulation.buffers import SiloBuffers, WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
 from anchorage.transport.messages import Announcement, Dismissed, Evaluation, Order, Profile, Task, TaskKind

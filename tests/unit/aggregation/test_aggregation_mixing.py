@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from anchorage.engine.aggregation import Community
+from anchorage.engine.store import HeldUpdate
 from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial
-from anchorage.simulation.buffers import HeldUpdate
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 

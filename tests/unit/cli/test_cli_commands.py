@@ -298,12 +298,40 @@ def test_a_folder_is_claimed_for_one_federation(file: Path, tmp_path: Path) -> N
     claim(run, validate_study(file))
     federation = claim(run, validate_study(file, ["spec.rounds=9", "spec.protocol.minSilos=2"]))
     assert federation.spec.rounds == 9 and federation.spec.tracking.uri == run.tracking_uri
-    with pytest.raises(AnchorageError, match=r"spec\.model\.imageSize") as caught:
-        claim(run, validate_study(file, ["spec.model.imageSize=16"]))
+    mended = claim(run, validate_study(file, ["spec.model.imageSize=16"]))
+    assert mended.spec.model.image_size == 16, "no round is committed"
+    with pytest.raises(AnchorageError, match="its federation is") as caught:
+        claim(run, validate_study(file, ["metadata.name=other", "silo.spec.federation=other"]))
     assert caught.value.failure is commands.WORKDIR_TAKEN
     (run.root / "simulation.yaml").touch()
     with pytest.raises(AnchorageError, match=r"WorkdirTaken: .* holds a simulation"):
         claim(run, validate_study(file))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("spec.protocol.mode=Asynchronous", "spec.protocol.mode is Asynchronous, but training began with Synchronous"),
+        ("spec.rounds=4", "spec.rounds is 4, but 5 rounds are committed"),
+        ("silo.spec.labels=Partial", "silo a spec.labels is Partial"),
+        ("spec.deletionPolicy=Delete", ""),
+        ("spec.rounds=5", ""),
+    ],
+)
+def test_what_a_run_that_goes_on_may_change(file: Path, tmp_path: Path, override: str, words: str) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file, ["spec.rounds=9"]))
+    silos = (SiloStatus(name="a", samples=10),)
+    status = FederationStatus(round=5, last_checkpoint=CheckpointStatus(round=5), silos=silos)
+    run.status.write_text(status.model_dump_json(by_alias=True))
+    if words:
+        with pytest.raises(AnchorageError, match=words) as caught:
+            claim(run, validate_study(file, ["spec.rounds=9", override]))
+        assert caught.value.failure is commands.WORKDIR_TAKEN
+        assert "more" not in str(caught.value), "silo b was not trained on yet"
+    else:
+        claim(run, validate_study(file, ["spec.rounds=9", override]))
 
 
 def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:

@@ -9,10 +9,11 @@ from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
+from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import validate_study
 from fedctl.main import app
 from fedctl.research.leave_one_out import without_silo
-from fedctl.research.results import RoundResult, SeedResult
+from fedctl.research.results import SeedResult
 from fedctl.research.simulation import Simulator, write_result
 
 FEDERATION = {
@@ -59,7 +60,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
         runs.append(names)
         seed = study.federation.spec.seed
         accuracy = 0.5 - sum(WORTH[name] for name in WORTH if name not in names) + seed / 100
-        rounds = (RoundResult(1, f"{seed}", 1.0, {"accuracy": accuracy}, {}, 7, 3),)
+        rounds = (RoundRecord(1, f"{seed}", 1.0, {"accuracy": accuracy}, (), {}, 7, 3),)
         write_result(simulator.folder.result(seed), SeedResult(seed, rounds, 2.0, "cpu"), study)
 
     monkeypatch.setattr(Simulator, "play", play)

@@ -5,7 +5,6 @@ import json
 import signal
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
 from rich.console import Console
@@ -13,6 +12,7 @@ from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
 from anchorage.api.files import Study
+from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Sent
 from anchorage.methods import validate_study
@@ -21,7 +21,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from fedctl.main import app
 from fedctl.processes import InterruptError
-from fedctl.research.results import RoundResult, SeedResult, SimulationFolder
+from fedctl.research.results import SeedResult, SimulationFolder
 from fedctl.research.simulation import Simulator, play_missing, write_result
 from fedctl.research.simulation_view import SeedWatcher
 from fedctl.view import LineView, LiveView
@@ -66,7 +66,7 @@ def refused(result: Result) -> Failure:
 
 
 def one_round(seed: int, accuracy: float = 0.5) -> SeedResult:
-    return SeedResult(seed, (RoundResult(1, f"digest-{seed}", 1.0, {"accuracy": accuracy}, {}, 7, 3),), 2.0, "cpu")
+    return SeedResult(seed, (RoundRecord(1, f"digest-{seed}", 1.0, {"accuracy": accuracy}, (), {}, 7, 3),), 2.0, "cpu")
 
 
 class Scripted:
@@ -97,7 +97,7 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
     assert [dict(entry.metrics) for entry in kept.rounds] == [dict(entry.metrics) for entry in store.history()]
     assert kept.nbytes == sum(entry.bytes_up + entry.bytes_down for entry in store.history()) > 0
     assert found["last"]["accuracy"]["values"][1] == record.metrics["accuracy"] and kept.seconds > 0
-    assert "round 1/1 committed, accuracy" in result.stderr and "waiting" not in result.stderr
+    assert "round 1/1 committed, balanced accuracy" in result.stderr and "waiting" not in result.stderr
     assert sorted(path.name for path in (file.parent / "work").iterdir()) == ["lock", "seeds", "simulation.yaml"]
 
 
@@ -131,17 +131,17 @@ def test_a_seed_goes_on_at_its_last_committed_round(
 ) -> None:
     """Models and what silos keep between rounds are those of a simulation that was never stopped."""
     whole = json.loads(simulate(file, *PERSIST, "--workdir", file.parent / "whole", "-o", "json").stdout)
-    committed = SeedWatcher.committed
+    committed = SeedWatcher.show_round
 
-    def stop(watcher: SeedWatcher, record: RoundRecord, *others: Any) -> None:
-        committed(watcher, record, *others)
+    def stop(watcher: SeedWatcher, record: RoundRecord) -> None:
+        committed(watcher, record)
         if record.round == 1:
             raise end
 
-    monkeypatch.setattr(SeedWatcher, "committed", stop)
+    monkeypatch.setattr(SeedWatcher, "show_round", stop)
     assert type(simulate(file, *PERSIST).exception) is type(end)
-    assert (file.parent / "work" / "seed-5" / "rounds" / "model.safetensors").exists()
-    monkeypatch.setattr(SeedWatcher, "committed", committed)
+    assert (file.parent / "work" / "seed-5" / "rounds" / "checkpoints" / "round-000001.safetensors").exists()
+    monkeypatch.setattr(SeedWatcher, "show_round", committed)
     again = simulate(file, *PERSIST, "-o", "json")
     assert [line.split()[1] for line in again.stderr.splitlines() if "committed" in line] == ["1/3", "2/3", "3/3"]
     (seed,) = json.loads(again.stdout)["seeds"]
@@ -278,15 +278,15 @@ def test_a_damaged_result_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) 
 def watched(view: LineView | LiveView, study: Study, silos: int) -> None:
     """Tell a view of two rounds, in the second of which silo b fails."""
     watcher = SeedWatcher(study.federation, "seed 5 (1 of 1) on cpu", view, silos)
-    watcher.waiting("QuorumLost", "0 of 2 silos connected")
-    watcher.silo_joined("a", Profile("All", 9, "simulation"))
-    watcher.committed(RoundRecord(0, "d0", 1.0), MODEL, None)
-    watcher.round_started(1, ["a", "b"])
-    watcher.step("train")
-    watcher.silo_changed("a", "Training", 3, 4)
-    watcher.silo_changed("b", "Failed", code=storage.DISK_FULL.code, message="no room")
+    watcher(Waiting("QuorumLost", "0 of 2 silos connected"))
+    watcher(SiloJoined("a", Profile("All", 9, "simulation")))
+    watcher(RoundCommitted(RoundRecord(0, "d0", 1.0), MODEL, None))
+    watcher(RoundStarted(1, ["a", "b"]))
+    watcher(StepBegan("train"))
+    watcher(SiloChanged("a", "Training", 3, 4))
+    watcher(SiloChanged("b", "Failed", code=storage.DISK_FULL.code, message="no room"))
     parts = (SiloRecord("a", "Counted", 1.0, {"train": 463}), SiloRecord("b", "Failed"))
-    watcher.committed(RoundRecord(1, "d1", 2.0, {"accuracy": 0.91234}, parts), MODEL, None)
+    watcher(RoundCommitted(RoundRecord(1, "d1", 2.0, {"accuracy": 0.91234}, parts), MODEL, None))
 
 
 def test_lines_tell_of_rounds_and_failures_only(file: Path) -> None:
@@ -304,15 +304,15 @@ def test_rounds_in_which_no_silo_learns_are_told_once(file: Path) -> None:
     stream = io.StringIO()
     watcher = SeedWatcher(validate_study(file).federation, "seed 5 (1 of 1) on cpu", LineView(stream), 0)
     for number, state in enumerate(["Inactive", "Inactive", "Counted", "Inactive"], 1):
-        watcher.committed(RoundRecord(number, "d", 1.0, {}, (SiloRecord("a", state),)), MODEL, None)
+        watcher(RoundCommitted(RoundRecord(number, "d", 1.0, {}, (SiloRecord("a", state),)), MODEL, None))
     told = [line.split(",")[0] for line in stream.getvalue().splitlines() if line.startswith("from ")]
     assert told == [f"from round {number} on no silo had anything to learn from" for number in (1, 4)]
     quiet = io.StringIO()
     orchestra = validate_study(file, ["spec.method={name: Orchestra}", "spec.evaluation=null"]).federation
     watcher = SeedWatcher(orchestra, "seed 5 (1 of 1) on cpu", LineView(quiet), 0)
-    watcher.committed(RoundRecord(0, "d", 1.0), MODEL, None)
-    watcher.committed(
-        RoundRecord(1, "d", 1.0, {}, (SiloRecord("a", "Inactive"),)), MODEL, None
+    watcher(RoundCommitted(RoundRecord(0, "d", 1.0), MODEL, None))
+    watcher(
+        RoundCommitted(RoundRecord(1, "d", 1.0, {}, (SiloRecord("a", "Inactive"),)), MODEL, None)
     )  # it sends centroids alone
     assert "from round" not in quiet.getvalue()
 

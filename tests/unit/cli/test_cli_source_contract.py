@@ -26,10 +26,10 @@ from anchorage.api.status import (
     timestamp,
 )
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.store.journal import Entry, Journal
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
-from anchorage_server.journal import Entry, Journal
 from fedctl.choice import Place, in_cluster
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import pull_model

@@ -31,7 +31,7 @@ def test_k1_votes_and_objective(known):
     divergence = agreement(own, helpers)
     tie = [_rows(p) for p in case["three_way_tie_probabilities"]]
     tie_label, tie_votes = vote(tie[0], tie[1:])
-    assert tie_label == tie[0].argmax(1), "METHODS.md 6.6 (d) prefers the own model's class"
+    assert tie_label == tie[0].argmax(1), "methods reference, 6.6 (d), prefers the own model's class"
     known.check(
         "K1_fedmatch",
         {

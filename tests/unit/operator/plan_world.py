@@ -132,7 +132,9 @@ def succeeded(**more: Any) -> FederationStatus:
     """What a server reports after the last round."""
     conditions = (condition("Succeeded", "True", "AllRoundsCommitted"),)
     metrics = (Metric(name="loss", value="0.2"), Metric(name="accuracy", value="0.96912"))
-    return said(round=20, others=("a", "b"), step="", conditions=conditions, metrics=metrics, **more)
+    return said(
+        round=20, others=("a", "b"), step="", conditions=conditions, metrics=metrics, metric="accuracy 0.969", **more
+    )
 
 
 AUTHORITY = AuthorityFacts(CA, NOW + 10 * YEAR)

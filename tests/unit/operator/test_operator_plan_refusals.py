@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 from plan_world import (
+    DATA,
     NOW,
     SETTINGS,
+    SPEC,
     applied,
     conditions_of,
     edited,
@@ -23,6 +25,7 @@ from plan_world import (
     world,
 )
 
+from anchorage.api.status import SiloStatus, timestamp
 from anchorage_operator.observed import Observed
 from anchorage_operator.plan import plan
 
@@ -79,24 +82,21 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
 @pytest.mark.parametrize(
     ("spec", "words"),
     [
-        ({"seed": 2}, "spec.seed is 2, but training started with 1"),
+        ({"seed": 2}, "spec.seed is 2, but training began with 1"),
         ({"method": {"name": "FedAvg"}}, "spec.method"),
         ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
         ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
-        (
-            {"warmUp": [STAGE | {"rounds": 2}]},
-            "spec.warmUp is FedBarlow for 2 rounds, local.epochs=1, but training started",
-        ),
-        (
-            {"warmUp": [STAGE | {"set": ["local.epochs=2"]}]},
-            "FedBarlow for 1 rounds, local.epochs=2, but training started",
-        ),
+        ({"warmUp": [STAGE | {"rounds": 2}]}, 'spec.warmUp is [{"method": "FedBarlow", "rounds": 2'),
+        ({"warmUp": [STAGE | {"set": ["local.epochs=2"]}]}, '"set": ["local.epochs=2"]}], but training began with'),
+        ({"rounds": 2}, "spec.rounds is 2, but 3 rounds are committed"),
+        ({"anchorData": SPEC["anchorData"] | {"anchors": 90}}, "spec.anchorData.anchors is 90"),
+        ({"evaluation": {"data": {"format": "Digits"}}}, "spec.evaluation.data.format is Digits, but training began"),
         ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
         ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
     ],
 )
 def test_what_is_fixed_once_training_began(spec: dict[str, Any], words: str) -> None:
-    observed = world(managed("a"), report=said("a", round=2), federation=federation(warmUp=[STAGE]))
+    observed = world(managed("a"), report=said("a", round=3), federation=federation(warmUp=[STAGE]))
     planned = plan(edited(observed, **spec), SETTINGS, NOW)
     assert planned.apply == ()
     assert conditions_of(planned.federation_status)["Accepted"] == ("False", "ImmutableFieldChanged")
@@ -107,6 +107,28 @@ def test_before_training_began_all_but_the_volume_may_change() -> None:
     observed = settled(Observed("study", "derm", federation()))[0]
     planned = plan(edited(observed, seed=2, method={"name": "FedAvg"}), SETTINGS, NOW)
     assert ("ConfigMap", "derm-server") in applied(planned)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"labels": "All"}, "silo a spec.labels is All, but training began with None"),
+        ({"managed": {"data": DATA | {"path": "other"}}}, "silo a spec.managed.data.path is other"),
+    ],
+)
+def test_a_silo_s_images_are_fixed_once_it_trained(change: dict[str, Any], words: str) -> None:
+    begun = world(managed("a"), report=said("a", round=2))
+    for samples, accepted in ((0, ("True", "Accepted")), (40, ("False", "ImmutableFieldChanged"))):
+        silos = (SiloStatus(name="a", connected=True, samples=samples, last_seen_time=timestamp(NOW)),)
+        observed = settled(replace(begun, report=said("a", round=2, silos=silos)))[0]
+        old = observed.silos["a"]
+        metadata = {**old["metadata"], "generation": old["metadata"]["generation"] + 1}
+        edited_silo = {**old, "metadata": metadata, "spec": {**old["spec"], **change}}
+        planned = plan(replace(observed, silos={"a": edited_silo}), SETTINGS, NOW)
+        assert conditions_of(planned.silo_statuses["a"])["Accepted"] == accepted
+        assert (("ConfigMap", "a-silo") in applied(planned)) == (samples == 0)
+        if samples:
+            assert words in message_of(planned.silo_statuses["a"], "Accepted")
 
 
 def test_the_same_volume_in_other_words_is_no_change() -> None:

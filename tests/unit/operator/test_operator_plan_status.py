@@ -3,7 +3,6 @@
 from dataclasses import replace
 from typing import Any
 
-import pytest
 from plan_world import NOW, SETTINGS, federation, managed, said, settled, silo, world
 
 from anchorage.api.status import CheckpointStatus, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
@@ -38,6 +37,7 @@ def test_the_server_s_report_is_carried_over() -> None:
         tracking=TrackingStatus(uri="http://mlflow:5000", run_id="7"),
         bytes_up=5,
         bytes_down=6,
+        metric="balanced_accuracy 0.500",
     )
     found = status(world(managed("a"), silo("far"), report=report))
     assert (found["round"], found["rounds"], found["progressPercentage"]) == (2, 20, 10)
@@ -49,21 +49,6 @@ def test_the_server_s_report_is_carried_over() -> None:
     assert found["certificates"].keys() == {"serverNotAfter", "authorityNotAfter"}
     assert found["observedGeneration"] == 1
     assert found["silos"][0]["progress"] == 40
-
-
-@pytest.mark.parametrize(
-    ("metrics", "shown"),
-    [
-        ({}, ""),
-        ({"loss": "0.25"}, "loss 0.250"),
-        ({"loss": "0.25", "accuracy": "0.96912"}, "accuracy 0.969"),
-        ({"accuracy": "nan"}, "accuracy nan"),
-        ({"accuracy": "none"}, "accuracy none"),
-    ],
-)
-def test_the_metric_column(metrics: dict[str, str], shown: str) -> None:
-    report = reporting(metrics=tuple(Metric(name=name, value=value) for name, value in metrics.items()))
-    assert status(world(managed("a"), report=report))["metric"] == shown
 
 
 def test_a_thousand_silos_at_most() -> None:

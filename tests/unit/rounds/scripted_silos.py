@@ -11,9 +11,20 @@ import numpy as np
 from anchorage.engine import ENGINES, RoundSettings
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.engine import Engine
+from anchorage.engine.events import (
+    RoundCommitted,
+    RoundStarted,
+    RunEnded,
+    RunEvent,
+    SiloChanged,
+    SiloJoined,
+    SiloLeft,
+    StepBegan,
+    Waiting,
+)
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
-from anchorage.simulation.store import MemoryStore
 from anchorage.transport.messages import (
     Announced,
     Announcement,
@@ -205,33 +216,26 @@ class Recorder:
         self.end: tuple[str, str] | None = None
         self.steps: list[str] = []
 
-    def silo_joined(self, silo: str, profile: Profile) -> None:
-        self.changes.append((silo, "joined"))
-
-    def silo_left(self, silo: str, reason: str) -> None:
-        self.changes.append((silo, "left"))
-
-    def silo_changed(
-        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
-    ) -> None:
-        self.changes.append((silo, state))
-
-    def waiting(self, reason: str, message: str) -> None:
-        self.waits.append((reason, message))
-
-    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
-        self.steps.append(f"round {round_number}: {','.join(silos)}")
-
-    def step(self, name: str) -> None:
-        self.steps.append(name)
-
-    def committed(self, record: RoundRecord, model: ModelBytes, report: Report | None) -> None:
-        self.records.append(record)
-        self.models.append(model)
-        self.reports.append(report)
-
-    def ended(self, code: str, message: str) -> None:
-        self.end = (code, message)
+    def __call__(self, event: RunEvent) -> None:
+        match event:
+            case SiloJoined(silo):
+                self.changes.append((silo, "joined"))
+            case SiloLeft(silo):
+                self.changes.append((silo, "left"))
+            case SiloChanged(silo, state):
+                self.changes.append((silo, state))
+            case Waiting(reason, message):
+                self.waits.append((reason, message))
+            case RoundStarted(number, silos):
+                self.steps.append(f"round {number}: {','.join(silos)}")
+            case StepBegan(name):
+                self.steps.append(name)
+            case RoundCommitted(record, model, report):
+                self.records.append(record)
+                self.models.append(model)
+                self.reports.append(report)
+            case RunEnded(code, message):
+                self.end = (code, message)
 
 
 @dataclass

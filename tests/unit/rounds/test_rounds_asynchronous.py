@@ -52,7 +52,7 @@ def test_scores_by_the_other_silos_weigh_the_commit():
         weigher=CountWeigher(evaluated=True),
     )
     s.engine.run()
-    assert [r.silos[0].weight for r in s.store.history()[1:]] == [3.0, 1.0]
+    assert [r.silos[0].weight for r in s.store.history()[1:]] == [1.0, 0.25], "shares of the sum"
     assert value_of(s.seen.models[-1]) == pytest.approx((3 * 1 + 1 * 4) / 4)
     assert s.link.offered.keys() <= {o.task.model.digest for o in s.engine._open.values()}
 
@@ -109,7 +109,7 @@ def test_an_update_without_weight_leaves_the_model_as_it_is():
     )
     s.engine.run()
     assert [value_of(model) for model in s.seen.models] == [0.0, 0.0, 2.0, 2.0]
-    assert [record.silos[0].weight for record in s.store.history()[1:]] == [0.0, 100.0, 0.0]
+    assert [record.silos[0].weight for record in s.store.history()[1:]] == [0.0, 1.0, 0.0]
 
 
 def test_no_more_is_committed_than_asked_for():

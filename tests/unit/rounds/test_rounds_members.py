@@ -7,7 +7,7 @@ from scripted_silos import CountWeigher, ScriptedSilo, set_scene, value_of
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import DISK_FULL
-from anchorage.simulation.store import MemoryStore
+from anchorage.engine.store import MemoryStore
 from anchorage.transport.messages import Broken, Joined, Left, MembersChanged, Profile
 
 

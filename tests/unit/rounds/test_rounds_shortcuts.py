@@ -47,16 +47,23 @@ def test_17_only_the_committing_silo_is_scored_and_the_others_keep_their_weight(
         scene.link.silos[silo].scores = (next(correct), 100)
         assign(silo, task)
 
-    scene.link.assign = score_anew
+    contribute, weights = scene.store.contribute, list[float]()
+
+    def note_weight(silo: str, number: int, weight: float) -> None:
+        weights.append(weight)
+        contribute(silo, number, weight)
+
+    scene.link.assign, scene.store.contribute = score_anew, note_weight
     scene.engine.run()
     commits = [record.silos[0] for record in scene.store.history()[1:]]
-    assert len({part.name for part in commits}) == 3 and len({part.weight for part in commits}) == 9
+    assert len({part.name for part in commits}) == 3 and len(set(weights)) == 9
     waiting = sum(len(opened.evaluators) > 0 for opened in scene.engine._open.values())
     assert len(scene.link.evaluated) == 2 * (len(commits) + waiting), "two others score a commit, once"
     last, received = dict[str, tuple[float, float]](), dict.fromkeys("abc", 0.0)
-    for part, found in zip(commits, scene.seen.models[1:], strict=True):
-        last[part.name] = part.weight, received[part.name] + scene.link.silos[part.name].adds
+    for part, weight, found in zip(commits, weights, scene.seen.models[1:], strict=True):
+        last[part.name] = weight, received[part.name] + scene.link.silos[part.name].adds
         received[part.name] = sum(p * theta for p, theta in last.values()) / sum(p for p, _ in last.values())
+        assert part.weight == pytest.approx(weight / sum(p for p, _ in last.values()))
         assert value_of(found) == pytest.approx(received[part.name], rel=1e-6)
 
 

@@ -8,7 +8,7 @@ from anchorage.api.errors import AnchorageError, identity, storage
 from anchorage.transport.pki import SigningRequest, key_fingerprint, make_key, silo_uri
 from anchorage_server.admission import ClusterAdmission
 from anchorage_server.members import Change, Member, MemberList, Members
-from anchorage_server.request_desk import CAPACITY, FORGOTTEN_SECONDS, KEPT_SECONDS, RequestAnswer, RequestDesk
+from anchorage_server.request_queue import CAPACITY, FORGOTTEN_SECONDS, KEPT_SECONDS, RequestAnswer, RequestQueue
 from anchorage_server.start import RunStart
 
 
@@ -83,62 +83,68 @@ def test_members_that_cannot_be_kept_are_not_taken(tmp_path: Path) -> None:
     assert members.names == ()
 
 
-def pending(desk: RequestDesk, silo: str = "a", csr: bytes = b"csr", token: str = "t") -> str:
+def pending(requests: RequestQueue, silo: str = "a", csr: bytes = b"csr", token: str = "t") -> str:
     with pytest.raises(AnchorageError) as caught:
-        desk.ask("Enrol", silo, csr, token)
+        requests.ask("Enrol", silo, csr, token)
     assert caught.value.failure is identity.ENROLMENT_PENDING
     assert "t" not in caught.value.message.split()
-    return desk.pending()[-1].id
+    return requests.pending()[-1].id
 
 
 def test_the_same_request_is_the_same_entry(clock: FakeClock) -> None:
-    desk = RequestDesk(clock)
-    names = [pending(desk), pending(desk), pending(desk, csr=b"other"), pending(desk, token="u"), pending(desk, "b")]
+    requests = RequestQueue(clock)
+    names = [
+        pending(requests),
+        pending(requests),
+        pending(requests, csr=b"other"),
+        pending(requests, token="u"),
+        pending(requests, "b"),
+    ]
     assert len({*names}) == 4
-    assert len(desk.pending()) == 4
+    assert len(requests.pending()) == 4
 
 
 def test_an_answer_is_kept_for_a_while(clock: FakeClock) -> None:
-    desk = RequestDesk(clock)
-    name = pending(desk)
-    assert desk.answer([RequestAnswer(id=name, certificate="PEM"), RequestAnswer(id="x", code="ANC-2001")]) == ["x"]
-    assert desk.pending() == []
+    requests = RequestQueue(clock)
+    name = pending(requests)
+    assert requests.answer([RequestAnswer(id=name, certificate="PEM"), RequestAnswer(id="x", code="ANC-2001")]) == ["x"]
+    assert requests.pending() == []
     clock.time += KEPT_SECONDS
-    assert desk.ask("Enrol", "a", b"csr", "t") == b"PEM"
+    assert requests.ask("Enrol", "a", b"csr", "t") == b"PEM"
     clock.time += 1
-    assert pending(desk) == name
+    assert pending(requests) == name
 
 
 def test_the_first_answer_counts(clock: FakeClock) -> None:
-    desk = RequestDesk(clock)
-    name = pending(desk)
-    desk.answer([RequestAnswer(id=name, code="ANC-2010", message="denied")])
-    desk.answer([RequestAnswer(id=name, certificate="PEM")])
+    requests = RequestQueue(clock)
+    name = pending(requests)
+    requests.answer([RequestAnswer(id=name, code="ANC-2010", message="denied")])
+    requests.answer([RequestAnswer(id=name, certificate="PEM")])
     with pytest.raises(AnchorageError, match="denied"):
-        desk.ask("Enrol", "a", b"csr", "t")
+        requests.ask("Enrol", "a", b"csr", "t")
 
 
 def test_a_request_that_nobody_asks_for_any_more_is_forgotten(clock: FakeClock) -> None:
-    desk = RequestDesk(clock)
-    pending(desk, "gone")
+    requests = RequestQueue(clock)
+    pending(requests, "gone")
     for _ in range(3):
-        pending(desk, "here")
+        pending(requests, "here")
         clock.time += FORGOTTEN_SECONDS
-    assert [request.silo for request in desk.pending()] == ["here"]
+    assert [request.silo for request in requests.pending()] == ["here"]
 
 
 def test_the_desk_is_bounded_and_makes_room_again(clock: FakeClock) -> None:
-    desk = RequestDesk(clock)
+    requests = RequestQueue(clock)
     for number in range(CAPACITY):
-        pending(desk, csr=str(number).encode())
+        pending(requests, csr=str(number).encode())
     with pytest.raises(AnchorageError) as caught:
-        desk.ask("Enrol", "late", b"csr", "t")
+        requests.ask("Enrol", "late", b"csr", "t")
     assert caught.value.failure is identity.TOO_MANY_REQUESTS
-    desk.answer([RequestAnswer(id=desk.pending()[0].id, certificate="PEM")])
-    pending(desk, "late")
+    requests.answer([RequestAnswer(id=requests.pending()[0].id, certificate="PEM")])
+    pending(requests, "late")
     for csr, token in ((b"x" * 8193, "t"), (b"x", "t" * 257)):
         with pytest.raises(AnchorageError) as caught:
-            desk.ask("Enrol", "a", csr, token)
+            requests.ask("Enrol", "a", csr, token)
         assert caught.value.failure is identity.REQUEST_REFUSED
 
 

@@ -11,21 +11,22 @@ import pytest
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import CANNOT_LISTEN
+from anchorage.engine.events import RoundCommitted, RunEnded
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.transport import probes as endpoint
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.clock import SystemClock
 from anchorage_server.http import StatusServer
-from anchorage_server.status import StatusBoard
+from anchorage_server.status import StatusStore
 
 
 class Served:
-    """A board behind a running endpoint."""
+    """A statuses behind a running endpoint."""
 
     def __init__(self, folder: Path) -> None:
         self.dead = Event()
-        self.board = StatusBoard(
+        self.statuses = StatusStore(
             file=folder / "status.json",
             clock=SystemClock(),
             rounds=2,
@@ -35,7 +36,7 @@ class Served:
             history=(),
             checkpoint=lambda number: folder / str(number),
         )
-        self.server = StatusServer("127.0.0.1:0", self.board, lambda: not self.dead.is_set())
+        self.server = StatusServer("127.0.0.1:0", self.statuses, lambda: not self.dead.is_set())
         self.server.start()
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
@@ -55,14 +56,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
     served.server.stop()
 
 
-def commit(board: StatusBoard) -> None:
+def commit(statuses: StatusStore) -> None:
     part = SiloRecord("a", "Counted", 1.0, {"train": 3})
     record = RoundRecord(1, "ab", 1.0, {"accuracy": 0.5}, (part,), {"silos": 0.25}, 5, 6)
-    board.committed(record, ModelBytes(Layout.of([]), ()), None)
+    statuses(RoundCommitted(record, ModelBytes(Layout.of([]), ()), None))
 
 
 def test_status_and_rounds(served: Served) -> None:
-    commit(served.board)
+    commit(served.statuses)
     status, kind, body = served.get("/status?x=1")
     assert (status, kind) == (200, "application/json")
     assert json.loads(body)["progressPercentage"] == 50
@@ -72,9 +73,9 @@ def test_status_and_rounds(served: Served) -> None:
 
 def test_ready_only_while_silos_can_connect(served: Served) -> None:
     assert served.get("/readyz")[0] == 503
-    served.board.listening()
+    served.statuses.listening()
     assert served.get("/readyz")[0] == 200
-    served.board.ended("ANC-3001", "gone")
+    served.statuses(RunEnded("ANC-3001", "gone"))
     status, _, body = served.get("/readyz")
     assert (status, body) == (503, b"QuorumLost gone\n")
 
@@ -86,7 +87,7 @@ def test_healthy_only_while_the_engine_runs(served: Served) -> None:
 
 
 def test_metrics_are_in_prometheus_format(served: Served) -> None:
-    commit(served.board)
+    commit(served.statuses)
     status, kind, body = served.get("/metrics")
     lines = body.decode().splitlines()
     assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
@@ -126,5 +127,5 @@ def test_too_many_clients_are_turned_away_and_slow_ones_dropped(
 
 def test_a_port_in_use_has_a_code(served: Served) -> None:
     with pytest.raises(AnchorageError) as raised:
-        StatusServer(served.server.address, served.board, lambda: True)
+        StatusServer(served.server.address, served.statuses, lambda: True)
     assert raised.value.failure is CANNOT_LISTEN

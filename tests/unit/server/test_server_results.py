@@ -4,17 +4,16 @@ import json
 from contextlib import closing
 
 import numpy as np
-from server_stores import record
 
 from anchorage.api.model import ModelSpec
 from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store import DiskStore, Identity
 from anchorage.methods import PRESETS
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
-from anchorage_server.checkpoints import Identity
 from anchorage_server.results import write_results
-from anchorage_server.store import DiskRoundStore
 
 LAYOUT = Layout.of([("w", "F32", (3,)), ("control.w", "F32", (3,))])
 
@@ -35,8 +34,8 @@ def test_control_variates_stay_in_the_checkpoint(tmp_path):
     )
     arrays = {"w": np.ones(3, np.float32), "control.w": np.full(3, 2, np.float32)}
     made = ModelBytes.from_arrays(LAYOUT, arrays)
-    with closing(DiskRoundStore(tmp_path, Identity("f", "SCAFFOLD", LAYOUT), best_by=("accuracy",))) as store:
-        store.commit(record(1, made, accuracy=0.5), made, {})
+    with closing(DiskStore(tmp_path, Identity({}, (LAYOUT,)))) as store:
+        store.commit(RoundRecord(0, made.digest, 1.0, {"accuracy": 0.5}), made, {})
         final, best = write_results(tmp_path / "model", run, store)
         assert store.latest().model.digest == made.digest
     assert final.digest == best.digest == made.of_network().digest != made.digest

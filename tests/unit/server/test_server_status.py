@@ -1,4 +1,4 @@
-"""The status board: what it says after each thing that the engine tells."""
+"""The status: what it says after each thing that the engine tells."""
 
 import json
 import math
@@ -8,12 +8,22 @@ import pytest
 
 from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
 from anchorage.api.status import FederationStatus, StoredModel
+from anchorage.engine.events import (
+    Observer,
+    RoundCommitted,
+    RoundStarted,
+    RunEnded,
+    SiloChanged,
+    SiloJoined,
+    SiloLeft,
+    StepBegan,
+    Waiting,
+)
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.observer import Observer
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.status import GRACE_SECONDS, StatusBoard
+from anchorage_server.status import GRACE_SECONDS, StatusStore
 
 MODEL = ModelBytes(Layout.of([]), ())
 
@@ -32,12 +42,12 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def board(tmp_path: Path, clock: FakeClock) -> StatusBoard:
+def statuses(tmp_path: Path, clock: FakeClock) -> StatusStore:
     return make_board(tmp_path, clock, ())
 
 
-def make_board(folder: Path, clock: FakeClock, history: tuple[RoundRecord, ...]) -> StatusBoard:
-    return StatusBoard(
+def make_board(folder: Path, clock: FakeClock, history: tuple[RoundRecord, ...]) -> StatusStore:
+    return StatusStore(
         file=folder / "status.json",
         clock=clock,
         rounds=4,
@@ -49,8 +59,8 @@ def make_board(folder: Path, clock: FakeClock, history: tuple[RoundRecord, ...])
     )
 
 
-def conditions(board: StatusBoard) -> dict[str, tuple[str, str]]:
-    return {c.type: (c.status, c.reason) for c in board.snapshot().conditions}
+def conditions(statuses: StatusStore) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in statuses.snapshot().conditions}
 
 
 def committed(number: int) -> RoundRecord:
@@ -60,40 +70,40 @@ def committed(number: int) -> RoundRecord:
     )
 
 
-def test_it_is_an_observer(board: StatusBoard) -> None:
-    observer: Observer = board
-    observer.step("train")
-    assert board.snapshot().step == "train"
+def test_it_is_an_observer(statuses: StatusStore) -> None:
+    observer: Observer = statuses
+    observer(StepBegan("train"))
+    assert statuses.snapshot().step == "train"
 
 
-def test_before_anything_happened(board: StatusBoard) -> None:
-    assert conditions(board) == {
+def test_before_anything_happened(statuses: StatusStore) -> None:
+    assert conditions(statuses) == {
         "Ready": ("False", "Starting"),
         "QuorumMet": ("Unknown", "Starting"),
         "Succeeded": ("Unknown", "Running"),
         "Failed": ("False", "Running"),
     }
-    status = board.snapshot()
+    status = statuses.snapshot()
     assert [s.name for s in status.silos] == ["a", "b"]
     assert status.last_checkpoint is None
 
 
-def test_silos_come_work_and_go(board: StatusBoard, clock: FakeClock) -> None:
-    board.silo_joined("b", Profile("None", 40, "1"))
-    board.round_started(1, ["a", "b"])
-    board.silo_changed("b", "Training", 3, 4)
-    silo = board.snapshot().silos[1]
+def test_silos_come_work_and_go(statuses: StatusStore, clock: FakeClock) -> None:
+    statuses(SiloJoined("b", Profile("None", 40, "1")))
+    statuses(RoundStarted(1, ["a", "b"]))
+    statuses(SiloChanged("b", "Training", 3, 4))
+    silo = statuses.snapshot().silos[1]
     assert (silo.connected, silo.state, silo.task, silo.progress, silo.samples) == (True, "Training", "Train", 75, 40)
-    assert board.snapshot().connected_silos == 1
-    board.silo_left("b", "connection lost")
-    board.silo_joined("z", Profile("None", 1, "1"))
-    assert [(s.name, s.connected) for s in board.snapshot().silos] == [("a", False), ("b", False), ("z", True)]
+    assert statuses.snapshot().connected_silos == 1
+    statuses(SiloLeft("b", "connection lost"))
+    statuses(SiloJoined("z", Profile("None", 1, "1")))
+    assert [(s.name, s.connected) for s in statuses.snapshot().silos] == [("a", False), ("b", False), ("z", True)]
 
 
-def test_a_commit_is_shown_and_written(board: StatusBoard, tmp_path: Path) -> None:
-    board.committed(committed(1), MODEL, None)
+def test_a_commit_is_shown_and_written(statuses: StatusStore, tmp_path: Path) -> None:
+    statuses(RoundCommitted(committed(1), MODEL, None))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
-    assert written == board.snapshot()
+    assert written == statuses.snapshot()
     assert (written.round, written.rounds, written.progress_percentage) == (1, 4, 25)
     assert {m.name: m.value for m in written.metrics} == {"accuracy": "0.5", "macro_auc": "nan"}
     assert written.last_checkpoint is not None
@@ -111,15 +121,15 @@ def test_history_is_restored(tmp_path: Path, clock: FakeClock) -> None:
     assert status.start_time == "1970-01-12T13:47:30Z"
 
 
-def test_waiting_for_a_quorum_and_going_on(board: StatusBoard, clock: FakeClock) -> None:
-    board.waiting("QuorumLost", "1 of 2 silos connected")
-    assert conditions(board)["QuorumMet"] == ("False", "QuorumLost")
-    since = {c.type: c.last_transition_time for c in board.snapshot().conditions}
+def test_waiting_for_a_quorum_and_going_on(statuses: StatusStore, clock: FakeClock) -> None:
+    statuses(Waiting("QuorumLost", "1 of 2 silos connected"))
+    assert conditions(statuses)["QuorumMet"] == ("False", "QuorumLost")
+    since = {c.type: c.last_transition_time for c in statuses.snapshot().conditions}
     clock.time += 10
-    board.waiting("QuorumLost", "x" * 3000)
-    assert {c.type: c.last_transition_time for c in board.snapshot().conditions} == since
-    board.waiting("", "")
-    assert conditions(board)["QuorumMet"] == ("True", "EnoughSilos")
+    statuses(Waiting("QuorumLost", "x" * 3000))
+    assert {c.type: c.last_transition_time for c in statuses.snapshot().conditions} == since
+    statuses(Waiting("", ""))
+    assert conditions(statuses)["QuorumMet"] == ("True", "EnoughSilos")
 
 
 @pytest.mark.parametrize(
@@ -132,33 +142,33 @@ def test_waiting_for_a_quorum_and_going_on(board: StatusBoard, clock: FakeClock)
     ],
 )
 def test_the_end(
-    board: StatusBoard, tmp_path: Path, code: str, succeeded: tuple[str, str], failed: tuple[str, str]
+    statuses: StatusStore, tmp_path: Path, code: str, succeeded: tuple[str, str], failed: tuple[str, str]
 ) -> None:
-    board.listening()
-    assert conditions(board)["Ready"] == ("True", "Listening")
-    board.ended(code, "why")
-    found = conditions(board)
+    statuses.listening()
+    assert conditions(statuses)["Ready"] == ("True", "Listening")
+    statuses(RunEnded(code, "why"))
+    found = conditions(statuses)
     assert (found["Succeeded"], found["Failed"], found["Ready"][0]) == (succeeded, failed, "False")
-    board.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
+    statuses.stored(StoredModel(path="/m/final", digest="ab"), StoredModel(path="/m/best", digest="cd"))
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
     assert written.model.path == "/m/final"
 
 
-def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(board: StatusBoard, clock: FakeClock) -> None:
-    board.step("aggregate")
+def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:
+    statuses(StepBegan("aggregate"))
     clock.time += 60 + GRACE_SECONDS
-    assert board.stuck() == ""
+    assert statuses.stuck() == ""
     clock.time += 1
-    assert "in step aggregate" in board.stuck()
-    board.step("commit")
-    assert board.stuck() == ""
-    board.ended("", "")
+    assert "in step aggregate" in statuses.stuck()
+    statuses(StepBegan("commit"))
+    assert statuses.stuck() == ""
+    statuses(RunEnded("", ""))
     clock.time += 10_000
-    assert board.stuck() == ""
+    assert statuses.stuck() == ""
 
 
 def test_a_status_file_that_cannot_be_written_does_not_stop_the_engine(tmp_path: Path, clock: FakeClock) -> None:
-    board = make_board(tmp_path / "missing", clock, ())
-    board.committed(committed(1), MODEL, None)
-    assert board.snapshot().round == 1
+    statuses = make_board(tmp_path / "missing", clock, ())
+    statuses(RoundCommitted(committed(1), MODEL, None))
+    assert statuses.snapshot().round == 1

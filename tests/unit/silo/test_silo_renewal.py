@@ -70,6 +70,8 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_asks_when_two_thirds_are_over_and_not_before(world: World, tmp_path: Path) -> None:
+    world.pass_(START + DAY)
+    world.time = START + 59 * DAY
     world.pass_(START + 60 * DAY - CHECK_SECONDS)
     assert world.asked == [] and world.expires == START + 90 * DAY
     key, before = world.credentials.key.read_bytes(), read_certificate(world.credentials.certificate)
@@ -78,6 +80,7 @@ def test_asks_when_two_thirds_are_over_and_not_before(world: World, tmp_path: Pa
     assert read_certificate(world.credentials.certificate).public_key() == before.public_key()
     assert world.credentials.key.read_bytes() == key
     world.credentials.check(URI, world.now)
+    world.time = START + 118 * DAY
     world.pass_(START + 119 * DAY)
     assert len(world.asked) == 1
     world.pass_(START + 121 * DAY)

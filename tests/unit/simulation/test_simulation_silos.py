@@ -3,6 +3,7 @@
 import sys
 import threading
 from collections.abc import Callable, Mapping
+from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +13,8 @@ import pytest
 
 from anchorage.api.errors import AnchorageError, commands, data
 from anchorage.api.files import Study
+from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.observer import Observers
 from anchorage.methods import validate_study
 from anchorage.transport.messages import Announcement, Profile, Report, SideChannel
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
@@ -24,9 +25,9 @@ from anchorage_silo.null_learner import NullLearner
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from anchorage.simulation.buffers import SpareUpdates
+
+from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.simulation.run import Simulation, play, simulate
-from anchorage.simulation.store import FolderStore, MemoryStore
 
 LAYOUT = Layout.of([("w", "F32", (CHUNK_BYTES // 2,)), ("steps", "I64", ())])  # three chunks
 DOCUMENTS = """
@@ -68,10 +69,10 @@ def study(tmp_path: Path) -> Callable[..., Study]:
     return lambda silos=6, *overrides: validate_study(tmp_path / "tiny.yaml", overrides, silos)
 
 
-def play_null(study: Study, store: MemoryStore, spare: SpareUpdates, step: float = 0.5) -> RoundRecord:
+def play_null(study: Study, store: RoundStore, spare: SpareUpdates, step: float = 0.5) -> RoundRecord:
     profiles = {silo.metadata.name: Profile("All", 5, "test") for silo in study.silos}
     learner = NullLearner(LAYOUT, LAYOUT, step, 5)
-    return play(study, Null(), profiles, lambda silo: learner, store, spare, Observers())
+    return play(study, Null(), profiles, lambda silo: learner, store, spare, tell_all())
 
 
 def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(
@@ -93,28 +94,40 @@ def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(
     assert float(store.latest().model.arrays()["w"][1]) == 1 + 8 * 0.5  # type: ignore[union-attr]
 
 
-def test_a_round_is_found_again_or_the_run_begins_anew(study: Callable[..., Study], tmp_path: Path) -> None:
-    def opened(run: str = "run") -> FolderStore:
-        return FolderStore(tmp_path / "rounds", run, lambda number: LAYOUT)
+def test_a_round_is_found_again(study: Callable[..., Study], tmp_path: Path) -> None:
+    def opened() -> DiskStore:
+        return DiskStore(tmp_path / "rounds", Identity({}, (LAYOUT,)), updates=HeldUpdates(), sync=False)
 
     whole = MemoryStore()
     play_null(study(6, "spec.rounds=4"), whole, SpareUpdates())
-    play_null(study(), opened(), SpareUpdates())
-    with (tmp_path / "rounds" / "rounds.jsonl").open("a") as torn:
+    with closing(opened()) as store:
+        play_null(study(), store, SpareUpdates())
+    with (tmp_path / "rounds" / "journal.jsonl").open("a") as torn:
         torn.write('{"round": 3, "di')
-    found = opened()
-    latest = found.latest()
-    assert latest is not None and latest.record.round == 2
-    assert latest.model.digest == latest.record.digest == whole.history()[2].digest
-    record = play_null(study(6, "spec.rounds=4"), found, SpareUpdates())
+    with closing(opened()) as found:
+        latest = found.latest()
+        assert latest is not None and latest.record.round == 2
+        assert latest.model.digest == latest.record.digest == whole.history()[2].digest
+        record = play_null(study(6, "spec.rounds=4"), found, SpareUpdates())
     assert record.digest == whole.history()[4].digest
-    assert [entry.round for entry in opened().history()] == [0, 1, 2, 3, 4]
-    assert opened("another").latest() is None and opened().latest() is not None
-    damage(tmp_path / "rounds" / "model.safetensors")
-    assert len(opened().history()) == 4  # a round is lost, and played again
-    assert play_null(study(6, "spec.rounds=4"), opened(), SpareUpdates()).digest == record.digest
-    damage(tmp_path / "rounds" / "model.safetensors")  # the one before is the damaged one
-    assert opened().latest() is None and opened().history() == ()
+    with closing(opened()) as found:
+        assert [entry.round for entry in found.history()] == [0, 1, 2, 3, 4]
+
+
+def test_a_simulation_goes_on_with_its_own_rounds_or_begins_anew(study: Callable[..., Study], tmp_path: Path) -> None:
+    def resumed(*overrides: str) -> Simulation:
+        return Simulation(study(6, *overrides), tmp_path, tmp_path / "state", resume=True)
+
+    first = resumed()
+    digest = first.play().digest
+    again = resumed("spec.deletionPolicy=Delete")
+    assert len(again.store.history()) == 3 and again.play().digest == digest
+    damage(next((tmp_path / "state" / "rounds" / "checkpoints").glob("round-000002.*")))
+    begun = resumed()
+    assert begun.store.history() == () and begun.play().digest == digest
+    other = resumed("spec.protocol.silosPerRound=2")
+    assert other.store.history() == (), "other silos would have been drawn"
+    other.store.close()
 
 
 def damage(path: Path) -> None:

@@ -12,6 +12,7 @@ from mlflow.tracking import MlflowClient
 
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
+from anchorage.engine.events import RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
@@ -98,7 +99,7 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     run = start(tmp_path / "outbox")
     sender = Sender(tmp_path / "outbox", uri)
     for number in range(4):
-        run.committed(record_of(number), NOTHING, REPORT)
+        run(RoundCommitted(record_of(number), NOTHING, REPORT))
     run.finish("", write_models(tmp_path / "model"))
     sent = sender.finish(240)
     assert sent is not None
@@ -136,9 +137,9 @@ def check_answers(uri: str) -> None:
 def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):
     folder = tmp_path / "outbox"
     run = start(folder)
-    run.committed(record_of(0), NOTHING, None)
+    run(RoundCommitted(record_of(0), NOTHING, None))
     Sending(folder, uri).send_all()
-    run.committed(record_of(1), NOTHING, None)
+    run(RoundCommitted(record_of(1), NOTHING, None))
     Sending(folder, uri).send_all()  # another process
     (folder / "sender.json").unlink()  # killed before it could write down that it created the run
     Sending(folder, uri).send_all()
@@ -156,7 +157,7 @@ def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
     found = only_run(uri)
     assert (found.info.status, found.data.tags["anchorage.code"]) == ("FAILED", "ANC-3001")
     again = start(folder)
-    again.committed(record_of(1), NOTHING, None)
+    again(RoundCommitted(record_of(1), NOTHING, None))
     sending = Sending(folder, uri)
     sending.send_all()
     assert not sending.ended
@@ -167,8 +168,8 @@ def test_an_event_that_mlflow_refuses_does_not_hold_up_the_rest(tmp_path, uri, c
     folder = tmp_path / "outbox"
     run = start(folder)
     broken = RoundRecord(1, "0" * 64, 1.7e9, {"not?allowed": 1.0})
-    run.committed(broken, NOTHING, None)
-    run.committed(record_of(2), NOTHING, None)
+    run(RoundCommitted(broken, NOTHING, None))
+    run(RoundCommitted(record_of(2), NOTHING, None))
     Sending(folder, uri).send_all()
     assert only_run(uri).data.metrics["accuracy"] == 0.2
     assert "ANC-4002" in caplog.text
@@ -180,7 +181,7 @@ def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
         run = start(tmp_path / "outbox")
         sender = Sender(tmp_path / "outbox", f"http://127.0.0.1:{taken.getsockname()[1]}")
-        run.committed(record_of(1), NOTHING, REPORT)
+        run(RoundCommitted(record_of(1), NOTHING, REPORT))
         run.finish("", None)
         assert sender.finish(120) is None
     assert len(list((tmp_path / "outbox").glob("*.npy"))) == 2

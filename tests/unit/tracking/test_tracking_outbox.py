@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anchorage.engine.events import Observer, RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.observer import Observer
 from anchorage.engine.tracking import Outbox, TrackedRun
 from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
@@ -47,7 +47,7 @@ def events(folder: Path) -> list[dict]:
 
 def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
     observer: Observer = tracked(tmp_path)
-    observer.committed(record_of(1), MODEL, REPORT)
+    observer(RoundCommitted(record_of(1), MODEL, REPORT))
     run, noted = events(tmp_path)
     assert run["parameters"] == {"rounds": "20", "model.name": "SmallCnn", "list.0": "x", "list.1.y": "True"}
     assert noted["round"] == 1
@@ -72,7 +72,7 @@ def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
 def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
     run = tracked(tmp_path, rounds=25)
     for number in range(26):
-        run.committed(record_of(number), MODEL, REPORT)
+        run(RoundCommitted(record_of(number), MODEL, REPORT))
     with_arrays = [e["round"] for e in events(tmp_path) if e["kind"] == "round" and e["arrays"]]
     assert with_arrays == [*range(0, 26, 2), 25]
     last = events(tmp_path)[-1]["arrays"]
@@ -81,8 +81,8 @@ def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
 
 def test_a_restarted_server_keeps_the_key_and_notes_what_it_could_not(tmp_path):
     first = tracked(tmp_path)
-    first.committed(record_of(0), MODEL, None)
-    first.committed(record_of(1), MODEL, None)
+    first(RoundCommitted(record_of(0), MODEL, None))
+    first(RoundCommitted(record_of(1), MODEL, None))
     with (tmp_path / EVENTS).open("ab") as file:
         file.write(b'{"kind": "round", "rou')  # killed while writing
     second = tracked(tmp_path)

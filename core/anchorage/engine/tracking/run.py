@@ -1,56 +1,21 @@
-"""What the server notes of a run for MLflow; an observer of the engine (structurally `anchorage.engine.observer.Observer`)."""
+"""What is noted of a run for MLflow; an observer of the engine."""
 
 import uuid
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
+from anchorage.engine.events import RoundCommitted, RunEvent
+from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
-from anchorage.transport.messages import Profile, Report
-from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.messages import Report
 
 FIGURE_SETS = 10
 """How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
-
-
-class SiloPart(Protocol):
-    """One silo's part in a round (`anchorage.engine.interfaces.SiloRecord`)."""
-
-    @property
-    def name(self) -> str: ...  # noqa: D102
-    @property
-    def state(self) -> str: ...  # noqa: D102
-    @property
-    def weight(self) -> float: ...  # noqa: D102
-    @property
-    def samples(self) -> Mapping[str, int]: ...  # noqa: D102
-    @property
-    def metrics(self) -> Mapping[str, float]: ...  # noqa: D102
-
-
-class CommittedRound(Protocol):
-    """A committed round (`anchorage.engine.interfaces.RoundRecord`)."""
-
-    @property
-    def round(self) -> int: ...  # noqa: D102
-    @property
-    def digest(self) -> str: ...  # noqa: D102
-    @property
-    def time(self) -> float: ...  # noqa: D102
-    @property
-    def metrics(self) -> Mapping[str, float]: ...  # noqa: D102
-    @property
-    def silos(self) -> Sequence[SiloPart]: ...  # noqa: D102
-    @property
-    def seconds(self) -> Mapping[str, float]: ...  # noqa: D102
-    @property
-    def bytes_up(self) -> int: ...  # noqa: D102
-    @property
-    def bytes_down(self) -> int: ...  # noqa: D102
 
 
 class TrackedRun:
@@ -109,7 +74,7 @@ class TrackedRun:
             document=document,
         )
 
-    def catch_up(self, history: Iterable[CommittedRound]) -> None:
+    def catch_up(self, history: Iterable[RoundRecord]) -> None:
         """Note the committed rounds that a killed server could not note any more."""
         for record in history:
             if record.round > self._noted:
@@ -119,11 +84,12 @@ class TrackedRun:
         """Note the end: `code` of the catalogue or empty, and the folder with final.safetensors, best.safetensors and model.json."""
         self._outbox.append("end", {"code": code, "models": str(models.absolute()) if models else ""})
 
-    def committed(self, record: CommittedRound, model: ModelBytes, report: Report | None) -> None:
-        """Note a round."""
-        self._note(record, report)
+    def __call__(self, event: RunEvent) -> None:
+        """Note a committed round; `finish` follows when the models are on disk."""
+        if isinstance(event, RoundCommitted):
+            self._note(event.record, event.report)
 
-    def _note(self, record: CommittedRound, report: Report | None) -> None:
+    def _note(self, record: RoundRecord, report: Report | None) -> None:
         self._noted = record.round
         drawn = record.round == self._rounds or record.round % max(1, self._rounds // FIGURE_SETS) == 0
         arrays = {}
@@ -146,29 +112,6 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
-
-    def silo_joined(self, silo: str, profile: Profile) -> None:
-        """Nothing to note."""
-
-    def silo_left(self, silo: str, reason: str) -> None:
-        """Nothing to note."""
-
-    def silo_changed(
-        self, silo: str, state: str, done: int = 0, total: int = 0, code: str = "", message: str = ""
-    ) -> None:
-        """Nothing to note."""
-
-    def waiting(self, reason: str, message: str) -> None:
-        """Nothing to note."""
-
-    def round_started(self, round_number: int, silos: Sequence[str]) -> None:
-        """Nothing to note."""
-
-    def step(self, name: str) -> None:
-        """Nothing to note."""
-
-    def ended(self, code: str, message: str) -> None:
-        """Nothing to note: `finish` follows when the models are on disk."""
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

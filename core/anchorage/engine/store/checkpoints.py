@@ -1,6 +1,8 @@
 """Checkpoints: one safetensors file per committed round that is kept, written over the file that fell out (half the time of a new one)."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import json
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,10 +11,10 @@ from typing import Any
 from blake3 import blake3
 from numpy.typing import NDArray
 
+from anchorage.api.changes import Fields, broken
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT
-from anchorage.api.run import RunDescription
-from anchorage.engine.interfaces import Checkpoint, RoundRecord, ServerLearner
+from anchorage.engine.interfaces import Checkpoint, RoundRecord
 from anchorage.transport.files import partial_path, sync
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -21,55 +23,36 @@ from anchorage.transport.tensors.safetensors_file import (
     read_safetensors,
     write_safetensors,
 )
-from anchorage_server.models import checkpoint_name
 
-FORMAT = "anchorage-checkpoint-1"
+FORMAT = "anchorage-checkpoint-2"
 _STATE = "method_state/"
 """Prefix of the method's arrays, which no tensor of a model carries."""
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose checkpoints these are.
+    """Whose checkpoints these are."""
 
-    Parameters
-    ----------
-    federation, method : str
-        Their names.
-    layout : Layout
-        The model's tensors.
-    warm_up : tuple of int, str and Layout
-        Last round, method and model of the stages before.
-    stages : str
-        Digest of all that these stages do; empty where there are none.
-    """
+    study: Fields
+    """What the run depends on and may not change (`anchorage.api.changes`), by field, as JSON values."""
+    layouts: tuple[Layout, ...]
+    """Tensors of every stage's model, the main method's last."""
+    ends: tuple[int, ...] = ()
+    """Last rounds of the stages before the main method, ascending."""
 
-    federation: str
-    method: str
-    layout: Layout
-    warm_up: tuple[tuple[int, str, Layout], ...] = ()
-    stages: str = ""
+    @property
+    def first(self) -> int:
+        """The first round that may be the best one: the main method's."""
+        return self.ends[-1] + 1 if self.ends else 0
 
-    def at(self, round_number: int) -> "Identity":
-        """Return whose the checkpoint of a round is: its stage's."""
-        for last, method, layout in self.warm_up:
-            if round_number <= last:
-                return Identity(self.federation, method, layout, stages=self.stages)
-        return self
-
-    def metadata(self) -> dict[str, str]:
-        """Return what every file of this run says of itself."""
-        own = {"federation": self.federation, "method": self.method, "layout": self.layout.digest}
-        return {"format": FORMAT, **own, "warmUp": self.stages}
+    def layout_at(self, round_number: int) -> Layout:
+        """Return the tensors of the model that a round ends with: its stage's."""
+        return self.layouts[bisect_left(self.ends, round_number)]
 
 
-def identity_of(run: RunDescription, learners: Sequence[ServerLearner]) -> Identity:
-    """Return whose the checkpoints of a run are, from its description and the learner of every stage."""
-    stages = zip(run.warm_up, learners[:-1], strict=True)
-    warm_up = tuple((stage.last, stage.method.name, learner.down) for stage, learner in stages)
-    texts = "".join(stage.model_dump_json() for stage in run.warm_up)
-    digest = blake3(texts.encode()).hexdigest() if texts else ""
-    return Identity(run.federation, run.method.name, learners[-1].down, warm_up, digest)
+def checkpoint_name(round_number: int) -> str:
+    """Return the name of a round's checkpoint file."""
+    return f"round-{round_number:06d}.safetensors"
 
 
 class Checkpoints:
@@ -81,10 +64,12 @@ class Checkpoints:
         Must exist and belong to this process alone.
     identity : Identity
         Whose checkpoints these are.
+    sync : bool
+        Whether a checkpoint is on disk when `write` returns.
     """
 
-    def __init__(self, folder: Path, identity: Identity) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, identity: Identity, *, sync: bool = True) -> None:
+        self._folder, self._sync = folder, sync
         self._identity = identity
         self._spare = folder / "spare"
 
@@ -93,7 +78,7 @@ class Checkpoints:
         return self._folder / checkpoint_name(round_number)
 
     def write(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
-        """Write a round's checkpoint; when this returns it is on disk.
+        """Write a round's checkpoint.
 
         Raises
         ------
@@ -104,11 +89,12 @@ class Checkpoints:
         if self._spare.exists():
             self._spare.replace(partial_path(path))
         arrays = {_STATE + name: array for name, array in state.items()}
-        own = {"round": str(record.round), "digest": record.digest, "state": _digest(arrays)}
-        write_safetensors(
-            path, model, arrays=arrays, metadata={**self._identity.at(record.round).metadata(), **own}, sync=True
-        )
-        sync(self._folder)
+        layout = self._identity.layout_at(record.round).digest
+        metadata = {"format": FORMAT, "study": json.dumps(self._identity.study), "layout": layout}
+        own = {"round": str(record.round), "digest": record.digest, "state": digest_of(arrays)}
+        write_safetensors(path, model, arrays=arrays, metadata={**metadata, **own}, sync=self._sync)
+        if self._sync:
+            sync(self._folder)
 
     def retain(self, rounds: Collection[int]) -> None:
         """Keep the checkpoints of these rounds; one of the others is written over next time.
@@ -129,16 +115,16 @@ class Checkpoints:
         Raises
         ------
         AnchorageError
-            It is missing, damaged, or of another federation, method or model.
+            It is missing, damaged, or of another study or model.
         """
-        path = self.path(record.round)
-        with _damage():
+        path, study = self.path(record.round), self._identity.study
+        with _damage(path):
             _, metadata = read_description(path)
-        for name, expected in self._identity.at(record.round).metadata().items():
-            found = metadata.get(name, "")
-            if found != expected:
-                message = f"{path} has the {name} {found[:40]!r}, this run {expected[:40]!r}; use another state folder"
-                raise AnchorageError(FOREIGN_CHECKPOINT, message)
+            if metadata.get("format") != FORMAT:
+                raise ValueError("it is no checkpoint of this version")
+            found = {"layout": metadata["layout"], **json.loads(metadata["study"])}
+        for change in broken(found, {"layout": self._identity.layout_at(record.round).digest, **study}):
+            raise AnchorageError(FOREIGN_CHECKPOINT, f"{path}: {change}; restore it, or use another state folder")
 
     def read(self, record: RoundRecord) -> Checkpoint:
         """Read a round's checkpoint and check every byte of it.
@@ -149,25 +135,27 @@ class Checkpoints:
             It is missing or damaged.
         """
         path = self.path(record.round)
-        with _damage():
-            stored = read_safetensors(path, self._identity.at(record.round).layout)
-        if stored.model.digest != record.digest or stored.metadata.get("state") != _digest(stored.arrays):
+        with _damage(path):
+            stored = read_safetensors(path, self._identity.layout_at(record.round))
+        if stored.model.digest != record.digest or stored.metadata.get("state") != digest_of(stored.arrays):
             raise AnchorageError(CHECKPOINT_DAMAGED, f"{path}: its bytes are not those that were written")
         state = {name.removeprefix(_STATE): array for name, array in stored.arrays.items()}
         return Checkpoint(record, stored.model, state)
 
 
 @contextmanager
-def _damage() -> Iterator[None]:
+def _damage(path: Path) -> Iterator[None]:
     """Say of a file that cannot be read that it is a checkpoint."""
     try:
         yield
     except AnchorageError as error:
         raise AnchorageError(CHECKPOINT_DAMAGED, error.message) from error
+    except (ValueError, KeyError, TypeError) as error:
+        raise AnchorageError(CHECKPOINT_DAMAGED, f"{path}: {error}") from error
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    """Return BLAKE3 of arrays with their names, hex."""
+def digest_of(arrays: Mapping[str, NDArray[Any]]) -> str:
+    """Return BLAKE3 over the names and bytes of arrays, hex."""
     digest = blake3()
     for name in sorted(arrays):
         digest.update(name.encode()).update(arrays[name].tobytes())

@@ -12,8 +12,8 @@ from blake3 import blake3
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import JOURNAL_DAMAGED
 from anchorage.engine.interfaces import RoundRecord
-from anchorage.engine.records import record_from_json, record_to_json
-from anchorage_server.durable import storage_errors
+from anchorage.engine.store.durable import storage_errors
+from anchorage.engine.store.records import record_from_json, record_to_json
 
 SCHEMA_VERSION = 1
 _CHECKSUM_HEX = 32
@@ -21,7 +21,7 @@ _CHECKSUM_HEX = 32
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """Where a silo's part of the asynchronous community lies: the spool file's number, and the weight it counts with."""
+    """Where a silo's part of the asynchronous global model lies: the spool file's number, and the weight it counts with."""
 
     slot: int
     weight: float
@@ -59,7 +59,7 @@ def _from_body(body: bytes) -> Entry:
     """
     values = json.loads(body)
     if values["schemaVersion"] != SCHEMA_VERSION:
-        raise ValueError(f"schema version {values['schemaVersion']}, this server reads {SCHEMA_VERSION}")
+        raise ValueError(f"schema version {values['schemaVersion']}, this version reads {SCHEMA_VERSION}")
     contributions = {silo: Contribution(**c) for silo, c in values["contributions"].items()}
     return Entry(record_from_json(values), contributions)
 
@@ -117,6 +117,8 @@ class Journal:
     ----------
     path : Path
         The file; made when missing. A torn last line, which a crash can leave, is cut off.
+    sync : bool
+        Whether a line is on disk when `append` returns.
 
     Raises
     ------
@@ -124,15 +126,15 @@ class Journal:
         A line before the last is damaged or the rounds do not ascend by one; the file cannot be read or written.
     """
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, path: Path, *, sync: bool = True) -> None:
+        self._path, self._sync = path, sync
         with storage_errors("open the journal", path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             self.entries, self._length = _entries(path.read_bytes(), path)
             os.ftruncate(self._handle, self._length)
 
     def append(self, entry: Entry) -> None:
-        """Add one line and wait until it is on disk.
+        """Add one line.
 
         Raises
         ------
@@ -144,7 +146,8 @@ class Journal:
             try:
                 if os.write(self._handle, line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-                os.fsync(self._handle)
+                if self._sync:
+                    os.fsync(self._handle)
             except OSError:
                 os.ftruncate(self._handle, self._length)
                 raise

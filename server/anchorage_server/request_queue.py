@@ -68,7 +68,7 @@ class _Entry:
     answered: float = field(default=0.0)
 
 
-class RequestDesk:
+class RequestQueue:
     """Where silos ask and the operator answers. Bounded; nothing of it outlives the process: silos ask again.
 
     Parameters
@@ -83,7 +83,7 @@ class RequestDesk:
         self._entries: dict[str, _Entry] = {}
 
     def ask(self, kind: Kind, silo: str, csr_pem: bytes, token: str = "") -> bytes:
-        """Put a request on the desk, or look for its answer.
+        """Add a request, or look up its answer.
 
         Parameters
         ----------

@@ -1,13 +1,10 @@
-"""Records of rounds as JSON, and which round is a run's best: the same at the server, in simulations and for the command line."""
+"""Records of rounds as JSON: the same at the server, in simulations and for the command line."""
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-
-BEST_BY = ("balanced_accuracy", "accuracy")
-"""Metrics that decide which round was the best, in this order; greater is better."""
 
 
 def record_to_json(record: RoundRecord) -> dict[str, Any]:

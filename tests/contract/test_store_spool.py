@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from server_stores import Open, announce, commit, content, fill, model, play_round
+from store_world import Open, announce, commit, content, fill, model, play_round
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import (
@@ -18,9 +18,9 @@ from anchorage.api.errors.storage import (
 KILLED = """
 import os, sys
 sys.path.insert(0, sys.argv[1])
-import server_stores as t
+import store_world as t
 from pathlib import Path
-store = t.DiskRoundStore(Path(sys.argv[2]), t.IDENTITY)
+store = t.DiskStore(Path(sys.argv[2]), t.IDENTITY)
 for number in range(3):
     t.commit(store, number)
 for silo in ("a", "b", "c"):
@@ -63,17 +63,6 @@ def test_a_kept_update_that_was_damaged_is_not_used(open_store: Open, tmp_path: 
     file.write_bytes(damaged)
     (tmp_path / "state" / "spool" / "0007.json").write_text("")
     assert list(open_store().kept(0)) == ["a"]
-
-
-def test_the_same_announcement_gets_the_same_place_and_another_one_a_new_one(open_store: Open) -> None:
-    store, one, two = open_store(), model(1.0), model(2.0)
-    first = store.spool("a", 1, announce(one))
-    assert store.spool("a", 1, announce(one)) is first
-    second = store.spool("a", 1, announce(two))
-    fill(second, two)
-    with pytest.raises(AnchorageError):
-        first.write(0, one.chunk(0))
-    assert content(second) == b"".join(two.chunks)
 
 
 def test_spool_files_are_used_again_after_release(open_store: Open, tmp_path: Path) -> None:

@@ -8,12 +8,11 @@ import resource
 import signal
 from collections.abc import Callable
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 import pytest
-from server_stores import IDENTITY, LAYOUT, Open, announce, commit, content, model, play_round, record
+from store_world import IDENTITY, LAYOUT, STUDY, Open, announce, commit, content, model, play_round, record
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import (
@@ -25,24 +24,9 @@ from anchorage.api.errors.storage import (
     STATE_IN_USE,
     STORAGE_FAILED,
 )
-from anchorage.api.federation import WarmUp
-from anchorage.api.model import ModelSpec
-from anchorage.api.run import RunDescription, StageDescription
-from anchorage.api.stages import stage_method
-from anchorage.engine.interfaces import ServerLearner
-from anchorage.methods import PRESETS, resolve
+from anchorage.engine.store import DiskStore, Identity
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
-from anchorage_server.checkpoints import Identity, identity_of
-from anchorage_server.store import DiskRoundStore
-
-
-def test_a_new_folder_has_no_round(open_store: Open) -> None:
-    store = open_store()
-    assert store.latest() is None
-    assert store.history() == ()
-    assert store.kept(1) == {}
-    assert store.contributions() == {}
 
 
 def test_a_commit_comes_back_after_reopening(open_store: Open) -> None:
@@ -62,7 +46,7 @@ def test_a_commit_comes_back_after_reopening(open_store: Open) -> None:
 
 def test_checkpoints_of_stages_have_their_own_methods_and_tensors(open_store: Open) -> None:
     before = Layout.of([("encoder.weight", "F32", (5,)), ("projector.weight", "F32", (7,))])
-    identity = Identity("derm", "FedAvg", LAYOUT, ((1, "FedBarlow", before),))
+    identity = Identity(STUDY, (before, LAYOUT), (1,))
     store = open_store(identity)
     for number, layout, accuracy in ((0, before, 0.1), (1, before, 0.9), (2, LAYOUT, 0.2), (3, LAYOUT, 0.1)):
         made = model(float(number), layout)
@@ -72,22 +56,6 @@ def test_checkpoints_of_stages_have_their_own_methods_and_tensors(open_store: Op
         assert latest is not None and best is not None
         assert latest.model.layout == layout and latest.model.digest == made.digest
         assert best.record.round == min(number, 2), "a warm-up's rounds are not the best ones"
-
-
-def test_what_stages_do_tells_one_run_from_another() -> None:
-    learner = cast(ServerLearner, SimpleNamespace(down=LAYOUT))
-    spec = {"method": PRESETS["SemiAnAgg"].slots, "model": ModelSpec(name="SmallCnn", num_classes=3, image_size=8)}
-    run = RunDescription(federation="derm", seed=1, down="[]", up="[]", rounds=9, mode="Synchronous", **spec)
-
-    def identity(*overrides: str) -> Identity:
-        method = resolve(stage_method(WarmUp(method="LowerBound", rounds=2, set=overrides)))
-        stage = StageDescription(method=method, down="[]", up="[]", last=2)
-        return identity_of(run.model_copy(update={"warm_up": (stage,)}), [learner, learner])
-
-    assert identity("local.epochs=1") == identity("local.epochs=3", "local={epochs: 1}")
-    assert identity().at(2).metadata() != identity("local.epochs=1").at(2).metadata()
-    assert identity().metadata() != identity("local.epochs=1").metadata(), "also when the stages are over"
-    assert identity_of(run, [learner]).metadata()["warmUp"] == ""
 
 
 def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
@@ -107,10 +75,10 @@ def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
 
 
 def test_a_smaller_checkpoint_over_a_larger_file_has_no_tail(tmp_path: Path) -> None:
-    small = Identity("derm", "FedAvg", Layout.of([("encoder.weight", "F32", (3,))]))
-    store = DiskRoundStore(tmp_path, small)
+    small = Identity(STUDY, (Layout.of([("encoder.weight", "F32", (3,))]),))
+    store = DiskStore(tmp_path, small)
     (tmp_path / "checkpoints" / "spare").write_bytes(b"x" * 100_000)
-    made = model(1.0, small.layout)
+    made = model(1.0, small.layouts[0])
     store.commit(record(0, made), made, {})
     latest = store.latest()
     assert latest is not None
@@ -166,30 +134,41 @@ def test_a_damaged_line_before_the_last_is_refused(open_store: Open, tmp_path: P
 
 
 def test_a_line_of_another_schema_is_refused_even_at_the_end(open_store: Open, tmp_path: Path) -> None:
-    from anchorage_server import journal as module
+    from anchorage.engine.store import journal as module
 
     commit(open_store(), 0)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "SCHEMA_VERSION", 2)
-        with pytest.raises(AnchorageError, match="schema version 1, this server reads 2") as raised:
+        with pytest.raises(AnchorageError, match="schema version 1, this version reads 2") as raised:
             open_store()
     assert raised.value.failure is JOURNAL_DAMAGED
 
 
 @pytest.mark.parametrize(
-    ("identity", "what"),
+    ("identity", "words"),
     [
-        (Identity("skin", "FedAvg", LAYOUT), "federation"),
-        (Identity("derm", "FedProx", LAYOUT), "method"),
-        (Identity("derm", "FedAvg", Layout.of([("encoder.weight", "F32", (3,))])), "layout"),
-        (Identity("derm", "FedAvg", LAYOUT, stages="d1"), "warmUp"),
+        (
+            Identity({**STUDY, "metadata.name": "skin"}, (LAYOUT,)),
+            "metadata.name is skin, but training began with derm",
+        ),
+        (Identity({**STUDY, "spec.method.name": "FedProx"}, (LAYOUT,)), "spec.method.name is FedProx"),
+        (Identity({**STUDY, "spec.model.initial": "w"}, (LAYOUT,)), "spec.model.initial is w, but .* with absent"),
+        (Identity(STUDY, (Layout.of([("encoder.weight", "F32", (3,))]),)), "layout is "),
     ],
 )
-def test_a_foreign_checkpoint_is_refused(open_store: Open, identity: Identity, what: str) -> None:
+def test_a_foreign_checkpoint_is_refused(open_store: Open, identity: Identity, words: str) -> None:
     commit(open_store(), 0)
-    with pytest.raises(AnchorageError, match=f"has the {what}") as raised:
+    with pytest.raises(AnchorageError, match=words) as raised:
         open_store(identity).latest()
     assert raised.value.failure is FOREIGN_CHECKPOINT
+
+
+def test_a_field_that_an_older_version_did_not_know_is_no_difference(open_store: Open) -> None:
+    commit(open_store(), 0)
+    newer = Identity({**STUDY, "spec.method.newer": "Option"}, (LAYOUT,))
+    assert open_store(newer).latest() is not None
+    with pytest.raises(AnchorageError, match=r"spec\.model\.initial\.newer is 1"):
+        open_store(Identity({**STUDY, "spec.model.initial.newer": "1"}, (LAYOUT,)))
 
 
 @pytest.mark.parametrize("damage", ["missing", "short", "empty", "model", "state", "header"])
@@ -214,14 +193,14 @@ def test_a_damaged_checkpoint_is_refused(open_store: Open, damage: str) -> None:
 def test_two_stores_cannot_share_a_folder(open_store: Open, tmp_path: Path) -> None:
     open_store()
     with pytest.raises(AnchorageError) as raised:
-        DiskRoundStore(tmp_path / "state", IDENTITY)
+        DiskStore(tmp_path / "state", IDENTITY)
     assert raised.value.failure is STATE_IN_USE
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(AnchorageError, match="file/state") as raised:
-        DiskRoundStore(tmp_path / "file" / "state", IDENTITY)
+        DiskStore(tmp_path / "file" / "state", IDENTITY)
     assert raised.value.failure is NOT_WRITABLE
 
 
@@ -276,7 +255,7 @@ class Faults:
 
 def operations(tmp_path: Path) -> int:
     """Count the file operations of one round."""
-    store = DiskRoundStore(tmp_path / "count", IDENTITY)
+    store = DiskStore(tmp_path / "count", IDENTITY)
     for number in range(5):
         play_round(store, number)
     with pytest.MonkeyPatch.context() as patch:
@@ -296,7 +275,7 @@ def test_whatever_operation_fails_the_last_committed_round_and_its_contribution_
     assert total > 8
     for at in range(total):
         folder = tmp_path / f"at-{at}"
-        store = DiskRoundStore(folder, IDENTITY)
+        store = DiskStore(folder, IDENTITY)
         for number in range(5):
             play_round(store, number)
         with pytest.MonkeyPatch.context() as patch, pytest.raises((Interrupted, AnchorageError)) as raised:
@@ -305,7 +284,7 @@ def test_whatever_operation_fails_the_last_committed_round_and_its_contribution_
         if isinstance(raised.value, AnchorageError):
             assert raised.value.failure is (DISK_FULL if error.args[0] == errno.ENOSPC else STORAGE_FAILED)
         store.close()
-        store = DiskRoundStore(folder, IDENTITY)
+        store = DiskStore(folder, IDENTITY)
         latest = store.latest()
         assert latest is not None
         last = latest.record.round

@@ -1,4 +1,4 @@
-"""Models, records and updates of a small run, for the tests of what the server keeps."""
+"""Models, records and updates of a small run, for the tests of round stores."""
 
 import math
 from collections.abc import Callable
@@ -6,16 +6,16 @@ from collections.abc import Callable
 import numpy as np
 
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
+from anchorage.engine.store import DiskStore, Identity, RoundStore
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.checkpoints import Identity
-from anchorage_server.store import DiskRoundStore
 
 LAYOUT = Layout.of([("encoder.weight", "F32", (CHUNK_BYTES // 4 + 7,)), ("encoder.steps", "I64", ())])
-IDENTITY = Identity("derm", "FedAvg", LAYOUT)
-Open = Callable[..., DiskRoundStore]
+STUDY = {"metadata.name": "derm", "spec.method.name": "FedAvg", "spec.model.initial": None}
+IDENTITY = Identity(STUDY, (LAYOUT,))
+Open = Callable[..., DiskStore]
 
 
 def model(value: float, layout: Layout = LAYOUT) -> ModelBytes:
@@ -28,7 +28,7 @@ def record(number: int, made: ModelBytes, **metrics: float) -> RoundRecord:
     return RoundRecord(number, made.digest, 1000.0 + number, metrics, (part,), {"silos": 0.5}, 7, 8)
 
 
-def commit(store: DiskRoundStore, number: int, value: float | None = None, **metrics: float) -> ModelBytes:
+def commit(store: RoundStore, number: int, value: float | None = None, **metrics: float) -> ModelBytes:
     made = model(float(number) if value is None else value)
     store.commit(record(number, made, **metrics), made, {"momentum": np.arange(3.0), "flags": np.array([True, False])})
     return made
@@ -47,7 +47,7 @@ def content(source: SpooledUpdate) -> bytes:
     return b"".join(source.chunk(i) for i in range(len(source.manifest.digests)))
 
 
-def play_round(store: DiskRoundStore, number: int) -> None:
+def play_round(store: RoundStore, number: int) -> None:
     made = model(100.0 + number)
     fill(store.spool("a", number, announce(made)), made)
     store.keep("a", number, announce(made))

@@ -53,15 +53,15 @@ class FolderLock:
 
     def __init__(self, folder: Path) -> None:
         with storage_errors("make the lock file", folder):
-            self._handle = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._file = os.fdopen(os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
         try:
-            fcntl.flock(self._handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            os.close(self._handle)
+            self._file.close()
             raise AnchorageError(
-                STATE_IN_USE, f"another server works on {folder}; stop it or use another folder"
+                STATE_IN_USE, f"another process works on {folder}; stop it or use another folder"
             ) from None
 
     def release(self) -> None:
         """Let go of the folder."""
-        os.close(self._handle)
+        self._file.close()

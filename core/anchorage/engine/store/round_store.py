@@ -1,0 +1,93 @@
+"""What the engine finds again after its end."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from numpy.typing import NDArray
+
+from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
+from anchorage.engine.store.updates import Updates
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.model import ModelBytes
+
+
+class RoundStore(ABC):
+    """The committed rounds of a run, and the updates of the open one.
+
+    Parameters
+    ----------
+    updates : Updates
+        Where updates arrive.
+    """
+
+    def __init__(self, updates: Updates[Any]) -> None:
+        self._updates = updates
+        self._history: list[RoundRecord] = []
+
+    @abstractmethod
+    def latest(self) -> Checkpoint | None:
+        """Return the last committed round, None in a new run.
+
+        Raises
+        ------
+        AnchorageError
+            The checkpoint is missing or damaged.
+        """
+
+    @abstractmethod
+    def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
+        """Make a round, and what was contributed for it, the last one that is found again.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable; the previous round is untouched.
+        """
+
+    def history(self) -> Sequence[RoundRecord]:
+        """Return every committed round, ascending."""
+        return tuple(self._history)
+
+    def spool(self, silo: str, round_number: int, announcement: Announcement) -> SpooledUpdate:
+        """Open the place where an announced update arrives; the same one again for the same announcement.
+
+        Raises
+        ------
+        AnchorageError
+            There is no room for it.
+        """
+        return self._updates.open(silo, round_number, announcement)
+
+    def keep(self, silo: str, round_number: int, announcement: Announcement) -> None:
+        """Note that an update is whole, so that a restart uses it again."""
+        self._updates.keep(silo, round_number, announcement)
+
+    def kept(self, round_number: int) -> Mapping[str, tuple[Announcement, SpooledUpdate]]:
+        """Return the whole updates of an open round, their digests checked."""
+        return self._updates.kept(round_number)
+
+    def release(self, round_number: int) -> None:
+        """Give up the updates of a round that are nobody's contribution."""
+        self._updates.release(round_number)
+
+    def contribute(self, silo: str, round_number: int, weight: float) -> None:
+        """Make a silo's whole update its contribution to the asynchronous global model; the next `commit` makes that durable.
+
+        Until then a restart finds the silo's previous contribution, which stays untouched.
+        """
+        self._updates.contribute(silo, round_number, weight)
+
+    def contributions(self) -> Mapping[str, tuple[float, SpooledUpdate]]:
+        """Return weight and update of every silo that contributes, as of the last commit and `contribute`.
+
+        Raises
+        ------
+        AnchorageError
+            An update that an earlier process left is not as it was written.
+        """
+        return self._updates.contributions()
+
+    def close(self) -> None:
+        """Let go of every file."""
+        self._updates.close()

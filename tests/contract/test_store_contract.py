@@ -1,0 +1,88 @@
+"""What every round store does: one suite over memory, disk, and rounds on disk whose updates are in memory."""
+
+import math
+
+import numpy as np
+import pytest
+from store_world import announce, commit, content, fill, model
+
+from anchorage.engine.store import RoundStore
+from anchorage.transport.messages import Announcement
+
+
+def test_a_new_store_has_no_round(store: RoundStore) -> None:
+    assert store.latest() is None
+    assert store.history() == ()
+    assert store.kept(1) == {}
+    assert store.contributions() == {}
+
+
+def test_the_last_commit_is_found_with_its_state_and_all_records(store: RoundStore) -> None:
+    commit(store, 0)
+    made = commit(store, 1, accuracy=0.5, undefined=math.nan)
+    latest = store.latest()
+    assert latest is not None
+    assert b"".join(latest.model.chunks) == b"".join(made.chunks)
+    assert latest.record.digest == latest.model.digest and latest.record.metrics["accuracy"] == 0.5
+    assert math.isnan(latest.record.metrics["undefined"])
+    np.testing.assert_array_equal(latest.state["momentum"], np.arange(3.0))
+    np.testing.assert_array_equal(latest.state["flags"], [True, False])
+    assert [record.round for record in store.history()] == [0, 1]
+
+
+def test_an_update_is_kept_once_it_is_whole(store: RoundStore) -> None:
+    made = model(1.0)
+    sink = store.spool("a", 1, announce(made))
+    assert sink.missing() == (0, 1) and store.kept(1) == {}
+    fill(sink, made)
+    store.keep("a", 1, announce(made))
+    ((announcement, update),) = store.kept(1).values()
+    assert content(update) == b"".join(made.chunks) and announcement.samples == {"train": 3}
+    assert store.kept(2) == {}
+
+
+def test_the_same_announcement_gets_the_same_place_and_another_one_a_new_one(store: RoundStore) -> None:
+    one, two = model(1.0), model(2.0)
+    first = store.spool("a", 1, announce(one))
+    assert store.spool("a", 1, announce(one)) is first
+    second = store.spool("a", 1, announce(two))
+    fill(second, two)
+    assert second is not first and content(second) == b"".join(two.chunks)
+    store.keep("a", 1, announce(two))
+    assert [content(update) for _, update in store.kept(1).values()] == [b"".join(two.chunks)]
+
+
+def test_released_updates_are_gone(store: RoundStore) -> None:
+    made = model(1.0)
+    for silo, number in (("a", 1), ("b", 2)):
+        fill(store.spool(silo, number, announce(made)), made)
+        store.keep(silo, number, announce(made))
+    store.release(1)
+    assert store.kept(1) == {} and store.kept(2).keys() == {"b"}
+
+
+def test_contributions_replace_each_other_and_are_not_released(store: RoundStore) -> None:
+    for number in range(4):
+        made = model(float(number))
+        fill(store.spool("a", number, announce(made)), made)
+        store.keep("a", number, announce(made))
+        before = store.contributions()
+        store.contribute("a", number, number / 2)
+        if before:
+            assert content(before["a"][1]) == b"".join(model(number - 1.0).chunks), "it stays until the commit"
+        commit(store, number)
+        store.release(number)
+        ((weight, update),) = store.contributions().values()
+        assert weight == number / 2 and content(update) == b"".join(made.chunks)
+        assert store.kept(number) == {}
+
+
+def test_only_an_open_update_of_the_round_can_be_kept_or_contribute(store: RoundStore) -> None:
+    made = model(1.0)
+    with pytest.raises(KeyError):
+        store.contribute("a", 1, 1.0)
+    fill(store.spool("a", 1, announce(made)), made)
+    with pytest.raises(KeyError):
+        store.keep("a", 2, announce(made))
+    with pytest.raises(ValueError, match="a announced no update"):
+        store.spool("a", 1, Announcement("1.train.x", {}, {}, {}, None))
