@@ -7,9 +7,9 @@ import pytest
 from cluster_namespace import Namespace
 from cluster_site import CHECKOUT, Site
 from kube.commands import CommandFailed
+from left_to_the_operator import LEFT_TO_THE_OPERATOR
 from refusal import ANCHORED, FEDERATION, SILO, Object, Refusal
 from refusals import REFUSALS
-from refused_methods import LEFT_TO_THE_OPERATOR
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +40,6 @@ def _after(room: Namespace, case: Refusal, before: Object) -> str:
     kind, name = before["kind"].lower(), before["metadata"]["name"]
     assert sent(room, before) == ""
     try:
-        if case.status:
-            status = ("--subresource=status", "--type=merge", "--patch", json.dumps({"status": case.status}))
-            room.kubectl("patch", kind, name, *status)
         return sent(room, case.document)
     finally:
         room.kubectl("delete", kind, name)
