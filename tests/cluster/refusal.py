@@ -1,4 +1,4 @@
-"""One refusal of the API server, and the objects that refusals start from."""
+"""One refusal, of the API server or of the operator, and the objects that refusals start from."""
 
 from collections.abc import Mapping
 from copy import deepcopy
@@ -26,36 +26,31 @@ SILO: Object = {
     "apiVersion": "anchorage.dev/v1alpha1",
     "kind": "Silo",
     "metadata": {"name": "hospital-a"},
-    "spec": {"federation": "derm", "managed": {"data": {"format": "Digits"}}},
+    "spec": {"federation": "derm", "labels": "All", "managed": {"data": {"format": "Digits"}}},
 }
 
 
 @dataclass(frozen=True)
 class Refusal:
-    """One object that the API server refuses.
-
-    Parameters
-    ----------
-    name : str
-        Of the case.
-    document : mapping
-        The object, complete.
-    message : str
-        A part of what kubectl says.
-    path : str
-        The field that kubectl names; empty where it names none.
-    before : mapping or None
-        The object that is there already, under the same name.
-    everywhere : bool
-        Whether `fedctl validate` refuses the document as well; it does not know what was there before, nor a cluster's limits.
-    """
+    """One object that is refused."""
 
     name: str
+    """Of the case."""
+
     document: Object
+    """The object, complete."""
+
     message: str
+    """A part of what kubectl says, or the reason of the failure that the operator tells."""
+
     path: str = ""
+    """The field that is named; empty where kubectl names none."""
+
     before: Object | None = None
+    """The object that is there already, under the same name."""
+
     everywhere: bool = True
+    """Whether `fedctl validate` refuses the document as well; it does not know what was there before, nor a cluster's limits."""
 
 
 def changed(document: Object, changes: Mapping[str, Any]) -> Object:
@@ -74,5 +69,6 @@ def changed(document: Object, changes: Mapping[str, Any]) -> Object:
 
 
 def spec(name: str, changes: Mapping[str, Any], path: str, message: str, base: Object = FEDERATION) -> Refusal:
-    """Change fields of a spec, by their dotted paths below it."""
-    return Refusal(name, changed(base, {f"spec.{key}": value for key, value in changes.items()}), message, path)
+    """Change fields of a spec; these paths, and the one of the mistake, are from the spec on."""
+    document = changed(base, {f"spec.{key}": value for key, value in changes.items()})
+    return Refusal(name, document, message, f"spec.{path}" if path else "")

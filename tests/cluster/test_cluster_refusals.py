@@ -7,9 +7,9 @@ import pytest
 from cluster_namespace import Namespace
 from cluster_site import CHECKOUT, Site
 from kube.commands import CommandFailed
+from left_to_the_operator import LEFT_TO_THE_OPERATOR
 from refusal import ANCHORED, FEDERATION, SILO, Object, Refusal
 from refusals import REFUSALS
-from refused_methods import LEFT_TO_THE_OPERATOR
 
 
 @pytest.fixture(scope="module")

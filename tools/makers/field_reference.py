@@ -94,7 +94,8 @@ def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
     if value is None:
         return "absent"
     if isinstance(value, Mapping):
-        return "its own defaults" if value else "empty"
+        slot = _mapping(kind, path).get("maxProperties") == 1
+        return f"`{next(iter(value))}`" if slot else "its own defaults" if value else "empty"
     if isinstance(value, list):
         return ", ".join(map(str, value)) or "empty"
     quoted = value == "" or isinstance(value, bool) or takes_decimal(kind, path)

@@ -148,7 +148,7 @@ class _Converter:
         if schema.get("type") == "array":
             converted["items"] = self.value(schema["items"], f"{place}[]", defaults)
         _refuse_unbounded(converted, place)
-        return _with_form(converted)
+        return _with_form(converted, words="examples" in schema)
 
     def slot(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
         """Convert a slot: a mapping of exactly one alternative, with that alternative's options."""
@@ -201,8 +201,8 @@ def _refuse_unbounded(schema: Schema, place: str) -> None:
         raise NotStructuralError(f"{place} has no {' and no '.join(missing)}")
 
 
-def _with_form(schema: dict[str, Any]) -> dict[str, Any]:
-    """Give a field the format that says its form, instead of a bound or a pattern where it says as much.
+def _with_form(schema: dict[str, Any], *, words: bool) -> dict[str, Any]:
+    """Give a field the format that says its form, instead of a bound or a pattern where it says as much; `words`: it has examples for messages.
 
     The API server holds bounds as floats: 2**63 - 1 becomes 2**63, which it then takes for -2**63.
     """
@@ -217,7 +217,7 @@ def _with_form(schema: dict[str, Any]) -> dict[str, Any]:
         return {**schema, "x-kubernetes-validations": [NO_PARENT_FOLDER.as_mapping()]}
     if pattern in _BOUNDED:
         return {key: item for key, item in schema.items() if key != "maxLength"}
-    if pattern is not None and pattern not in FORMS:
+    if pattern is not None and pattern not in FORMS and not words:
         raise NotStructuralError(f"the pattern {pattern} has no words in anchorage.api.allowed")
     return schema
 

@@ -264,7 +264,7 @@ def test_a_damaged_model_is_not_pulled(left: Workdir, tmp_path: Path) -> None:
 def test_methods_are_listed_and_described() -> None:
     assert [method["name"] for method in json.loads(fedctl("methods", "list", "-o", "json").output)] == list(PRESETS)
     text = fedctl("methods", "describe", "FedAnchor").output
-    assert "pseudoLabels.threshold" in text and "prototypes" in text
+    assert "pseudoLabels.anchorSimilarity.threshold" in text and "prototypes" in text
     assert "accuracy 0.7782 ± 0.0049" in fedctl("methods", "describe", "SemiFL").output
     found = json.loads(fedctl("methods", "describe", "FedAvgSemi", "-o", "json").output)["published"]
     assert [result["value"] for result in found] == [0.6779, 0.4021] and found[0]["method"] == "FedAvg-Semi"

@@ -122,7 +122,7 @@ def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: 
     assert simulate(file, "--seeds", 3).exit_code == 0 and played.seeds == [6, 7]
 
 
-PERSIST = ("--set", "spec.method.local.optimiser.state=Persist", "--set", "spec.rounds=3")
+PERSIST = ("--set", "spec.method.local.optimiser.sgd.state=Persist", "--set", "spec.rounds=3")
 
 
 @pytest.mark.parametrize("end", [InterruptError(signal.SIGINT), AnchorageError(storage.DISK_FULL, "no room")])

@@ -18,8 +18,9 @@ def test_the_project_s_files_are_in_step(arguments: list[str]) -> None:
     assert main([*arguments, "--check"]) == 0
 
 
-def test_both_together_are_small() -> None:
+def test_they_are_small() -> None:
     assert sum(len(text.encode()) for text in files().values()) < MOST_BYTES
+    assert len(files()["federations.yaml"].encode()) < 60_000
 
 
 @pytest.mark.parametrize("text", files().values(), ids=files())

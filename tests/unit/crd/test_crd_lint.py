@@ -5,7 +5,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from pydantic.alias_generators import to_camel, to_snake
 
+from anchorage.api.method import SLOTS
+from anchorage.api.piece import PIECES
 from anchorage.crd.definitions import RESOURCES, definition
 
 DEFINITIONS = {resource.plural: definition(resource) for resource in RESOURCES}
@@ -28,10 +31,12 @@ STRUCTURAL = {
     "maxLength",
     "minItems",
     "maxItems",
+    "minProperties",
     "maxProperties",
     "x-kubernetes-int-or-string",
     "x-kubernetes-list-type",
     "x-kubernetes-list-map-keys",
+    "x-kubernetes-preserve-unknown-fields",
     "x-kubernetes-validations",
 }
 CONDITION = {"type", "status", "reason", "message", "lastTransitionTime", "observedGeneration"}
@@ -85,7 +90,8 @@ def test_everything_has_a_bound() -> None:
         if "enum" in node:
             return False
         if node.get("type") == "string":
-            return "maxLength" not in node and node.get("format") != "date-time"
+            endless = re.search(r"[*+]|,\}", node.get("pattern", "*"))  # a pattern without such a repetition is a bound
+            return "maxLength" not in node and node.get("format") != "date-time" and endless is not None
         if node.get("type") == "integer":
             return "minimum" not in node or ("maximum" not in node and node.get("format") != "int64")
         if node.get("type") == "array":
@@ -94,9 +100,33 @@ def test_everything_has_a_bound() -> None:
             return "maxProperties" not in node
         if "x-kubernetes-int-or-string" in node:
             return not {"maxLength", "pattern", "minimum", "maximum"} <= node.keys()
-        return node.get("type") == "object" and not node.get("properties")
+        return "x-kubernetes-preserve-unknown-fields" in node and not place.endswith(".plugin")
 
     assert bad(unbounded) == []
+
+
+def test_a_slot_is_exactly_one_of_its_alternatives() -> None:
+    """Those that the documents know, and what another package adds, which the operator reads; an alternative without options has no fields."""
+    unions = {place: node for place, node in FIELDS if "minProperties" in node}
+    method = "federations.spec.method"
+    inner = ("local.optimiser", "serverTraining.anchors.optimiser", "serverTraining.anchors.objective")
+    assert unions.keys() == {f"{method}.{place}" for place in (*map(to_camel, SLOTS), *inner)}
+    for place, node in unions.items():
+        assert (node["minProperties"], node["maxProperties"], node["type"]) == (1, 1, "object"), place
+        assert "required" not in node and "additionalProperties" not in node
+        title = {"optimiser": "optimiser", "objective": "server_objective"}.get(place.rsplit(".", 1)[1])
+        slot = title or to_snake(place.rsplit(".", 1)[1])
+        assert list(node["properties"]) == [*(name for name in PIECES.of(slot) if "." not in name), "plugin"]
+        for name, alternative in node["properties"].items():
+            fields = set() if name == "plugin" else {to_camel(field) for field in PIECES.of(slot)[name].model_fields}
+            assert alternative.get("properties", {}).keys() == fields, (place, name)
+
+
+def test_no_rule_says_what_the_operator_says() -> None:
+    """Names, paths below their folder, and a silo's federation: a rule that names a method or compares fields is the operator's."""
+    told = {rule["rule"] for _, node in NODES for rule in node.get("x-kubernetes-validations", ())}
+    forms = {rule for rule in told if "matches(r'" in rule or rule.startswith("!self.split('/')")}
+    assert told - forms == {"self.federation == oldSelf.federation"}
 
 
 def test_every_field_is_described() -> None:

@@ -76,6 +76,11 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         (UNLABELLED, f"{METHOD}{{name: FedAvgSemi}}", ("ANC-1117", "method.name")),
         (UNLABELLED, "spec.method.localLoss={balancedSoftmax: {}}", ("ANC-1116", "method.localLoss")),
         (UNLABELLED, "spec.method.pseudoLabels={flexMatch: {}}", ("ANC-1116", "method.mixup")),
+        (
+            UNLABELLED,  # the server's momentum starts anew (METHODS.md 1)
+            "spec.method.serverTraining.anchors.optimiser.sgd.state=Persist",
+            ("ANC-1116", "method.serverTraining.anchors.optimiser.sgd.state"),
+        ),
         (LABELLED, "spec.method.mixup={server: {}}", ("ANC-1116", "method.mixup")),
         (LABELLED, "spec.method.serverTraining={anchors: {}}", ("ANC-1112", "anchorData")),
         (LABELLED, "spec.method.pseudoLabels={anchorSimilarity: {}}", ("ANC-1112", "anchorData")),

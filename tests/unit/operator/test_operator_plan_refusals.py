@@ -32,7 +32,7 @@ from anchorage_operator.plan import plan
 CLUSTER_TESTS = Path(__file__).parents[2] / "cluster"
 with pytest.MonkeyPatch.context() as patched:
     patched.syspath_prepend(CLUSTER_TESTS)
-    TABLE = runpy.run_path(str(CLUSTER_TESTS / "refused_methods.py"), run_name="refused_methods")
+    TABLE = runpy.run_path(str(CLUSTER_TESTS / "left_to_the_operator.py"), run_name="left_to_the_operator")
 
 STAGE: dict[str, Any] = {"method": "FedBarlow", "rounds": 1, "set": ["local.epochs=1"]}
 
@@ -45,7 +45,6 @@ def test_what_the_api_server_takes_is_not_accepted(case: Any) -> None:
     status = planned.silo_statuses["hospital-a"] if of_silo else planned.federation_status
     assert conditions_of(status)["Accepted"] == ("False", "InvalidSpec")
     assert f"{case.path}: " in message_of(status, "Accepted")
-    assert case.message in message_of(status, "Accepted")
     assert "more)" not in message_of(status, "Accepted"), "one mistake"
 
 

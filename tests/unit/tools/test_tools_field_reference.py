@@ -46,7 +46,7 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("WeightingSlot", "| `uniform` | a mapping | absent | Every update counts alike. |"),
         ("WeightingSlot", "| `plugin` | [Plugin](#plugin) | absent |"),
         ("SemiAnAgg", "| `order` | one of Paper, Code | `Paper` |"),
-        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | its own defaults |"),
+        ("Anchors", "| `objective` | [ServerObjectiveSlot](#serverobjectiveslot) | `crossEntropy` |"),
         ("ClientMixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
         ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
-from anchorage.api.errors.documents import NO_ANCHOR_DATA, SERVER_TRAINING_ASYNCHRONOUS
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA, SERVER_TRAINING_ASYNCHRONOUS
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, Piece, piece
 from anchorage.api.plan import ANCHORS, ROUNDS
@@ -45,9 +45,13 @@ class Anchors(ServerTraining):
     )
     views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
     objective: Annotated[Piece, Slot("server_objective")] = Field(
-        AnchorCrossEntropy(), description="What the server learns of its anchors."
+        AnchorCrossEntropy(),
+        description="What the server learns of its anchors.",
+        json_schema_extra={"default": {"crossEntropy": {}}},
     )
-    optimiser: Annotated[Piece, Slot("optimiser")] = Field(Sgd(), description="Optimiser of the server.")
+    optimiser: Annotated[Piece, Slot("optimiser")] = Field(
+        Sgd(), description="Optimiser of the server.", json_schema_extra={"default": {"sgd": {}}}
+    )
 
     def facts(self) -> frozenset[str]:
         """Say that the server trains."""
@@ -67,8 +71,13 @@ class Anchors(ServerTraining):
         )
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
-        """Need an anchor of every class."""
+        """Need an anchor of every class, and momentum that starts anew."""
         yield from anchors_of_every_class(plan)
+        optimiser = expect(self.optimiser, OptimiserHooks)
+        if optimiser.persists:
+            state = optimiser.option("state")[len(optimiser.path) :]
+            message = "found Persist, but the server's momentum starts anew in each round; remove it"
+            yield Mistake(MEANINGLESS_OVERRIDE, (*self.option("optimiser"), *state), message)
 
     def trainer(self, method: TrainingMethod) -> AnchorTrainer:
         """Return a trainer of one run."""
