@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.engine.aggregation import Community, build_weigher, weighted_mean
+from anchorage.engine.aggregation import Community, weighted_mean
 from anchorage.engine.aggregation.confusion import (
     balanced_accuracy,
     geometric_mean,
@@ -60,7 +60,7 @@ def shares(weighting: Weighting, announced: list[dict[str, Any]], num_classes: i
         str(index): Announcement("task", a.get("samples", {}), a.get("side", {}), {}, a.get("update", UPDATE))
         for index, a in enumerate(announced)
     }
-    weights = build_weigher(weighting, num_classes).weigh(announcements, {})
+    weights = weighting.weigher(num_classes).weigh(announcements, {})
     return normalised(np.array([weights[silo] for silo in announcements]))
 
 
@@ -171,7 +171,7 @@ def test_e1_two_confusion_matrices(known):
     inputs = known.inputs("E1_dvw_two_confusion_matrices")
     parts = [np.array(inputs[name]) for name in sorted(inputs)]
     pooled = sum(parts)
-    weigher = build_weigher(Dvw(metric="MicroF1"), len(pooled))
+    weigher = Dvw(metric="MicroF1").weigher(len(pooled))
     own, *others = (np.array([np.trace(part), part.sum()]) for part in parts)
     announcement = Announcement("task", {}, {"validation": own}, {}, UPDATE)
     computed = {
@@ -227,7 +227,7 @@ def test_e5_empty_validation(known):
     counts = np.array(known.inputs("E5_dvw_empty_validation")["CM"])
     policy = known.expected("E5_dvw_empty_validation")["policy"]
     known.check("E5_dvw_empty_validation", {"micro_F1": micro_f1(counts), "policy": policy})
-    weigher = build_weigher(Dvw(metric="MacroF1"), len(counts))
+    weigher = Dvw(metric="MacroF1").weigher(len(counts))
     announcements = {"a": Announcement("task", {}, {"validation": counts}, {}, UPDATE)}
     assert weigher.weigh(announcements, {}) == {"a": 0.0}
     community = Community(model_of([1.0]).layout)

@@ -44,10 +44,10 @@ def stepped(slot: Slot, start: Any, deltas: Sequence[Any]) -> list[list[float]]:
 
 
 def adaptive(known: Any, case: Any, kind: type[AdaptiveStep], beta1: str = "beta1") -> Slot:
-    momentum, second = known.decimal(case[beta1]), known.decimal(case["beta2"])
-    rate, tau = known.decimal(case["eta"]), known.decimal(case["tau"])
-    v0 = known.decimal(case["v0"])
-    return kind(learning_rate=rate, momentum=momentum, second_momentum=second, tau=tau, initial_second_moment=v0)
+    options = {"learning_rate": "eta", "momentum": beta1, "tau": "tau", "initial_second_moment": "v0"}
+    if "second_momentum" in kind.model_fields:
+        options["second_momentum"] = "beta2"
+    return kind(**{option: known.decimal(case[key]) for option, key in options.items()})
 
 
 @pytest.mark.known_answers

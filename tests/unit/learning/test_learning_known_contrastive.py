@@ -6,16 +6,16 @@ import re
 import numpy as np
 import pytest
 import torch
-from anchorage.pieces.server_training.label_contrastive import (
+from torch.nn.functional import normalize
+
+from anchorage.pieces.regulariser.feature_distance import feature_distance
+from anchorage.pieces.regulariser.moon import model_contrast
+from anchorage.pieces.server_objective.label_contrastive import (
     balanced_batches,
     class_terms,
     has_pairs,
     label_contrastive,
 )
-from torch.nn.functional import normalize
-
-from anchorage.pieces.regulariser.feature_distance import feature_distance
-from anchorage.pieces.regulariser.moon import model_contrast
 
 pytestmark = pytest.mark.known_answers
 

@@ -6,7 +6,6 @@ import re
 import numpy as np
 import pytest
 import torch
-from anchorage.learning.flexmatch import class_thresholds
 from torch import nn
 from torch.nn.functional import cross_entropy
 
@@ -14,11 +13,11 @@ from anchorage.learning import losses
 from anchorage.learning.losses import balanced_softmax, log_prior, mixed_cross_entropy, proximal_penalty
 from anchorage.learning.models import Network
 from anchorage.learning.pseudo_labels import unit_rows
-from anchorage.learning.stepping import build_optimiser, take_steps
+from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import accept, anchor_scores, class_prototypes, ensemble_scores
 from anchorage.pieces.pseudo_labels.consistency import consistency_loss, consistency_targets
-from anchorage.pieces.pseudo_labels.flexmatch import Curriculum
+from anchorage.pieces.pseudo_labels.flexmatch import Curriculum, class_thresholds
 from anchorage.pieces.weighting.semianagg import SimilaritySums
 
 pytestmark = pytest.mark.known_answers
@@ -179,7 +178,7 @@ def test_a11_no_client_loss_reaches_the_anchor_head(known):
         map(int, layer) for layer in re.findall(r"Linear\((\d+),(\d+)\)", case["layers"])
     )
     torch.manual_seed(case["torch_seed"])
-    network = Network(_Linear(inputs, width), classes, anchor_head=False)
+    network = Network(_Linear(inputs, width), width, classes, anchor_head=False)
     network.anchor_head = nn.Linear(width, anchor_width)
     before = {n: p.detach().clone() for n, p in network.named_parameters()}
     optimiser = Sgd(
@@ -187,7 +186,7 @@ def test_a11_no_client_loss_reaches_the_anchor_head(known):
         momentum=known.decimal(case["momentum"]),
         weight_decay=known.decimal(case["weight_decay"]),
     )
-    sgd = build_optimiser(network, optimiser)
+    sgd = optimiser.build(network)
 
     def steps():
         for step in range(case["steps"]):

@@ -7,13 +7,11 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
-from anchorage.learning.objectives.input_mixing import groups_of
-from learning_party import CLASSES, MODEL, method_of
+from learning_party import CLASSES, network_of
 from torch import nn
 from torch.nn import functional
 
-from anchorage.learning.models import build_model
-from anchorage.pieces.input_mixing.fedmix import derivative_along, fedmix_terms
+from anchorage.pieces.input_mixing.fedmix import FedMix, derivative_along, fedmix_terms
 from anchorage.pieces.input_mixing.mixed_inputs import mixed_loss
 from anchorage.pieces.input_mixing.pool import means_of
 
@@ -96,7 +94,7 @@ def test_j2_means(known):
 def test_no_mean_is_of_one_image(count, size, expected):
     images = SimpleNamespace(labelled=np.arange(count))
     work = SimpleNamespace(images=images, run=SimpleNamespace(seed=1), draws=SimpleNamespace(silo="a"))
-    groups = groups_of(work, size)
+    groups = FedMix(group_size=size).groups(work)
     assert list(map(len, groups)) == expected
     assert sorted(np.concatenate(groups)) == list(range(count))
 
@@ -139,7 +137,7 @@ class Recorded:
 def test_the_derivative_in_forward_mode_and_its_gradients_are_those_of_the_double_backward():
     """The third term takes the batch's statistics as they are, with their gradients by the weights, and leaves the running ones alone."""
     draws = torch.Generator().manual_seed(0)
-    network = build_model(MODEL, method_of("FedMix"), seed=1).double().train()
+    network = network_of("FedMix").double().train()
     images, mean = (torch.rand(n, 1, 8, 8, dtype=torch.float64, generator=draws) for n in (4, 1))
     labels, label = torch.arange(4) % CLASSES, torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)
     *_, third = fedmix_terms(network, LOSS, images, labels, mean, label, 0.2)
@@ -159,7 +157,7 @@ def test_the_derivative_in_forward_mode_and_its_gradients_are_those_of_the_doubl
 
 def test_the_third_term_cannot_grow_with_the_weights():
     """It has no lower bound: by running statistics, which do not follow the weights of a step, training on it ends in chance."""
-    network = build_model(MODEL, method_of("FedMix"), seed=1).double().train()
+    network = network_of("FedMix").double().train()
     draws = torch.Generator().manual_seed(0)
     images, mean = (torch.rand(n, 1, 8, 8, dtype=torch.float64, generator=draws) for n in (4, 1))
     labels, label = torch.arange(4) % CLASSES, torch.full((1, CLASSES), 1 / CLASSES, dtype=torch.float64)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from torch import nn
 
 from anchorage.api.model import ModelSpec
 from anchorage.learning.data.augmentation import augmentation_of
+from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.metrics import (
     auc_per_class,
     classification_metrics,
@@ -21,8 +23,8 @@ from anchorage.learning.metrics import (
 from anchorage.learning.models import ANCHOR_WIDTH, Network, build_encoder, build_model
 from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.networks.resnets import ResNet18, WideResNet28
-from anchorage.learning.projectors import build_projector
 from anchorage.learning.views import Views
+from anchorage.pieces.self_supervised.barlow import Barlow
 from anchorage.pieces.weighting.semianagg import build_random_anchor
 
 pytestmark = pytest.mark.known_answers
@@ -68,13 +70,15 @@ def _sizes(network, image_size):
 
 def _network(name, classes=10, anchor_head=False, **other):
     with torch.device("meta"):
-        encoder = build_encoder(_spec(name, classes, **other))
-        return Network(encoder, classes, anchor_head, projection=name == "MoonCnn")
+        encoder = build_encoder(_spec(name, classes, **other), seed=1)
+        bias, projection = name != "ResNet9", name == "MoonCnn"
+        return Network(encoder, encoder.width, classes, anchor_head, projection, bias=bias)
 
 
 def _wide(width, classes):
     with torch.device("meta"):
-        return Network(WideResNet28(3, width), classes, anchor_head=False)
+        encoder = WideResNet28(3, width)
+        return Network(encoder, encoder.width, classes, anchor_head=False)
 
 
 def _anchor_head(width):
@@ -84,8 +88,9 @@ def _anchor_head(width):
 
 def _barlow_projector(width):
     with torch.device("meta"):
-        projector = build_projector(method_of("FedAvg", selfSupervised={"type": "Barlow"}), width)[0]
-    return {"parameters": _parameters(projector), "bn_running_values": _running_values(projector)}
+        network = SimpleNamespace(width=width)
+        Barlow().add_heads(network)
+    return {"parameters": _parameters(network.projector), "bn_running_values": _running_values(network.projector)}
 
 
 def _moon(classes):
@@ -136,7 +141,7 @@ def test_m1_sizes(known):
 )
 def test_every_model_takes_small_images_and_is_drawn_from_the_seed_alone(name, image_size, channels):
     spec = _spec(name, 3, image_size, channels)
-    network, again = (build_model(spec, method_of("FedAvg"), seed=5).eval() for _ in range(2))
+    network, again = (build_model(spec, TrainingMethod.of(method_of("FedAvg")), seed=5).eval() for _ in range(2))
     with torch.no_grad():
         logits = network(torch.rand(2, channels, image_size, image_size, generator=torch.Generator().manual_seed(0)))
     assert logits.shape == (2, 3) and torch.isfinite(logits).all() and (logits[0] != logits[1]).any()
@@ -147,7 +152,7 @@ def test_every_model_takes_small_images_and_is_drawn_from_the_seed_alone(name, i
 def test_small_images_have_no_size_that_moons_network_cannot_take():
     with pytest.raises(ValueError, match="found imageSize 12, but MoonCnn takes images of at least 16 pixels"):
         _spec("MoonCnn", image_size=12)
-    assert build_encoder(_spec("MoonCnn", image_size=16)).dense1.in_features == 16
+    assert build_encoder(_spec("MoonCnn", image_size=16), seed=1).dense1.in_features == 16
 
 
 def test_local_response_normalisation_is_tensorflows():

@@ -1,12 +1,13 @@
 """SCAFFOLD against the known answers O1 and O2: a silo's part and the server's together, on scalars."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from anchorage.engine.aggregation import build_server_step
-from anchorage.pieces.server_step.control_variates import COUNTED, ControlVariates, CountedUpdates
+from anchorage.pieces.server_step.control_variates import COUNTED, ControlVariates, CountedUpdates, SiloVariates
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -28,6 +29,11 @@ def model(x, c=(0.0,)):
     return ModelBytes.from_arrays(LAYOUT, {"x": np.asarray(x, np.float64), "control.x": np.asarray(c, np.float64)})
 
 
+def variates(network, received, kept, side):
+    """Make a silo's part of a round from the fields of the round that it reads."""
+    return SiloVariates(SimpleNamespace(network=network, received=received, kept=kept, side=side))
+
+
 class Federation:
     """Clients with the losses ``a/2 (x - b)^2`` and plain SGD."""
 
@@ -39,16 +45,16 @@ class Federation:
         a, b, rate = self.case["a"][client], self.case["b"][client], self.case["eta"]
         arrived = self.model.arrays()
         network = Scalar(arrived["x"])
-        controls = ControlVariates(network, arrived, self.kept[client], self.memory.side_channel(str(client)))
+        controls = variates(network, arrived, self.kept[client], self.memory.side_channel(str(client)))
         sgd = torch.optim.SGD(network.parameters(), lr=rate)
-        with controls.correcting():
+        with controls.stepping():
             for _ in range(self.case["local_steps"]):
                 sgd.zero_grad()
                 (a / 2 * (network.x - b) ** 2).sum().backward()
                 sgd.step()
-        controls.renew(self.case["local_steps"] * rate)
+        controls.trained(self.case["local_steps"] * rate)
         self.kept[client] = controls.kept()
-        return {"x": network.x.detach().numpy(), **controls.sent()}
+        return {"x": network.x.detach().numpy(), **controls.beside()}
 
     def round(self, number, clients, late=()):
         for client in late:
@@ -69,8 +75,8 @@ class Federation:
 
 
 def scaffold(rate="1"):
-    step = build_server_step(ControlVariates(learning_rate=rate))
-    assert step is not None and step.state() == {}
+    step = ControlVariates(learning_rate=rate).step()
+    assert step.state() == {}
     return step
 
 
@@ -122,9 +128,9 @@ def test_an_update_that_did_not_count_has_not_happened():
 def test_with_momentum_the_variate_is_no_mean_of_gradients():
     """Why the checks refuse momentum (methods reference, section 12, number 14); the correction still comes before it."""
     network = Scalar(np.array([10.0]))
-    controls = ControlVariates(network, {"control.x": np.array([2.0])}, KEPT, {COUNTED: np.array([1])})
+    controls = variates(network, {"control.x": np.array([2.0])}, KEPT, {COUNTED: np.array([1])})
     sgd = torch.optim.SGD(network.parameters(), lr=0.1, momentum=0.9)
-    with controls.correcting():
+    with controls.stepping():
         (network.x**2 / 2).sum().backward()
         assert network.x.grad.item() == 11.5
         sgd.step()
@@ -135,5 +141,5 @@ def test_with_momentum_the_variate_is_no_mean_of_gradients():
     network.x.grad = None
     (network.x**2 / 2).sum().backward()
     assert network.x.grad.item() == network.x.item(), "the correction ends with the round"
-    controls.renew(0.2)
+    controls.trained(0.2)
     assert controls.kept()["control/x"].item() != pytest.approx(sum(gradients) / 2)
