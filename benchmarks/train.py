@@ -57,7 +57,7 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
         model=model, method=method, seed=1, anchors=anchors, test=None, device=given.device, rounds=1
     )
     initial = server.initialise()
-    side, buffer, out = server.side_channel(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
+    side, buffer, out = server.auxiliary_data(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
     run = RunDescription(
         federation="bench", seed=1, model=model, method=method, down=server.down.to_json(), up=server.up.to_json(),
         rounds=1, mode="Synchronous",

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from pathlib import Path
 
-from anchorage.transport.messages import Report, SideChannel
+from anchorage.transport.messages import AuxiliaryData, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
@@ -53,7 +53,7 @@ class FileModel:
         """Return the model of the stage before, which has the same tensors."""
         return model
 
-    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+    def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return nothing."""
         return {}
 

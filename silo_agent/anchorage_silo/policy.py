@@ -119,4 +119,4 @@ class Policy(Document):
         refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
         if refused:
             found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {', '.join(allowed or ()) or 'none'})"
-            raise AnchorageError(silo.SIDE_CHANNEL_REFUSED, found)
+            raise AnchorageError(silo.AUXILIARY_DATA_REFUSED, found)

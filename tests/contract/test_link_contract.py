@@ -91,7 +91,7 @@ def test_a_round_goes_through_in_order(world: World) -> None:
     assert order_of(silo) == Finished("every round is committed")
 
 
-def test_a_task_carries_its_side_channel(world: World) -> None:
+def test_a_task_carries_its_auxiliary_data(world: World) -> None:
     silo = joined(world)
     task = train_task(MODEL, prototypes=np.arange(6, dtype=np.float32).reshape(2, 3))
     world.link.assign("a", task)

@@ -1,4 +1,4 @@
-"""Asynchronous federations as processes: every update is a round of its own, and a killed server goes on with the community that it had."""
+"""Asynchronous federations as processes: every update is a round of its own, and a killed server goes on with the global model that it had."""
 
 import math
 from pathlib import Path

@@ -44,7 +44,7 @@ Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min
 
 
 class Protocol(Document):
-    """How rounds are run (METHODS.md section 3, slot 12)."""
+    """How rounds are run (methods reference, section 3, slot 12)."""
 
     mode: Literal["Synchronous", "Asynchronous"] = Field(
         "Synchronous", description="Whether rounds wait for their silos, or every update counts as it arrives."
@@ -108,7 +108,7 @@ class Admission(Document):
 
 
 class Evaluation(Document):
-    """Scoring of the community model at the server."""
+    """Scoring of the global model at the server."""
 
     data: DataSection = Field(description="Labelled test images at the server.")
     every_rounds: Rounds = Field(1, description="Rounds between two evaluations; the last round is always evaluated.")
@@ -127,7 +127,7 @@ Override = Annotated[str, StringConstraints(strict=True, max_length=128)]
 
 
 class WarmUp(Document):
-    """Rounds of another method before the main one (METHODS.md section 3.1, stages)."""
+    """Rounds of another method before the main one (methods reference, section 3.1, stages)."""
 
     method: MethodName = Field(description="The preset.")
     rounds: Rounds = Field(description="How many rounds.")
@@ -154,7 +154,7 @@ class FederationSpec(Document):
     )
     active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
     anchor_data: DataSection | None = Field(None, description="Labelled images at the server.")
-    evaluation: Evaluation | None = Field(None, description="Scoring of the community model at the server.")
+    evaluation: Evaluation | None = Field(None, description="Scoring of the global model at the server.")
     server: Server = Field(Server(), description="The server in a cluster.")
     admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
     deletion_policy: Literal["Retain", "Delete"] = Field(

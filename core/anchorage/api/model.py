@@ -27,7 +27,7 @@ class AugmentationKind(Piece):
 
 
 class ModelSpec(Document):
-    """A network and the images it takes (METHODS.md section 5.1)."""
+    """A network and the images it takes (methods reference, section 5.1)."""
 
     name: Annotated[str, Kind("network")] = Field(
         description="Architecture: ResNet18 has the 3×3 stem for small images, ResNet18ImageNet the 7×7 stem."
@@ -37,7 +37,7 @@ class ModelSpec(Document):
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
-        description="Kind of image: decides normalisation, flips and strong augmentation (METHODS.md section 5.2).",
+        description="Kind of image: decides normalisation, flips and strong augmentation (methods reference, section 5.2).",
     )
     initial: PathBelow | None = Field(
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."

@@ -16,7 +16,7 @@ class StageDescription(Document):
     """A method's rounds within a run."""
 
     method: ResolvedMethod = Field(description="Method with every slot filled.")
-    down: LayoutJson = Field(description="Layout of the community model, as it travels to the silos.")
+    down: LayoutJson = Field(description="Layout of the global model, as it travels to the silos.")
     up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
     last: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Its last round.")
 
@@ -25,10 +25,12 @@ class RunDescription(Document):
     """Everything a silo needs to know of a run; the same for every silo."""
 
     federation: Name = Field(description="Name of the federation.")
-    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(description="Seed of the run (METHODS.md section 1).")
+    seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
+        description="Seed of the run (methods reference, section 1)."
+    )
     model: ModelSpec = Field(description="Network to build.")
     method: ResolvedMethod = Field(description="Method with every slot filled.")
-    down: LayoutJson = Field(description="Layout of the community model, as it travels to the silos.")
+    down: LayoutJson = Field(description="Layout of the global model, as it travels to the silos.")
     up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Rounds of the whole run.")
     mode: Literal["Synchronous", "Asynchronous"] = Field(description="Whether rounds wait for each other.")

@@ -189,7 +189,7 @@ class _Converter:
 def described(text: str) -> str:
     """Return a description's first paragraph on one line, without references to papers' sections and slots."""
     first = " ".join(text.split("\n\n", 1)[0].split())
-    return re.sub(r" \((?:slots? \d|METHODS\.md|methods reference|KAT|[^)]*\d{4})[^)]*\)", "", first)
+    return re.sub(r" \((?:slots? \d|methods reference|methods reference|KAT|[^)]*\d{4})[^)]*\)", "", first)
 
 
 def _refuse_unbounded(schema: Schema, place: str) -> None:

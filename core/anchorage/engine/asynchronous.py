@@ -96,9 +96,9 @@ class AsynchronousEngine(Engine):
     def _assign(self, silo: str) -> None:
         """Give a silo the global model as it is now."""
         number = self._record.round + 1
-        side = self.learner.side_channel(self._model, number)
+        side = self.learner.auxiliary_data(self._model, number)
         if self._steps is not None:
-            side = {**side, **self._steps.side_channel(silo)}
+            side = {**side, **self._steps.auxiliary_data(silo)}
         task = Task(f"{number}.train.{self._model.digest[:16]}", TaskKind.TRAIN, number, self._model.manifest, side)
         self._release_model(silo)
         self._open[silo] = OpenUpdate(task)

@@ -7,7 +7,7 @@ import numpy as np
 
 from anchorage.engine.interfaces import SiloRecord, SpooledUpdate
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import DIFFERENCES, Announcement, SideChannel, Task
+from anchorage.transport.messages import DIFFERENCES, Announcement, AuxiliaryData, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.differences import Restored
 
@@ -46,7 +46,7 @@ class OpenRound:
         self.states = dict.fromkeys(self.cohort, "Training")
 
     @property
-    def side(self) -> SideChannel:
+    def side(self) -> AuxiliaryData:
         """What every silo is told."""
         return self.task.side if self.base is None else {**self.task.side, DIFFERENCES: np.array(1)}
 

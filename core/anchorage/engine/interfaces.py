@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, Evaluation, Report, SideChannel, Task
+from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation, Report, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -99,7 +99,7 @@ class ServerLearner(Protocol):
         """Return the model that a stage begins with: tensors of the stage before by their names, the others as in round 0; then pre-trained."""
         ...
 
-    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+    def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model (prototypes)."""
         ...
 
@@ -134,7 +134,7 @@ class Weigher(Protocol):
         """Return who of a round's silos takes part, in their order (RSCFed draws groups)."""
         ...
 
-    def side_channel(self, silo: str) -> SideChannel:
+    def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return what a silo of the round that was chosen last is told."""
         ...
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, SideChannel, Task
+from anchorage.transport.messages import Announcement, AuxiliaryData, Task
 
 MOST_STEPS = 10**9
 """Steps that one update may be made of; what says more is not believed."""
@@ -23,7 +23,7 @@ class StepCounter:
         self.committed = 0
         self._staleness: dict[str, int] = {}
 
-    def side_channel(self, silo: str) -> SideChannel:
+    def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return what a silo's next task says; the staleness of a commit is said once."""
         side = {"committed_steps": np.array(self.committed, np.int64)}
         staleness = self._staleness.pop(silo, None)

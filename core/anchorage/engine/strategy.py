@@ -15,7 +15,7 @@ from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.interfaces import Weigher
 from anchorage.learning.hooks import expect
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -90,7 +90,7 @@ class Strategy:
 
     def task_for(
         self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
-    ) -> tuple[ChunkSource, SideChannel]:
+    ) -> tuple[ChunkSource, AuxiliaryData]:
         """Return the model that a silo is sent in a round, and what it alone is told with it.
 
         Parameters
@@ -107,7 +107,7 @@ class Strategy:
             Every silo's last update, where they are kept.
         """
         source: ChunkSource = model
-        told = dict(self.weigher.side_channel(silo))
+        told = dict(self.weigher.auxiliary_data(silo))
         for memory in self.memories.values():
             own, further = memory.model_for(silo, round_number, model, up, updates)
             source = source if own is model else own
@@ -119,7 +119,7 @@ class Strategy:
         """Whether silos announce something before the first local training."""
         return any(memory.gathers_first for memory in self.memories.values())
 
-    def first_auxiliary(self) -> SideChannel:
+    def first_auxiliary(self) -> AuxiliaryData:
         """Return what silos are told that shall only announce, before the first local training."""
         return {name: a for memory in self.memories.values() for name, a in memory.first_auxiliary().items()}
 

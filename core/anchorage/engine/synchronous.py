@@ -73,7 +73,7 @@ class SynchronousEngine(Engine):
         AnchorageError
             QuorumLost when too few silos answer.
         """
-        side = {**self.learner.side_channel(model, number), **self.strategy.first_auxiliary()}
+        side = {**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()}
         task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         opened = OpenRound(task, tuple(self.silos), self.link.traffic())
         self._absent = self._absent or set()
@@ -156,7 +156,7 @@ class SynchronousEngine(Engine):
         ]
         sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
         cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
-        side = self.learner.side_channel(model, number)
+        side = self.learner.auxiliary_data(model, number)
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         sparse = self.strategy.sparse_updates and self.learner.up == model.layout
         opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None)

@@ -1,4 +1,4 @@
-"""An adaptive Metis silo's round: epochs until its validation cycle ends (METHODS.md 6.14)."""
+"""An adaptive Metis silo's round: epochs until its validation cycle ends (methods reference, 6.14)."""
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -11,7 +11,7 @@ from torch import Tensor
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.cycle import Cycle, remembered, staleness_limit
 from anchorage.learning.silo_round import Work
-from anchorage.transport.messages import SideChannel
+from anchorage.transport.messages import AuxiliaryData
 
 _HISTORY = "cycle/staleness"
 
@@ -24,7 +24,7 @@ class AdaptiveRound:
     rules : ValidationCycle
         When a cycle ends.
     side : mapping of str to ndarray
-        The task's side channel: ``committed_steps`` at the download, and ``staleness`` of the silo's last commit.
+        The task's auxiliary data: ``committed_steps`` at the download, and ``staleness`` of the silo's last commit.
     kept : mapping of str to ndarray
         What was kept from the rounds before.
     validate : callable
@@ -34,7 +34,7 @@ class AdaptiveRound:
     def __init__(
         self,
         rules: ValidationCycle,
-        side: SideChannel,
+        side: AuxiliaryData,
         kept: Mapping[str, NDArray[Any]],
         validate: Callable[[], tuple[float, NDArray[np.int64]]],
     ) -> None:
@@ -62,7 +62,7 @@ class AdaptiveRound:
         What is announced has ``steps``, int64 [], and the last validation's counts: they are of the update's very weights.
         """
 
-        def side() -> SideChannel:
+        def side() -> AuxiliaryData:
             return {**work.side(), "steps": np.array(self._steps, np.int64), "validation": self._counts}
 
         def kept() -> Mapping[str, NDArray[Any]]:

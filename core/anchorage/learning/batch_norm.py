@@ -1,4 +1,4 @@
-"""Batch normalisation at a silo and at the server: what stays, what is counted anew (METHODS.md section 1, rule 5; 6.7)."""
+"""Batch normalisation at a silo and at the server: what stays, what is counted anew (methods reference, section 1, rule 5; 6.7)."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any

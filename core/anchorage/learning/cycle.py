@@ -1,4 +1,4 @@
-"""When an adaptive Metis silo stops to train and asks for an update (METHODS.md 6.14; KAT-H2, H3). Without torch."""
+"""When an adaptive Metis silo stops to train and asks for an update (methods reference, 6.14; KAT-H2, H3). Without torch."""
 
 from collections.abc import Sequence
 from statistics import median

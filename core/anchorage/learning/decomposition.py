@@ -1,4 +1,4 @@
-"""FedMatch's weights in two parts, ``theta = sigma + psi``, of which one step trains one (METHODS.md 6.6)."""
+"""FedMatch's weights in two parts, ``theta = sigma + psi``, of which one step trains one (methods reference, 6.6)."""
 
 from collections.abc import Iterator, Mapping, Sequence
 

@@ -22,7 +22,7 @@ def placed(network: M, device: torch.device) -> M:
 def mixed_precision(forward: Callable[[M, Tensor], Tensor]) -> Callable[[M, Tensor], Tensor]:
     """Have an encoder train in bfloat16 on a GPU, with float32 weights and a float32 result; in eval mode and on the CPU nothing changes.
 
-    Only the encoder: losses, similarities and thresholds stay float32 (METHODS.md 6.8), and so does everything that labels or scores.
+    Only the encoder: losses, similarities and thresholds stay float32 (methods reference, 6.8), and so does everything that labels or scores.
     """
 
     @wraps(forward)

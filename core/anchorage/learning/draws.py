@@ -1,4 +1,4 @@
-"""The generators of one party in one round (METHODS.md section 1)."""
+"""The generators of one party in one round (methods reference, section 1)."""
 
 from dataclasses import dataclass
 

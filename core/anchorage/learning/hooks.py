@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from anchorage.learning.models import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
-    from anchorage.transport.messages import SideChannel
+    from anchorage.transport.messages import AuxiliaryData
     from anchorage.transport.tensors.layout import Layout
     from anchorage.transport.tensors.model import ModelBytes
 
@@ -74,7 +74,7 @@ class RoundPart:
     def trained(self, rates: float) -> None:
         """Note that training is over; `rates` is the sum of the learning rates of its steps, above 0. Not called without a step."""
 
-    def auxiliary(self) -> SideChannel:
+    def auxiliary(self) -> AuxiliaryData:
         """Return what is announced beside the update; after training."""
         return {}
 
@@ -133,7 +133,7 @@ class LearningHooks(Piece):
         """Return whether `finish_training` changes the model; `judged`: the server has images to evaluate or train on."""
         return False
 
-    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> SideChannel:
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return what travels down beside the global model."""
         return {}
 

@@ -155,7 +155,7 @@ def strong_losses(network: Network, data: Labelled, batching: Batching, draws: D
 
 
 def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-    """Yield cross entropy on weak views: SemiFL's server (METHODS.md 6.7)."""
+    """Yield cross entropy on weak views: SemiFL's server (methods reference, 6.7)."""
     augmentation = draws.torch("augmentation")
     batches = batching.positions(len(data.indices), draws.numpy("batches"))
     for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation)):

@@ -1,4 +1,4 @@
-"""Losses on logits (METHODS.md 6.1, 6.2, 6.8, 6.12). Every mean runs over the whole batch."""
+"""Losses on logits (methods reference, 6.1, 6.2, 6.8, 6.12). Every mean runs over the whole batch."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.nn import functional
 
 ABSENT_CLASS = 1e-12
-"""Smallest share of a class inside the logarithm, so that a class without samples gets -27.6 and not minus infinity (METHODS.md 6.12)."""
+"""Smallest share of a class inside the logarithm, so that a class without samples gets -27.6 and not minus infinity (methods reference, 6.12)."""
 
 
 def log_prior(counts: Tensor) -> Tensor:
@@ -22,7 +22,7 @@ def log_prior(counts: Tensor) -> Tensor:
 
 
 def balanced_softmax(logits: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
-    """Return the mean balanced softmax loss (METHODS.md 6.12; test with the raw logits).
+    """Return the mean balanced softmax loss (methods reference, 6.12; test with the raw logits).
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ def balanced_softmax(logits: Tensor, labels: Tensor, prior: Tensor) -> Tensor:
 
 
 def mixed_cross_entropy(logits: Tensor, first: Tensor, second: Tensor, share: float) -> Tensor:
-    """Return the mean loss of mixed images as one cross entropy with soft labels (METHODS.md 6.8, 9.2 number 5).
+    """Return the mean loss of mixed images as one cross entropy with soft labels (methods reference, 6.8, 9.2 number 5).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ def mixed_cross_entropy(logits: Tensor, first: Tensor, second: Tensor, share: fl
 
 
 def proximal_penalty(parameters: Iterable[Tensor], received: Iterable[Tensor], mu: float) -> Tensor:
-    """Return half the squared distance to the received model, times `mu` (FedProx, METHODS.md 6.2).
+    """Return half the squared distance to the received model, times `mu` (FedProx, methods reference, 6.2).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Scores of a model with the conventions of METHODS.md section 1."""
+"""Scores of a model with the conventions of the methods reference, section 1."""
 
 from collections.abc import Mapping
 

@@ -1,4 +1,4 @@
-"""Encoders and heads (METHODS.md 5.1). Weights are drawn with numpy's PCG64, a seed per tensor, so every machine draws the same ones."""
+"""Encoders and heads (methods reference, 5.1). Weights are drawn with numpy's PCG64, a seed per tensor, so every machine draws the same ones."""
 
 import math
 
@@ -13,7 +13,7 @@ from anchorage.learning.projectors import Projector
 from anchorage.learning.randomness import generator, seed_of
 
 ANCHOR_WIDTH = 128
-"""Width of the anchor head's output (METHODS.md 6.8)."""
+"""Width of the anchor head's output (methods reference, 6.8)."""
 
 ANCHOR_HEAD = "anchor_head."
 """Prefix of the tensors that no client loss reaches: they travel down, not up."""
@@ -25,11 +25,11 @@ CLASSIFIER = "classifier."
 """Prefix of the classifier's tensors."""
 
 PROJECTION_WIDTH = 256
-"""Width of MOON's projection head (METHODS.md 6.3)."""
+"""Width of MOON's projection head (methods reference, 6.3)."""
 
 
 class Network(nn.Module):
-    """An encoder with a classifier and, for FedAnchor, an anchor head (METHODS.md 6.8), for MOON a projection head (6.3).
+    """An encoder with a classifier and, for FedAnchor, an anchor head (methods reference, 6.8), for MOON a projection head (6.3).
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ class Network(nn.Module):
 
 
 class Psi(nn.Module):
-    """FedMatch's unsupervised part: one more tensor for every parameter of a network (METHODS.md 6.6), first a fifth of it.
+    """FedMatch's unsupervised part: one more tensor for every parameter of a network (methods reference, 6.6), first a fifth of it.
 
     Parameters
     ----------
@@ -151,7 +151,7 @@ def _width(encoder: nn.Module, model: ModelSpec) -> int:
 
 
 def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
-    """Fill a module's parameters: Kaiming normal by fan-out for convolutions without bias, else uniform by fan-in (METHODS.md 5.1).
+    """Fill a module's parameters: Kaiming normal by fan-out for convolutions without bias, else uniform by fan-in (methods reference, 5.1).
 
     Batch normalisation keeps its ones and zeros.
 

@@ -1,4 +1,4 @@
-"""A network that follows another one slowly: RSCFed's teacher, FedCon's targets at silos and server (METHODS.md 6.7, 6.10)."""
+"""A network that follows another one slowly: RSCFed's teacher, FedCon's targets at silos and server (methods reference, 6.7, 6.10)."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -1,4 +1,4 @@
-"""The linear probe: how much a frozen encoder's features say about the classes (METHODS.md 6.13)."""
+"""The linear probe: how much a frozen encoder's features say about the classes (methods reference, 6.13)."""
 
 import torch
 from torch import Tensor, nn

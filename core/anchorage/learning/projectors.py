@@ -1,4 +1,4 @@
-"""Heads of self-supervised learning (METHODS.md 6.13): a projector on the encoder's features, and Orchestra's guess of a turn."""
+"""Heads of self-supervised learning (methods reference, 6.13): a projector on the encoder's features, and Orchestra's guess of a turn."""
 
 from itertools import pairwise
 

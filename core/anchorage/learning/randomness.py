@@ -1,4 +1,4 @@
-"""Generators derived from (run seed, purpose, round, silo), so that no silo's presence changes another's draws (METHODS.md section 1)."""
+"""Generators derived from (run seed, purpose, round, silo), so that no silo's presence changes another's draws (methods reference, section 1)."""
 
 import hashlib
 

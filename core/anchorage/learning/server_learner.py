@@ -28,7 +28,7 @@ from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
 from anchorage.learning.views import Views
 from anchorage.learning.weights import down_layout, load, load_arrays, up_layout, write
-from anchorage.transport.messages import Report, SideChannel
+from anchorage.transport.messages import AuxiliaryData, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -37,7 +37,7 @@ EMBEDDED_IMAGES = 500
 
 
 class TorchServerLearner:
-    """Trains and evaluates the community model at the server. `evaluate` may run beside the other methods in another thread.
+    """Trains and evaluates the global model at the server. `evaluate` may run beside the other methods in another thread.
 
     Every round's training is a function of the model, the round and `state` alone (its momentum starts anew), so a server that was killed
     repeats it to the same bytes.
@@ -98,7 +98,7 @@ class TorchServerLearner:
 
     @property
     def down(self) -> Layout:
-        """Layout of the community model, as it travels down."""
+        """Layout of the global model, as it travels down."""
         return self._down
 
     @property
@@ -193,7 +193,7 @@ class TorchServerLearner:
         for piece in self._method.pieces:
             piece.adopted(self._network, frozenset(arrays))
 
-    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+    def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model."""
         found = (piece.server_auxiliary(self._round, model) for piece in self._method.pieces)
         return {name: array for auxiliary in found for name, array in auxiliary.items()}

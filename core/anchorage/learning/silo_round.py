@@ -11,14 +11,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.learning import SIDE_CHANNEL_MISSING
+from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
 from anchorage.api.run import RunDescription
 from anchorage.learning.draws import Draws
 from anchorage.learning.hooks import RoundPart, TrainingMethod
 from anchorage.learning.local_training import Batching, Labelled, Loss, labelled_losses, two_head_losses
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
-from anchorage.transport.messages import SideChannel
+from anchorage.transport.messages import AuxiliaryData
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class Work:
     selected: Callable[[], int] = int
     """How many pseudo-labels were accepted, known after training."""
 
-    side: Callable[[], SideChannel] = dict
+    side: Callable[[], AuxiliaryData] = dict
     """What is announced beside the update, known after training."""
 
     kept: Callable[[], Mapping[str, NDArray[Any]]] = dict
@@ -92,7 +92,7 @@ class SiloRound:
     draws: Draws
     """Generators of the round."""
 
-    side: SideChannel
+    side: AuxiliaryData
     """What came with the model."""
 
     kept: Mapping[str, NDArray[Any]]
@@ -168,7 +168,7 @@ class SiloRound:
         """
         if missing := [n for n in names if n not in self.side]:
             found = f"the task of round {self.draws.round} came without {missing[0]}"
-            raise AnchorageError(SIDE_CHANNEL_MISSING, found)
+            raise AnchorageError(AUXILIARY_DATA_MISSING, found)
         return {n: torch.from_numpy(np.array(self.side[n])).to(self.images.views.device) for n in names}
 
     def counts(self) -> Mapping[str, int]:

@@ -1,4 +1,4 @@
-"""The images that a silo keeps from training to score models on (METHODS.md 4.4)."""
+"""The images that a silo keeps from training to score models on (methods reference, 4.4)."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""What a method is held against: upper and lower bounds, and every party on its own (METHODS.md 6.1, 6.5)."""
+"""What a method is held against: upper and lower bounds, and every party on its own (methods reference, 6.1, 6.5)."""
 
 from anchorage.methods.preset import Labels, Preset, slots
 from anchorage.pieces.regulariser.proximal import Proximal
@@ -14,7 +14,7 @@ def _bound(
     labels: tuple[Labels, ...],
     advice: str,
     *,
-    source: str = "federated averaging, McMahan et al. 2017; METHODS.md 6.1",
+    source: str = "federated averaging, McMahan et al. 2017; methods reference, 6.1",
     pull: Regulariser | None = None,
     every_label: bool = False,
 ) -> Preset:
@@ -25,7 +25,7 @@ def _bound(
         labels=labels,
         protocols=("Synchronous", "Asynchronous"),
         reveals_to_server="the number of training images",
-        reveals_to_silos="nothing beyond the community model",
+        reveals_to_silos="nothing beyond the global model",
         source=source,
         results="",
         advice=advice,
@@ -52,7 +52,7 @@ LOWER_BOUND = _bound(
     "`localLoss: {balancedSoftmax: {}}`, as the published bounds do.",
 )
 
-_SL_SOURCE = "FedMatch slides, upper bound {}; METHODS.md 6.5"
+_SL_SOURCE = "FedMatch slides, upper bound {}; methods reference, 6.5"
 _SL_SETTING = "labels at every silo, or at the server too (serverTraining: anchors)"
 _SL_ADVICE = (
     "The upper bound of FedMatch, UDA and FixMatch: every image has its true label. Where the study holds labels at the server, set "
@@ -91,7 +91,7 @@ SOLO = Preset(
     protocols=("Synchronous",),
     reveals_to_server="the silo's own model, and its number of training images",
     reveals_to_silos="nothing",
-    source="MOON, baseline SOLO; METHODS.md 6.1",
+    source="MOON, baseline SOLO; methods reference, 6.1",
     results="",
     advice=(
         "What each silo reaches without the others. A silo goes on from its own last model, which it keeps in its state folder, and sends "

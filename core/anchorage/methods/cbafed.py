@@ -1,4 +1,4 @@
-"""CBAFed and its lower bound (METHODS.md 6.11)."""
+"""CBAFed and its lower bound (methods reference, 6.11)."""
 
 from anchorage.api.method import Local, UnlabelledWork
 from anchorage.methods.preset import Preset, slots
@@ -29,7 +29,7 @@ CBAFED = Preset(
     protocols=("Synchronous",),
     reveals_to_server="the class histogram of the silo's labelled and accepted images",
     reveals_to_silos="the federation's class shares, by way of the thresholds",
-    source="Li et al. 2023 (CBAFed), as read in its public code; METHODS.md 6.11",
+    source="Li et al. 2023 (CBAFed), as read in its public code; methods reference, 6.11",
     results="",
     advice=(
         "For some labelled and many unlabelled silos with classes of very different frequency. A class that the "
@@ -52,8 +52,8 @@ CBAFED_LOWER_BOUND = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
     reveals_to_server="the number of training images",
-    reveals_to_silos="nothing beyond the community model",
-    source="Li et al. 2023 (CBAFed), stage 1; METHODS.md 6.11",
+    reveals_to_silos="nothing beyond the global model",
+    source="Li et al. 2023 (CBAFed), stage 1; methods reference, 6.11",
     results="",
     advice=(
         "CBAFed's first stage: only labelled silos take part, and every fifth round the model is mixed with its "

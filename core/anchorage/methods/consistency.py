@@ -1,4 +1,4 @@
-"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (METHODS.md 6.5)."""
+"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (methods reference, 6.5)."""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
@@ -29,8 +29,8 @@ def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Reg
         labels=("None", "All", "Partial"),
         protocols=("Synchronous",),
         reveals_to_server="the number of training images",
-        reveals_to_silos="nothing beyond the community model",
-        source=f"FedMatch slides, baseline {name}; METHODS.md 6.5",
+        reveals_to_silos="nothing beyond the global model",
+        source=f"FedMatch slides, baseline {name}; methods reference, 6.5",
         results="",
         advice=_ADVICE,
     )

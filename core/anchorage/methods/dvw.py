@@ -1,4 +1,4 @@
-"""Distributed validation weighting, synchronous or asynchronous (METHODS.md 6.14)."""
+"""Distributed validation weighting, synchronous or asynchronous (methods reference, 6.14)."""
 
 from dataclasses import replace
 
@@ -8,7 +8,7 @@ from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.weighting.dvw import Dvw
 
 METIS_LOCAL = Local(epochs=4, batch_size=100, optimiser=Sgd(learning_rate="0.05", momentum="0.75", weight_decay="0"))
-"""Metis' local work on CIFAR-10 (METHODS.md 5.3)."""
+"""Metis' local work on CIFAR-10 (methods reference, 5.3)."""
 
 DVW = Preset(
     slots=slots("DVW", weighting=Dvw(metric="MicroF1", validation_percent=5), local=METIS_LOCAL),
@@ -18,7 +18,7 @@ DVW = Preset(
     protocols=("Synchronous", "Asynchronous"),
     reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
-    source="Stripelis et al. (Metis), Algorithm 1 and section IV; METHODS.md 6.14",
+    source="Stripelis et al. (Metis), Algorithm 1 and section IV; methods reference, 6.14",
     results="",
     advice=(
         "For labelled hospitals of very different quality: what counts is not how many images a silo has but how "

@@ -1,4 +1,4 @@
-"""FedAnchor and its published variants: labels at the server only (METHODS.md 6.8).
+"""FedAnchor and its published variants: labels at the server only (methods reference, 6.8).
 
 Another weighting stands beside it as well: with SemiAnAgg the accepted images' features are compared with the random anchor encoder's, and
 with DVW silos without labels score models against their validation split's accepted pseudo-labels of that round.
@@ -38,7 +38,7 @@ FEDANCHOR = Preset(
     protocols=("Synchronous",),
     reveals_to_server="the number of images, and whether any pseudo-label was accepted",
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
-    source="FedAnchor, equations 1 to 9 and Algorithm 1; METHODS.md 6.8",
+    source="FedAnchor, equations 1 to 9 and Algorithm 1; methods reference, 6.8",
     results="",
     advice=(
         "For labels at the server alone. Silos compare their images with the server's labelled anchors in a space "
@@ -54,7 +54,7 @@ FEDANCHOR = Preset(
 
 def _variant(name: str, summary: str, source: str, advice: str, **changes: Any) -> Preset:
     slots = FEDANCHOR.slots.model_copy(update={"name": name, **changes})
-    source = f"FedAnchor, {source}; METHODS.md 6.8"
+    source = f"FedAnchor, {source}; methods reference, 6.8"
     return replace(FEDANCHOR, slots=slots, summary=summary, source=source, advice=advice)
 
 

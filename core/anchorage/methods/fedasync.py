@@ -1,4 +1,4 @@
-"""FedAsync: every arriving update is mixed into the model, the less the older it is (METHODS.md 6.14)."""
+"""FedAsync: every arriving update is mixed into the model, the less the older it is (methods reference, 6.14)."""
 
 from dataclasses import replace
 
@@ -28,8 +28,8 @@ FEDASYNC = Preset(
     labels=("All", "Partial"),
     protocols=("Asynchronous",),
     reveals_to_server="each update by itself, without a round's others to hide among",
-    reveals_to_silos="nothing beyond the community model",
-    source="Xie et al. 2019, Algorithm 1 with s(t - tau) = 1; METHODS.md 6.14",
+    reveals_to_silos="nothing beyond the global model",
+    source="Xie et al. 2019, Algorithm 1 with s(t - tau) = 1; methods reference, 6.14",
     results="",
     advice=(
         "The asynchronous method that needs least of the server: one model, whatever the number of hospitals. What a "
@@ -42,7 +42,7 @@ FEDASYNC_POLYNOMIAL = replace(
     FEDASYNC,
     slots=_slots("FedAsyncPolynomial", MixPolynomial(alpha="0.6", exponent="0.5")),
     summary="FedAsync whose weights fall with a power of the update's age.",
-    source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; METHODS.md 6.14",
+    source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; methods reference, 6.14",
     results="",
     advice=(
         "FedAsync for hospitals of different speed: an update counts the less, the more models the server made since "
@@ -54,7 +54,7 @@ FEDASYNC_HINGE = replace(
     FEDASYNC,
     slots=_slots("FedAsyncHinge", MixHinge(alpha="0.6", slope="10", grace=4)),
     summary="FedAsync whose weights fall sharply once an update is older than a few models.",
-    source="Xie et al. 2019, Algorithm 1 with s = 1 up to b, then 1 / (a (t - tau - b) + 1); METHODS.md 6.14",
+    source="Xie et al. 2019, Algorithm 1 with s = 1 up to b, then 1 / (a (t - tau - b) + 1); methods reference, 6.14",
     advice=(
         "FedAsync that takes every update for fresh that is at most `serverStep.grace` models old, and lets older ones "
         "hardly count. With many hospitals most updates are older: raise the grace to about their number. Set "

@@ -1,4 +1,4 @@
-"""FedAvg, synchronous or asynchronous, and FedProx (METHODS.md 6.1, 6.2, 6.14)."""
+"""FedAvg, synchronous or asynchronous, and FedProx (methods reference, 6.1, 6.2, 6.14)."""
 
 from dataclasses import replace
 
@@ -14,8 +14,8 @@ FEDAVG = Preset(
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
     reveals_to_server="the number of training images",
-    reveals_to_silos="nothing beyond the community model",
-    source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; METHODS.md 6.1 and 6.14",
+    reveals_to_silos="nothing beyond the global model",
+    source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; methods reference, 6.1 and 6.14",
     results="",
     advice=(
         "The place to start when every hospital has labels. It assumes that a label means the same everywhere; "
@@ -32,8 +32,8 @@ FEDPROX = Preset(
     labels=("All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
     reveals_to_server="the number of training images",
-    reveals_to_silos="nothing beyond the community model",
-    source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; METHODS.md 6.2",
+    reveals_to_silos="nothing beyond the global model",
+    source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; methods reference, 6.2",
     results="",
     advice=(
         "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.proximal.mu` "
@@ -51,7 +51,7 @@ BALANCED_SOFTMAX = replace(
         weighting=SampleCount(),
     ),
     summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
-    source="Ren et al. 2020 (balanced softmax); METHODS.md 6.12",
+    source="Ren et al. 2020 (balanced softmax); methods reference, 6.12",
     results="",
     advice=(
         "For labelled hospitals with rare classes. Training adds the logarithm of the silo's own class shares to the "

@@ -1,4 +1,4 @@
-"""FedCon (METHODS.md 6.7)."""
+"""FedCon (methods reference, 6.7)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -28,8 +28,8 @@ FEDCON = Preset(
     labels=("None",),
     protocols=("Synchronous",),
     reveals_to_server="nothing beyond the encoder's weights, and the number of images",
-    reveals_to_silos="nothing beyond the community model",
-    source="Long et al. 2021 (FedCon), the method that its public code intends; METHODS.md 6.7",
+    reveals_to_silos="nothing beyond the global model",
+    source="Long et al. 2021 (FedCon), the method that its public code intends; methods reference, 6.7",
     results="",
     advice=(
         "For labels at the server alone, as a baseline that never guesses a label: silos teach the encoder what images "

@@ -1,4 +1,4 @@
-"""FedMatch with labels at the silos, and with labels at the server (METHODS.md 6.6)."""
+"""FedMatch with labels at the silos, and with labels at the server (methods reference, 6.6)."""
 
 from dataclasses import replace
 
@@ -25,7 +25,7 @@ FEDMATCH = Preset(
     protocols=("Synchronous",),
     reveals_to_server="every silo's answer to an image of noise, and which of its weights hardly changed",
     reveals_to_silos="the unsupervised parts of other silos' models: with the shared part known, single silos' models",
-    source="Jeong et al. 2021 (FedMatch), Algorithm 1; METHODS.md 6.6 (KAT-K1)",
+    source="Jeong et al. 2021 (FedMatch), Algorithm 1; methods reference, 6.6 (KAT-K1)",
     results="",
     advice="For silos that each have a few labels and may see parts of each other's models. It costs a model and its second part each way, "
     "and in every tenth round the helpers' parts on the way down. What hardly changed at a silo is sent up as it was received, which travels "
@@ -49,6 +49,6 @@ FEDMATCH_SERVER = replace(
     summary="FedMatch where the labels are at the server: it trains the first part of every weight, the silos the second.",
     setting="labels at the server only",
     labels=("None",),
-    source="Jeong et al. 2021 (FedMatch), Algorithm 2; METHODS.md 6.6 (KAT-K1)",
+    source="Jeong et al. 2021 (FedMatch), Algorithm 2; methods reference, 6.6 (KAT-K1)",
     advice="For silos without labels that may see parts of each other's models. Only the second part travels up.",
 )

@@ -1,4 +1,4 @@
-"""FedAvg with an optimiser at the server: FedAvgM, FedAdagrad, FedAdam, FedYogi (METHODS.md 6.2)."""
+"""FedAvg with an optimiser at the server: FedAvgM, FedAdagrad, FedAdam, FedYogi (methods reference, 6.2)."""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.server_step.adagrad import Adagrad
@@ -24,8 +24,8 @@ def _fedopt(name: str, step: ServerStep, summary: str, source: str) -> Preset:
         labels=("All", "Partial"),
         protocols=("Synchronous",),
         reveals_to_server="the number of training images",
-        reveals_to_silos="nothing beyond the community model",
-        source=f"{source}; METHODS.md 6.2",
+        reveals_to_silos="nothing beyond the global model",
+        source=f"{source}; methods reference, 6.2",
         results="",
         advice=_ADVICE,
     )

@@ -1,4 +1,7 @@
-"""Mean-augmented federated learning (MAFL): FedMix, NaiveMix, their bounds LocalMix and Global Mixup, and FedProx with each (METHODS.md 6.4)."""
+"""Mean-augmented federated learning (MAFL): FedMix, NaiveMix, their bounds LocalMix and Global Mixup, and FedProx with each.
+
+Methods reference, 6.4.
+"""
 
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.input_mixing.fedmix import FedMix
@@ -42,7 +45,7 @@ def _mafl(
         protocols=("Synchronous",),
         reveals_to_server=to_server,
         reveals_to_silos=to_silos,
-        source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; METHODS.md 6.4",
+        source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; methods reference, 6.4",
         results="",
         advice=advice,
     )
@@ -58,7 +61,7 @@ _FEDMIX_ADVICE = (
     + "FedMix approximates mixup with single foreign images to first order in `inputMixing.share`; a step costs about twice "
     "FedAvg's. "
     + _SIZE
-    + "Means of small groups can be recognised: agree on a group size before anything leaves, and see `allowedSideChannels` and "
+    + "Means of small groups can be recognised: agree on a group size before anything leaves, and see `allowedAuxiliaryData` and "
     "`minimumSamples` (fewest images per mean) of the hospital's policy."
 )
 _NAIVE_ADVICE = (
@@ -83,14 +86,14 @@ LOCAL_MIX = _mafl(
     "Mixup within a silo's own batches.",
     _LOCAL_ADVICE,
     to_server="the number of training images",
-    to_silos="nothing beyond the community model",
+    to_silos="nothing beyond the global model",
 )
 GLOBAL_MIXUP = _mafl(
     "GlobalMixup",
     GlobalMixup(share="0.2"),
     "Mixup with other silos' raw images: a reference that protects nothing.",
     "FedMix's upper bound, for simulations with public data: every silo's images go to every other silo, as they are. An agent refuses "
-    "to send them unless the hospital's policy names raw_images and raw_labels in `allowedSideChannels`. In the first round there is no "
+    "to send them unless the hospital's policy names raw_images and raw_labels in `allowedAuxiliaryData`. In the first round there is no "
     "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB, all silos' together below 30 MiB.",
     to_server="every labelled image",
     to_silos="every labelled image of every silo",
@@ -108,5 +111,5 @@ FEDPROX_LOCAL_MIX = _mafl(
     _LOCAL_ADVICE,
     pull=_PULL,
     to_server="the number of training images",
-    to_silos="nothing beyond the community model",
+    to_silos="nothing beyond the global model",
 )

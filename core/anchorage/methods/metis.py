@@ -1,4 +1,4 @@
-"""Metis' protocols: synchronous or asynchronous, weighted by images or by validation, with fixed or adaptive local work (METHODS.md 6.14)."""
+"""Metis' protocols: synchronous or asynchronous, weighted by images or by validation, with fixed or adaptive local work (methods reference, 6.14)."""
 
 from dataclasses import replace
 
@@ -9,14 +9,14 @@ from anchorage.methods.preset import slots
 from anchorage.pieces.weighting.sample_count import SampleCount
 
 _BY_IMAGES = SampleCount()
-_CACHE = "Stripelis et al. (Metis), Algorithm 1, community cache; METHODS.md 6.14"
+_CACHE = "Stripelis et al. (Metis), Algorithm 1, community cache; methods reference, 6.14"
 
 SYNC_FEDAVG = replace(
     FEDAVG,
     slots=slots("SyncFedAvg", weighting=_BY_IMAGES, local=METIS_LOCAL),
     summary="FedAvg in rounds with Metis' local work.",
     protocols=("Synchronous",),
-    source="Stripelis et al. (Metis), section II; METHODS.md 6.14",
+    source="Stripelis et al. (Metis), section II; methods reference, 6.14",
     advice=(
         "The baseline of the Metis paper: FedAvg in which all hospitals take part in every round. The slowest one "
         "sets the pace; where hospitals are of very different speed, compare with `AsyncFedAvg`."
@@ -68,7 +68,7 @@ ASYNC_DVW_ADAPTIVE = replace(
     summary="AsyncDVW whose silos train until their validation loss stands still or the others have moved on.",
     reveals_to_server=f"{ASYNC_DVW.reveals_to_server}; how many steps a silo trains, so how fast it is and learns",
     reveals_to_silos=f"{DVW.reveals_to_silos}; how many steps are committed in all",
-    source="Stripelis et al. (Metis), section V (adaptive update frequency); METHODS.md 6.14",
+    source="Stripelis et al. (Metis), section V (adaptive update frequency); methods reference, 6.14",
     advice=(
         "AsyncDVW that finds each hospital's number of epochs by itself: a cycle ends when the loss on its own "
         "validation images failed to fall more often than `local.cycle.tombstones` allows, or when more steps were "

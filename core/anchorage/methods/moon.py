@@ -1,4 +1,4 @@
-"""MOON and its L2 ablation (METHODS.md 6.3)."""
+"""MOON and its L2 ablation (methods reference, 6.3)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -26,8 +26,8 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
         labels=("All", "Partial"),
         protocols=("Synchronous", "Asynchronous"),
         reveals_to_server="the number of training images",
-        reveals_to_silos="nothing beyond the community model",
-        source=f"{source}; METHODS.md 6.3",
+        reveals_to_silos="nothing beyond the global model",
+        source=f"{source}; methods reference, 6.3",
         results="",
         advice=_ADVICE,
     )
@@ -36,12 +36,12 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
 MOON = _moon(
     "MOON",
     Moon(mu="5", temperature="0.5", previous_models=1),
-    "FedAvg whose silos keep their representation near the community model's and away from their own last one.",
+    "FedAvg whose silos keep their representation near the global model's and away from their own last one.",
     "Li et al. 2021 (MOON), loss CE + mu l_con",
 )
 MOON_L2 = _moon(
     "MOONL2",
     FeatureDistance(mu="0.1"),
-    "MOON's ablation: the distance to the community model's representation instead of the contrast.",
+    "MOON's ablation: the distance to the global model's representation instead of the contrast.",
     "Li et al. 2021 (MOON), L2 ablation",
 )

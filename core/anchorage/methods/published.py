@@ -1,4 +1,4 @@
-"""Results that the methods' papers report, bundled as ``published.csv`` (METHODS.md section 8)."""
+"""Results that the methods' papers report, bundled as ``published.csv`` (methods reference, section 8)."""
 
 import csv
 import re
@@ -35,7 +35,10 @@ class PublishedResult:
 
     @property
     def reached_at(self) -> str:
-        """When the paper's own machines had it, such as ``10,000 s``; empty where rounds tell (METHODS.md 8.9: such times compare with nothing)."""
+        """When the paper's own machines had it, such as ``10,000 s``; empty where rounds tell.
+
+        Methods reference, 8.9: such times compare with nothing.
+        """
         time = re.search(r"\bat ([\d,]+ s)$", self.setting)
         return time[1] if time else ""
 

@@ -1,4 +1,4 @@
-"""RSCFed (METHODS.md 6.10)."""
+"""RSCFed (methods reference, 6.10)."""
 
 from anchorage.api.method import Local, UnlabelledWork
 from anchorage.methods.preset import Preset, slots
@@ -23,8 +23,8 @@ RSCFED = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
-    reveals_to_silos="nothing beyond the community model",
-    source="Liang et al. 2022 (RSCFed), as read in its public code; METHODS.md 6.10",
+    reveals_to_silos="nothing beyond the global model",
+    source="Liang et al. 2022 (RSCFed), as read in its public code; methods reference, 6.10",
     results="",
     advice=(
         "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "

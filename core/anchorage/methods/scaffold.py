@@ -1,4 +1,4 @@
-"""SCAFFOLD (METHODS.md 6.2)."""
+"""SCAFFOLD (methods reference, 6.2)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -19,7 +19,7 @@ SCAFFOLD = Preset(
     protocols=("Synchronous",),
     reveals_to_server="the silo's mean gradient, a clearer view of its images than the weights are",
     reveals_to_silos="the federation's mean gradient",
-    source="Karimireddy et al. 2020, Algorithm 1, option II; METHODS.md 6.2",
+    source="Karimireddy et al. 2020, Algorithm 1, option II; methods reference, 6.2",
     results="",
     advice=(
         "For labelled silos that differ and take many plain steps per round: the correction keeps their models from drifting apart. "

@@ -1,4 +1,4 @@
-"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (METHODS.md 6.13)."""
+"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (methods reference, 6.13)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
@@ -26,8 +26,8 @@ FEDBARLOW = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous", "Asynchronous"),
     reveals_to_server="the number of images",
-    reveals_to_silos="nothing beyond the community model",
-    source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; METHODS.md 6.13",
+    reveals_to_silos="nothing beyond the global model",
+    source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; methods reference, 6.13",
     results="",
     advice=(
         "Where nobody has labels yet, or before a method with labels (`warmUp`). It trains the encoder and a projector, "
@@ -51,8 +51,8 @@ FEDCLR = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
     reveals_to_server="the number of images, and of labelled ones; the classifier's change carries label information",
-    reveals_to_silos="nothing beyond the community model",
-    source="SemiAnAgg paper, appendix A (FedCLR, online classifier); METHODS.md 6.13",
+    reveals_to_silos="nothing beyond the global model",
+    source="SemiAnAgg paper, appendix A (FedCLR, online classifier); methods reference, 6.13",
     results="",
     advice=(
         "Shows during self-supervised training how good the features are, without changing them, and leaves a classifier "
@@ -76,7 +76,7 @@ ORCHESTRA = Preset(
     protocols=("Synchronous",),
     reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
     reveals_to_silos="128 cluster means of the federation's features",
-    source="Lubana et al. 2022 (Orchestra), as read in its public code; METHODS.md 6.13",
+    source="Lubana et al. 2022 (Orchestra), as read in its public code; methods reference, 6.13",
     results="",
     advice=(
         "The alternative to FedBarlow without labels, for small batches. In the first round silos only cluster. Each silo "

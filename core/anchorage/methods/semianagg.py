@@ -1,4 +1,4 @@
-"""FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (METHODS.md 6.9)."""
+"""FedAvg-Semi and SemiAnAgg: labels at some silos or partially at all (methods reference, 6.9)."""
 
 from dataclasses import replace
 
@@ -32,8 +32,8 @@ FEDAVG_SEMI = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
     reveals_to_server="the number of labelled images and of accepted pseudo-labels",
-    reveals_to_silos="nothing beyond the community model",
-    source="SemiAnAgg paper, baseline FedAvg-Semi; METHODS.md 6.9",
+    reveals_to_silos="nothing beyond the global model",
+    source="SemiAnAgg paper, baseline FedAvg-Semi; methods reference, 6.9",
     results="",
     advice=(
         "For a federation in which some hospitals have labels and most have none, or all have a few. Labelled and "
@@ -58,8 +58,8 @@ SEMIANAGG = Preset(
         "C similarity means; an absent class reveals that the silo has no confident image of it, or fewer than "
         "`weighting.semiAnAgg.minimumPerClass`"
     ),
-    reveals_to_silos="nothing beyond the community model",
-    source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); METHODS.md 6.9",
+    reveals_to_silos="nothing beyond the global model",
+    source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); methods reference, 6.9",
     results="",
     advice=(
         "As FedAvgSemi, but among the unlabelled silos those count more whose images have moved away from what an "
@@ -74,7 +74,7 @@ SEMIANAGG_CODE = replace(
     SEMIANAGG,
     slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggCode", "weighting": SemiAnAgg(order="Code")}),
     summary="SemiAnAgg with the published code's order: similarities are normalised first and then taken from 1.",
-    source="SemiAnAgg, public code (normalise, then 1 - w); METHODS.md 6.9",
+    source="SemiAnAgg, public code (normalise, then 1 - w); methods reference, 6.9",
     advice=(
         "To reproduce runs of the public code. Its weights are nearly uniform, about ten times closer together than "
         "SemiAnAgg's, which follow the paper."
@@ -85,7 +85,7 @@ SEMIANAGG_SECOND_SEED = replace(
     SEMIANAGG,
     slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggSecondSeed", "weighting": SemiAnAgg(anchor_seed=2)}),
     summary="SemiAnAgg with another random anchor model of the same run.",
-    source="SemiAnAgg, ablation with a second anchor seed; METHODS.md 6.9",
+    source="SemiAnAgg, ablation with a second anchor seed; methods reference, 6.9",
     advice=(
         "Shows how much of SemiAnAgg hangs on the draw of its random anchor model: everything else is drawn as in "
         "SemiAnAgg with the same seed."

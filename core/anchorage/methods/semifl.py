@@ -1,4 +1,4 @@
-"""SemiFL and the other baselines of FedAnchor with labels at the server (METHODS.md 6.7)."""
+"""SemiFL and the other baselines of FedAnchor with labels at the server (methods reference, 6.7)."""
 
 from dataclasses import replace
 
@@ -39,8 +39,8 @@ SEMIFL = Preset(
     labels=("None",),
     protocols=("Synchronous",),
     reveals_to_server="whether any image was labelled with confidence",
-    reveals_to_silos="nothing beyond the community model",
-    source="Diao et al. 2022 (SemiFL), as read in its public code; METHODS.md 6.7",
+    reveals_to_silos="nothing beyond the global model",
+    source="Diao et al. 2022 (SemiFL), as read in its public code; methods reference, 6.7",
     results="",
     advice=(
         "For labels at the server alone, when the first model already labels many images with confidence: silos "
@@ -54,7 +54,7 @@ SEMIFL_NO_MIXUP = replace(
     SEMIFL,
     slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": NoMixup()}),
     summary="SemiFL without mixed images: confident images alone.",
-    source='FedAnchor, ablation "SemiFL + no mixup"; METHODS.md 6.7',
+    source='FedAnchor, ablation "SemiFL + no mixup"; methods reference, 6.7',
     results="",
     advice="Shows what mixup is worth to SemiFL; compare it with FedAnchorNoMixup. A round takes half of SemiFL's time.",
 )
@@ -72,8 +72,8 @@ FIXMATCH_ALTERNATE = Preset(
     labels=("None",),
     protocols=("Synchronous",),
     reveals_to_server="the number of images",
-    reveals_to_silos="nothing beyond the community model",
-    source="FedAnchor, baseline FedAvg+FixMatch; METHODS.md 6.7",
+    reveals_to_silos="nothing beyond the global model",
+    source="FedAnchor, baseline FedAvg+FixMatch; methods reference, 6.7",
     results="",
     advice=(
         "The plain baseline of labels at the server: silos learn their own confident predictions, batch by batch, "
@@ -89,8 +89,8 @@ SUPERVISED = Preset(
     labels=("All",),
     protocols=("Synchronous",),
     reveals_to_server="the number of training images",
-    reveals_to_silos="nothing beyond the community model",
-    source="FedAnchor (preprint), baseline Supervised; METHODS.md 6.7",
+    reveals_to_silos="nothing beyond the global model",
+    source="FedAnchor (preprint), baseline Supervised; methods reference, 6.7",
     results="",
     advice=(
         "What labels at every silo would buy: the upper bound to hold FedAnchor and SemiFL against, with the same "

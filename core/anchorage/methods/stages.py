@@ -1,4 +1,4 @@
-"""Rules for stages: the warm-up's methods on the same silos, data and protocol (METHODS.md section 3.1)."""
+"""Rules for stages: the warm-up's methods on the same silos, data and protocol (methods reference, section 3.1)."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace

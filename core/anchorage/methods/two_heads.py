@@ -1,4 +1,4 @@
-"""FedRoD and SSIL-CDM: methods with two heads, labels at some silos (METHODS.md 6.12)."""
+"""FedRoD and SSIL-CDM: methods with two heads, labels at some silos (methods reference, 6.12)."""
 
 from dataclasses import replace
 
@@ -17,7 +17,7 @@ FEDROD = replace(
     FEDAVG_SEMI,
     slots=_FROM.model_copy(update={"name": "FedRoD", "second_head": Personal()}),
     summary="FedAvgSemi with a second, personal head that stays at every labelled silo.",
-    source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; METHODS.md 6.12",
+    source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; methods reference, 6.12",
     results="",
     advice=(
         "For labelled hospitals that want a model of their own beside the common one: the generic head learns as if "
@@ -30,7 +30,7 @@ FEDROD_DUAL = replace(
     FEDROD,
     slots=_FROM.model_copy(update={"name": "FedRoDDual", "second_head": PersonalDual()}),
     summary="FedRoD whose personal heads learn from unlabelled images, too.",
-    source="SemiAnAgg's paper, baseline FedRoD Dual; METHODS.md 6.12",
+    source="SemiAnAgg's paper, baseline FedRoD Dual; methods reference, 6.12",
     advice=(
         "FedRoD for silos without labels that want a personal head as well: both heads learn the accepted "
         'pseudo-labels. The paper does not say what its "Dual" is; this is our reading.'
@@ -50,8 +50,8 @@ SSIL_CDM = Preset(
     labels=("None", "All", "Partial"),
     protocols=("Synchronous",),
     reveals_to_server="the number of training images",
-    reveals_to_silos="nothing beyond the community model",
-    source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); METHODS.md 6.12",
+    reveals_to_silos="nothing beyond the global model",
+    source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); methods reference, 6.12",
     results="",
     advice=(
         "For rare classes and unlabelled silos whose class frequencies nobody knows: a silo keeps a running guess of "
@@ -67,7 +67,7 @@ SSIL_CDM_FEDAVG_SEMI = replace(
     slots=SSIL_CDM.slots.model_copy(update={"name": "SSILCDMFedAvgSemi", "weighting": _FROM.weighting}),
     summary="SSILCDM whose average gives labelled and unlabelled silos a half each.",
     reveals_to_server=FEDAVG_SEMI.reveals_to_server,
-    source="SemiAnAgg's paper, baseline SSIL-CDM with FedAvg-Semi; METHODS.md 6.12",
+    source="SemiAnAgg's paper, baseline SSIL-CDM with FedAvg-Semi; methods reference, 6.12",
     advice=(
         "SSILCDM where few of many silos have labels: the labelled ones get half of the average, and among the others "
         "those with more accepted pseudo-labels count more."
@@ -82,7 +82,7 @@ ORIG_ACR = replace(
     summary="SSILCDMFedAvgSemi whose silos are told the class shares of all labels and make up for those.",
     reveals_to_server="the class histogram of the silo's labels, and the number of accepted pseudo-labels",
     reveals_to_silos="the class shares of all labels",
-    source='SemiAnAgg\'s paper, figure 12, "orig-ACR FL"; METHODS.md 6.12',
+    source='SemiAnAgg\'s paper, figure 12, "orig-ACR FL"; methods reference, 6.12',
     advice=(
         "As ACR does it in one place, for unlabelled silos whose classes are about as frequent as among the labels. "
         "Labelled silos tell the server how many images they have of each class."

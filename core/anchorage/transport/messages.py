@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.transport.tensors.chunks import Manifest
 
-SideChannel = Mapping[str, NDArray[Any]]
+AuxiliaryData = Mapping[str, NDArray[Any]]
 """Small named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up."""
 
 DIFFERENCES = "differences"
@@ -42,7 +42,7 @@ class Task:
     """The round, from 1."""
     model: Manifest
     """The bytes to fetch before the work."""
-    side: SideChannel = field(default_factory=dict)
+    side: AuxiliaryData = field(default_factory=dict)
     """Auxiliary data of the method."""
 
 
@@ -54,7 +54,7 @@ class Announcement:
     """The task's id."""
     samples: Mapping[str, int]
     """``train`` (images trained on or available for it), ``labelled``, ``unlabelled``, ``selected`` (accepted pseudo-labels)."""
-    side: SideChannel
+    side: AuxiliaryData
     """What the method's weighting needs, such as SemiAnAgg's similarity per class."""
     metrics: Mapping[str, float]
     """``loss``, ``acceptance``, ``seconds`` and the like, for people."""

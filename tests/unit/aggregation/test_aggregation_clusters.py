@@ -75,15 +75,15 @@ def told(rows: np.ndarray) -> Announcement:
 
 def test_centroids_are_kept_and_what_means_nothing_is_left_out() -> None:
     memory, other = (Clusters().memory(3, seed) for seed in (1, 2))
-    assert memory.side_channel() == {} and memory.state() == {}
+    assert memory.auxiliary_data() == {} and memory.state() == {}
     memory.conclude({"a": told(np.full((4, 6), np.nan, np.float32)), "b": told(np.zeros((99, 6), np.float32))})
-    assert memory.side_channel() == {}, "silos only cluster until there are centroids"
+    assert memory.auxiliary_data() == {}, "silos only cluster until there are centroids"
     rows = drawn(4, 6).float().numpy()
     memory.conclude({"a": told(rows), "b": told(np.ones(3, np.float32))})
-    sent = memory.side_channel()["centroids"]
+    sent = memory.auxiliary_data()["centroids"]
     assert sent.dtype == np.float32 and sent.shape == (128, 6)
     np.testing.assert_allclose(np.linalg.norm(sent, axis=1), 1, rtol=1e-6)
     memory.conclude({"a": told(drawn(4, 5).float().numpy())})
-    np.testing.assert_array_equal(memory.side_channel()["centroids"], sent, "another width is left out")
+    np.testing.assert_array_equal(memory.auxiliary_data()["centroids"], sent, "another width is left out")
     other.restore(memory.state())
-    np.testing.assert_array_equal(other.side_channel()["centroids"], sent)
+    np.testing.assert_array_equal(other.auxiliary_data()["centroids"], sent)

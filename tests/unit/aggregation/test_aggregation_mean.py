@@ -1,4 +1,4 @@
-"""The weighted mean and the asynchronous community against plain float64 arithmetic."""
+"""The weighted mean and the asynchronous global model against plain float64 arithmetic."""
 
 import numpy as np
 import pytest

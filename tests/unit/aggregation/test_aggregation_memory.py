@@ -24,7 +24,7 @@ def test_d1_thresholds(known):
     counts = np.array(case["counts"], int)
     memory = ClassThresholds(slot, len(counts))
     memory.conclude({"a": announced((counts // 2).tolist()), "b": announced((counts - counts // 2).tolist())})
-    side, share = memory.side_channel(), scaled_shares(counts)
+    side, share = memory.auxiliary_data(), scaled_shares(counts)
     known.check(
         "D1_cbafed_thresholds",
         {
@@ -39,8 +39,8 @@ def test_d1_thresholds(known):
 
 def test_before_any_count_every_class_has_the_same_threshold() -> None:
     memory = ClassAdaptive().memory(4, 0)
-    assert memory.side_channel()["thresholds"].tolist() == pytest.approx([0.94] * 4)
-    assert memory.side_channel()["rare"].tolist() == [0] * 4
+    assert memory.auxiliary_data()["thresholds"].tolist() == pytest.approx([0.94] * 4)
+    assert memory.auxiliary_data()["rare"].tolist() == [0] * 4
 
 
 def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
@@ -48,7 +48,7 @@ def test_counts_that_mean_nothing_are_left_out_and_state_survives() -> None:
     memory.conclude({"a": announced([5, 1, 0]), "b": announced([1, 2]), "c": announced([-1, 0, 0])})
     assert memory.state()["counts"].tolist() == [5, 1, 0]
     other.restore(memory.state())
-    np.testing.assert_array_equal(other.side_channel()["thresholds"], memory.side_channel()["thresholds"])
+    np.testing.assert_array_equal(other.auxiliary_data()["thresholds"], memory.auxiliary_data()["thresholds"])
 
 
 def test_a_strategy_has_the_memories_of_its_pieces_and_most_remember_nothing() -> None:

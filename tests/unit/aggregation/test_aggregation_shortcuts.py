@@ -50,7 +50,7 @@ class Counted:
 
 
 def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, Any]]]) -> tuple[np.ndarray, list[Any]]:
-    """The mean as the engine makes it, and the updates, of silos that say samples and side channels."""
+    """The mean as the engine makes it, and the updates, of silos that say samples and auxiliary data."""
     updates = [model_of(index) for index in range(len(said))]
     announcements = {
         str(index): Announcement("t", samples, side, {}, updates[index].manifest)

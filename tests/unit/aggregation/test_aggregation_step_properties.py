@@ -19,7 +19,7 @@ from anchorage.pieces.batch_norm.pooled import pool_variances
 from anchorage.pieces.self_supervised.cluster_assignment import global_centroids
 from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial, MixStep
 from anchorage.pieces.slots import ServerStep
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.layout import CONTROL, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -170,11 +170,11 @@ def announced(silo: str, seed: int) -> Announcement:
     return Announcement("t", {"train": 5}, side, {}, update)
 
 
-def told(memory: RoundMemory, silo: str) -> SideChannel:
+def told(memory: RoundMemory, silo: str) -> AuxiliaryData:
     """What a silo is told, and what else the memory would do for it."""
     helpers = getattr(memory, "helpers_of", None)
     chosen = {"helpers": np.array([ord(other) for other in helpers(silo, "abcdef")])} if helpers is not None else {}
-    return {**memory.side_channel(silo), **chosen}
+    return {**memory.auxiliary_data(silo), **chosen}
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
@@ -194,5 +194,5 @@ def test_a_memory_knows_no_order_of_silos_and_no_interruption(
         broken.restore(state)
         for silo in "abcdefg":
             assert_close(told(broken, silo), told(straight, silo))
-            prior = straight.side_channel(silo).get("prior")
+            prior = straight.auxiliary_data(silo).get("prior")
             assert prior is None or (prior.sum() == pytest.approx(1) and (prior >= 0).all())

@@ -26,7 +26,7 @@ from anchorage.learning.models import Network, build_model
 from anchorage.methods import resolve
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
-from anchorage.transport.messages import Announcement, SideChannel, Task, TaskKind
+from anchorage.transport.messages import Announcement, AuxiliaryData, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 CLASSES = 3
@@ -108,15 +108,15 @@ class Party:
             run=self.run, silo=self.silo, labels=self.labels, images=self.images, state=self.state, device="cpu"
         )
 
-    def task(self, round_number: int = 1, side: SideChannel | None = None) -> Task:
+    def task(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Task:
         strategy = Strategy.of(self.method, CLASSES, self.seed)
         _, remembered = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
         if any(isinstance(memory, GlobalCentroids) for memory in strategy.memories.values()):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
-        sent = {**self.server.side_channel(self.model, round_number), **remembered} if side is None else side
+        sent = {**self.server.auxiliary_data(self.model, round_number), **remembered} if side is None else side
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
 
-    def train(self, round_number: int = 1, side: SideChannel | None = None) -> Announcement:
+    def train(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
         received = self.model.buffer()

@@ -69,7 +69,9 @@ def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_o
     assert metrics == {}
     assert {n for n in before if not np.array_equal(before[n], after[n])} == {n for n in before if ".running" in n}
     score = silo.server.evaluate(handed_on, 1).metrics
-    assert score == silo.server.evaluate(received, 1).metrics, "also of an asynchronous community, which nobody trains"
+    assert score == silo.server.evaluate(received, 1).metrics, (
+        "also of an asynchronous global model, which nobody trains"
+    )
     assert score["accuracy"] > 0.9
     with pytest.raises(AnchorageError, match="needs labelled anchors at the server"):
         build_server_learner(model=MODEL, method=silo.method, seed=1, anchors=None, test=images_of(30, 8))

@@ -45,7 +45,7 @@ class Federation:
         a, b, rate = self.case["a"][client], self.case["b"][client], self.case["eta"]
         arrived = self.model.arrays()
         network = Scalar(arrived["x"])
-        controls = variates(network, arrived, self.kept[client], self.memory.side_channel(str(client)))
+        controls = variates(network, arrived, self.kept[client], self.memory.auxiliary_data(str(client)))
         sgd = torch.optim.SGD(network.parameters(), lr=rate)
         with controls.stepping():
             for _ in range(self.case["local_steps"]):
@@ -122,7 +122,7 @@ def test_an_update_that_did_not_count_has_not_happened():
     assert federation.round(4, [0, 1]) == undisturbed.round(4, [0, 1])
     restored = CountedUpdates()
     restored.restore(federation.memory.state())
-    assert [restored.side_channel(client)[COUNTED].tolist() for client in "012"] == [[4], [2], [0]]
+    assert [restored.auxiliary_data(client)[COUNTED].tolist() for client in "012"] == [[4], [2], [0]]
 
 
 def test_with_momentum_the_variate_is_no_mean_of_gradients():

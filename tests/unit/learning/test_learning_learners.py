@@ -122,7 +122,7 @@ def test_raw_anchors_and_prototypes_give_the_same_labels(tmp_path):
     for anchors in ("Prototypes", "Raw"):
         method = method_of("FedAnchor", pseudoLabels={"anchors": anchors, "threshold": "0.5"})
         party = Party(method, given("None"), tmp_path / anchors)
-        counts[anchors] = (party.train().samples["selected"], set(party.server.side_channel(party.model, 1)))
+        counts[anchors] = (party.train().samples["selected"], set(party.server.auxiliary_data(party.model, 1)))
     assert counts["Raw"][0] == counts["Prototypes"][0]
     assert counts["Raw"][1] == {"anchors", "anchor_labels"} and counts["Prototypes"][1] == {"prototypes"}
 
@@ -224,7 +224,7 @@ def test_wrong_random_anchor_is_refused(tmp_path):
 
 
 def test_missing_prototypes_are_refused(tmp_path):
-    with pytest.raises(AnchorageError, match="SideChannelMissing"):
+    with pytest.raises(AnchorageError, match="AuxiliaryDataMissing"):
         Party(ANCHOR[0], given("None"), tmp_path).train(1, {})
 
 

@@ -135,7 +135,7 @@ def test_6_another_random_anchor_is_noticed(tmp_path):
     """Number 6: a silo whose random anchor is not the server's says so instead of announcing meaningless similarities."""
     party = Party(method_of("SemiAnAgg"), given("None"), tmp_path / "a")
     other = Party(method_of("SemiAnAggSecondSeed"), given("None"), tmp_path / "b")
-    sides = [p.server.side_channel(p.model, 1) for p in (party, other)]
+    sides = [p.server.auxiliary_data(p.model, 1) for p in (party, other)]
     assert sides[0]["random_anchor"].tobytes() != sides[1]["random_anchor"].tobytes()
     assert other.train(1, sides[1]).update is not None
     with pytest.raises(AnchorageError, match="RandomAnchorDiffers"):

@@ -23,7 +23,7 @@ def with_means(tmp_path, method=FEDMIX):
     """Two silos after a first round, and the server's memory of it."""
     memory = memory_of(method)
     parties = {name: Party(method, given("All"), tmp_path / name, "All", silo=name) for name in ("a", "b")}
-    memory.conclude({name: party.train(1, memory.side_channel(name)) for name, party in parties.items()})
+    memory.conclude({name: party.train(1, memory.auxiliary_data(name)) for name, party in parties.items()})
     return parties["a"], memory
 
 
@@ -40,21 +40,21 @@ def test_means_leave_once_and_come_once(tmp_path, name):
     method = method_of(name) if name == "GlobalMixup" else method_of(name, inputMixing={"groupSize": 4})
     party, memory = with_means(tmp_path, method)
     kind = "raw" if name == "GlobalMixup" else "mean"
-    first = memory.side_channel("a")
+    first = memory.auxiliary_data("a")
     assert first[WANTED].tolist() == [0] and len(first[f"{kind}_images"]) == (52 if kind == "raw" else 12)
     second = party.train(2, first)
     assert set(second.side) == {DIGEST} and second.update.digest != _plain(tmp_path, method).digest(2)
     memory.conclude({"a": second})
-    assert set(memory.side_channel("a")) == {WANTED, DIGEST}, "a keeps the pool"
-    assert f"{kind}_images" in memory.side_channel("b")
+    assert set(memory.auxiliary_data("a")) == {WANTED, DIGEST}, "a keeps the pool"
+    assert f"{kind}_images" in memory.auxiliary_data("b")
     party.restart()
-    kept = party.train(3, memory.side_channel("a"))
-    assert kept.update.digest == party.train(3, memory.side_channel("b")).update.digest
+    kept = party.train(3, memory.auxiliary_data("a"))
+    assert kept.update.digest == party.train(3, memory.auxiliary_data("b")).update.digest
 
-    lost = Party(method, given("All"), tmp_path / "lost", "All", silo="a").train(3, memory.side_channel("a"))
+    lost = Party(method, given("All"), tmp_path / "lost", "All", silo="a").train(3, memory.auxiliary_data("a"))
     assert set(lost.side) == set() and lost.update.digest == _plain(tmp_path, method).digest(3)
     memory.conclude({"a": lost})
-    assert f"{kind}_images" in memory.side_channel("a"), "so it is told again"
+    assert f"{kind}_images" in memory.auxiliary_data("a"), "so it is told again"
 
 
 def _plain(tmp_path, method):
@@ -97,13 +97,13 @@ def test_a_pool_tells_nothing_of_whose_the_means_are_and_survives():
     memory, reverse, restored = (memory_of(FEDMIX) for _ in range(3))
     memory.conclude(own)
     reverse.conclude(dict(reversed(own.items())))
-    memory.conclude({"a": announced([], [], **{DIGEST: memory.side_channel("a")[DIGEST]})})
+    memory.conclude({"a": announced([], [], **{DIGEST: memory.auxiliary_data("a")[DIGEST]})})
     restored.restore(memory.state())
     for silo in ("a", "b", "c"):
-        one, other = memory.side_channel(silo), restored.side_channel(silo)
+        one, other = memory.auxiliary_data(silo), restored.auxiliary_data(silo)
         assert one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
-    np.testing.assert_array_equal(memory.side_channel("b")["mean_images"], reverse.side_channel("b")["mean_images"])
-    assert set(memory.side_channel("a")) == {WANTED, DIGEST} and memory.side_channel("c")[WANTED] == 1
+    np.testing.assert_array_equal(memory.auxiliary_data("b")["mean_images"], reverse.auxiliary_data("b")["mean_images"])
+    assert set(memory.auxiliary_data("a")) == {WANTED, DIGEST} and memory.auxiliary_data("c")[WANTED] == 1
 
 
 @pytest.mark.parametrize(
@@ -120,8 +120,8 @@ def test_means_that_mean_nothing_are_left_out(images, labels):
     memory = memory_of(FEDMIX)
     memory.conclude({"a": announced(np.zeros((1, 1, 2, 2)), [[0, 1, 0]])})
     memory.conclude({"b": announced(images, labels)})
-    assert memory.side_channel("b")[WANTED].tolist() == [1]
-    assert len(memory.side_channel("b")["mean_images"]) == 1
+    assert memory.auxiliary_data("b")[WANTED].tolist() == [1]
+    assert len(memory.auxiliary_data("b")["mean_images"]) == 1
 
 
 def test_scaffold_carries_its_variates_beside_the_network(tmp_path):

@@ -141,7 +141,7 @@ def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
     assert first.update is None and first.samples["steps"] == 0
     assert first.side["local_centroids"].shape == (16, 128)
     memory.conclude({"north": first})
-    side = memory.side_channel()
+    side = memory.auxiliary_data()
     second = party.train(2, side)
     assert second.update is not None and second.samples["steps"] == 4
     assert {name.split(".")[0] for name in party.arrays()} == {"encoder", "projector", "rotation"}
@@ -158,7 +158,7 @@ def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_p
     party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
     memory.conclude({"north": party.train(1, {})})
     begun = party.model.arrays()
-    announcement = party.train(2, memory.side_channel())
+    announcement = party.train(2, memory.auxiliary_data())
     counted = party.arrays()["encoder.norms.0.num_batches_tracked"] - begun["encoder.norms.0.num_batches_tracked"]
     assert counted == 2 * announcement.samples["steps"]
     kept = RoundState(next(tmp_path.glob("learner-*"))).of(2)

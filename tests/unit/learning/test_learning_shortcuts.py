@@ -185,10 +185,10 @@ def test_25_features_by_the_random_anchor_come_from_the_seed_again(
 ) -> None:
     """They are kept while the process lives and never stored: the seed alone gives the same bytes."""
     party = Party(method_of("SemiAnAgg"), given("None"), tmp_path)
-    first = party.server.side_channel(party.model, 1)["random_anchor"]
+    first = party.server.auxiliary_data(party.model, 1)["random_anchor"]
     with monkeypatch.context() as without:
         without.delattr(semianagg, "build_random_anchor")
-        assert party.server.side_channel(party.model, 2)["random_anchor"] is first, "the server draws it once"
+        assert party.server.auxiliary_data(party.model, 2)["random_anchor"] is first, "the server draws it once"
     weighting = party.method.weighting
     begun = party.learner._round(party.task(), {}, {})
     kept = weighting.anchor_features(begun)
@@ -223,13 +223,13 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
 def test_29_the_server_looks_at_its_anchors_once_per_model(tmp_path: Path) -> None:
     party, seen = Party(method_of("FedAnchor", pseudoLabels={"threshold": "0.9987"}), given("None"), tmp_path), []
     party.server._network.anchor_head.register_forward_hook(lambda *_: seen.append(1))
-    told = party.server.side_channel(party.model, 1)
-    assert party.server.side_channel(party.model, 2) == told and len(seen) == 1
+    told = party.server.auxiliary_data(party.model, 1)
+    assert party.server.auxiliary_data(party.model, 2) == told and len(seen) == 1
     trained, metrics = party.server.train(party.model, 1)
     seen.clear()
     again = build_server_learner(model=MODEL, method=party.method, seed=1, anchors=images_of(12, 9), test=None)
-    for name, array in again.side_channel(trained, 2).items():
-        np.testing.assert_array_equal(party.server.side_channel(trained, 2)[name], array)
+    for name, array in again.auxiliary_data(trained, 2).items():
+        np.testing.assert_array_equal(party.server.auxiliary_data(trained, 2)[name], array)
     assert not seen, "the training made them for the next round already"
-    lengths = np.linalg.norm(again.side_channel(trained, 2)["prototypes"], axis=1)
+    lengths = np.linalg.norm(again.auxiliary_data(trained, 2)["prototypes"], axis=1)
     assert metrics["unreachable_classes"] == (lengths <= 0.9987).sum() == 2, lengths

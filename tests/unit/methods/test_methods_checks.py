@@ -77,7 +77,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         (UNLABELLED, "spec.method.localLoss={balancedSoftmax: {}}", ("ANC-1116", "method.localLoss")),
         (UNLABELLED, "spec.method.pseudoLabels={flexMatch: {}}", ("ANC-1116", "method.mixup")),
         (
-            UNLABELLED,  # the server's momentum starts anew (METHODS.md 1)
+            UNLABELLED,  # the server's momentum starts anew (methods reference, 1)
             "spec.method.serverTraining.anchors.optimiser.sgd.state=Persist",
             ("ANC-1116", "method.serverTraining.anchors.optimiser.sgd.state"),
         ),

@@ -1,4 +1,4 @@
-"""Pitfalls of METHODS.md section 12 that a preset or a comparison could fall into; each test names its number."""
+"""Pitfalls of the methods reference, section 12 that a preset or a comparison could fall into; each test names its number."""
 
 import re
 from pathlib import Path

@@ -38,7 +38,7 @@ def test_a_preset_says_what_it_is(name: str) -> None:
     preset = PRESETS[name]
     assert preset.name == name
     assert preset.summary.endswith(".")
-    assert "METHODS.md" in preset.source
+    assert "methods reference" in preset.source
     assert preset.reveals_to_server and preset.reveals_to_silos
 
 
@@ -117,7 +117,7 @@ def test_an_override_wins_option_by_option_over_preset_and_defaults() -> None:
     assert method.weighting == preset.weighting.model_copy(update={"anchor_seed": 2})
     trained = (
         method.server_training
-    )  # the preset trains nothing there: it starts from its own defaults (METHODS.md 6.5)
+    )  # the preset trains nothing there: it starts from its own defaults (methods reference, 6.5)
     assert isinstance(trained, Anchors) and isinstance(trained.optimiser, Sgd)
     assert (trained.pretrain_epochs, trained.pretrain_learning_rate) == (1, trained.optimiser.learning_rate)
 

@@ -20,7 +20,7 @@ ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
 
 
 PAPER = ("local.epochs=1", "local.batchSize=64", "localLoss={balancedSoftmax: {}}")
-"""SemiAnAgg's warm-up with labels (METHODS.md 6.9 and 5.3)."""
+"""SemiAnAgg's warm-up with labels (methods reference, 6.9 and 5.3)."""
 
 
 def overridden(method: str, *overrides: str) -> str:

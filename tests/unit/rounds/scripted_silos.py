@@ -29,13 +29,13 @@ from anchorage.transport.messages import (
     Announced,
     Announcement,
     Arrived,
+    AuxiliaryData,
     Evaluated,
     Evaluation,
     Event,
     Joined,
     Profile,
     Report,
-    SideChannel,
     Task,
     TaskFailed,
     TaskKind,
@@ -81,7 +81,7 @@ class ScriptedSilo:
     inactive: bool = False
     fails: str = ""
     layout: Layout = LAYOUT
-    side: SideChannel = field(default_factory=dict)
+    side: AuxiliaryData = field(default_factory=dict)
     scores: tuple[int, int] = (1, 2)
     score_seconds: float = 1.0
     repeats: int = 1
@@ -110,7 +110,7 @@ class ScriptedLink:
         self.finished = ""
         self.bytes = [0, 0]
         self.steps: list[int] = []
-        self.sides: dict[str, list[SideChannel]] = {s.name: [] for s in silos}
+        self.sides: dict[str, list[AuxiliaryData]] = {s.name: [] for s in silos}
         for silo in silos:
             self.at(silo.joins_at, Joined(silo.name, Profile("All", silo.samples, "test")))
 
@@ -194,7 +194,7 @@ class PlainLearner:
     def initialise(self) -> ModelBytes:
         return model_of(0.0)
 
-    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+    def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         return {}
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:

@@ -47,7 +47,7 @@ class Rising(CountWeigher):
 
 
 def test_11_a_commit_takes_away_what_was_added_with_the_weight_it_had():
-    """Number 11: a silo alone is the community, whatever its earlier updates weighed."""
+    """Number 11: a silo alone is the global model, whatever its earlier updates weighed."""
     scene = set_scene(ScriptedSilo("a", adds=1.0), mode="Asynchronous", rounds=4, weigher=Rising())
     scene.engine.run()
     assert [value_of(model) for model in scene.seen.models] == [0.0, 1.0, 2.0, 3.0, 4.0]

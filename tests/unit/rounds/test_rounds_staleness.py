@@ -25,7 +25,7 @@ def test_h1_effective_staleness(known) -> None:
     counter = StepCounter()
     commits = known.inputs("H1_effective_staleness")["commits"]
     tasks = {
-        silo: Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel(str(silo)))
+        silo: Task("t", TaskKind.TRAIN, 1, MODEL, counter.auxiliary_data(str(silo)))
         for silo in {silo for silo, _ in commits}
     }
     rows = []
@@ -33,16 +33,16 @@ def test_h1_effective_staleness(known) -> None:
         staleness = counter.commit(str(silo), tasks[silo], announced(steps))
         row = {"learner": silo, "own_steps": steps, "effective_staleness": staleness}
         rows.append({**row, "committed_steps_after": counter.committed})
-        tasks[silo] = Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel(str(silo)))
+        tasks[silo] = Task("t", TaskKind.TRAIN, 1, MODEL, counter.auxiliary_data(str(silo)))
         assert int(tasks[silo].side["staleness"]) == staleness
-        assert "staleness" not in counter.side_channel(str(silo)), "a commit is told of once"
+        assert "staleness" not in counter.auxiliary_data(str(silo)), "a commit is told of once"
     known.check("H1_effective_staleness", {"rows": rows})
 
 
 @pytest.mark.parametrize("steps", [-1, 10**9 + 1, [1, 2], 2.5, True])
 def test_steps_that_cannot_be_are_not_counted(steps: Any) -> None:
     counter = StepCounter()
-    task = Task("t", TaskKind.TRAIN, 1, MODEL, counter.side_channel("a"))
+    task = Task("t", TaskKind.TRAIN, 1, MODEL, counter.auxiliary_data("a"))
     assert counter.commit("a", task, announced(steps)) == 0 == counter.committed
 
 

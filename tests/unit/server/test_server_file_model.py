@@ -29,7 +29,7 @@ def test_the_model_of_round_0_is_the_file(initial: Path) -> None:
     np.testing.assert_array_equal(arrays["a"], np.ones((2, 3)))
     assert learner.train(model, 1) == (model, {})
     assert learner.evaluate(model, 1).metrics == {}
-    assert learner.side_channel(model, 1) == {}
+    assert learner.auxiliary_data(model, 1) == {}
 
 
 def test_a_file_of_another_format_is_refused(tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""A trainer's process whose learner dies, hangs or fails as the task's side channel asks: ``python trainer_double.py MARKER``.
+"""A trainer's process whose learner dies, hangs or fails as the task's auxiliary data asks: ``python trainer_double.py MARKER``.
 
-The side channel holds one array whose name says what to do. ``die`` kills the process once (the file MARKER remembers), ``die-always`` each
+The auxiliary data holds one array whose name says what to do. ``die`` kills the process once (the file MARKER remembers), ``die-always`` each
 time, ``fail`` fails with a code, ``hang`` never answers, ``slow`` steps until it is stopped, ``hear`` until 40 steps are committed.
 """
 

@@ -16,7 +16,7 @@ from anchorage.api.files import Study
 from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import validate_study
-from anchorage.transport.messages import Announcement, Profile, Report, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData, Profile, Report
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -53,7 +53,7 @@ class Null:
     def initialise(self) -> ModelBytes:
         return ModelBytes.from_arrays(LAYOUT, {"w": np.arange(CHUNK_BYTES // 2, dtype="f4"), "steps": np.array(1)})
 
-    def side_channel(self, model: ModelBytes, round_number: int) -> SideChannel:
+    def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         return {}
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:

@@ -51,9 +51,9 @@ LEARNER_STATE_UNWRITABLE = failure(
     "Free disk space, check the permissions of the agent's state folder, then start the agent again.",
     8,
 )
-SIDE_CHANNEL_MISSING = failure(
+AUXILIARY_DATA_MISSING = failure(
     "ANC-1308",
-    "SideChannelMissing",
+    "AuxiliaryDataMissing",
     "A task arrived without the auxiliary data that its method needs.",
     "Use the same version of Anchorage at the server and at the silo.",
     8,

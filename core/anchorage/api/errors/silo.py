@@ -44,9 +44,9 @@ METHOD_REFUSED = failure(
     "Add the method to allowedMethods in the hospital's policy, or leave the federation.",
     2,
 )
-SIDE_CHANNEL_REFUSED = failure(
+AUXILIARY_DATA_REFUSED = failure(
     "ANC-2211",
-    "SideChannelRefused",
+    "AuxiliaryDataRefused",
     "The hospital's policy does not allow auxiliary data that the method sends.",
     "Add the name to allowedAuxiliaryData in the hospital's policy, or choose another method. Nothing was sent.",
     2,

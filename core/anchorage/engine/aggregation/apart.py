@@ -1,4 +1,4 @@
-"""Tensors that only some silos train, averaged over those alone (METHODS.md 6.13, FedCLR)."""
+"""Tensors that only some silos train, averaged over those alone (methods reference, 6.13, FedCLR)."""
 
 import math
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""The asynchronous community model as an unnormalised sum: a commit costs O(model), whatever the number of silos (METHODS.md 6.14)."""
+"""The asynchronous global model as an unnormalised sum: a commit costs O(model), whatever the number of silos (methods reference, 6.14)."""
 
 import math
 
@@ -12,7 +12,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 
 class Community:
-    """Sum over the silos of weight times last committed update, in float64 (METHODS.md 6.14: W and P).
+    """Sum over the silos of weight times last committed update, in float64 (methods reference, 6.14: W and P).
 
     The sum drifts by rounding, about 1e-14 in 20,000 commits (KAT-F2); a restarted server builds it anew from the stored updates.
 
@@ -51,9 +51,9 @@ class Community:
         weight : float
             How much it counts: finite, not negative.
         update : ChunkSource
-            A whole update of finite numbers; its integers and booleans become the community's.
+            A whole update of finite numbers; its integers and booleans become the global model's.
         previous, previous_weight : ChunkSource or None, float
-            The silo's update in the community, None where it has none, and the weight it was committed with.
+            The silo's update in the global model, None where it has none, and the weight it was committed with.
 
         Raises
         ------
@@ -67,12 +67,12 @@ class Community:
         self._weights[silo] = weight
 
     def remove(self, silo: str, previous: ChunkSource, previous_weight: float) -> None:
-        """Take a silo's update out of the community."""
+        """Take a silo's update out of the global model."""
         self._add([(previous, -previous_weight)])
         del self._weights[silo]
 
     def model(self) -> ModelBytes | None:
-        """Return the weighted mean, None where no silo has a weight: the previous model is kept (METHODS.md section 1, rule 2)."""
+        """Return the weighted mean, None where no silo has a weight: the previous model is kept (methods reference, section 1, rule 2)."""
         total = self.total
         if total == 0:
             return None

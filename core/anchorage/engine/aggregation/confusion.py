@@ -1,4 +1,4 @@
-"""Scores from a confusion matrix of counts, shape [C, C], rows are true classes. 0/0 is 0 (METHODS.md 6.14, KAT-E1, E5)."""
+"""Scores from a confusion matrix of counts, shape [C, C], rows are true classes. 0/0 is 0 (methods reference, 6.14, KAT-E1, E5)."""
 
 from collections.abc import Callable, Mapping
 from typing import Any

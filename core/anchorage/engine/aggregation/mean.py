@@ -39,7 +39,7 @@ class NonFiniteUpdate(ValueError):  # noqa: N818  (the catalogue's name for it)
 
 
 def weighted_mean(sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
-    """Average updates: the sum of weight times update, over the sum of the weights (METHODS.md section 1, "Aggregation").
+    """Average updates: the sum of weight times update, over the sum of the weights (methods reference, section 1, "Aggregation").
 
     The sums are float64 and run in the order of the sources, so the result has the same bits on every machine. Integers and booleans are
     those of the first source that has a weight. Takes one model and a few chunks of memory, however many sources there are.

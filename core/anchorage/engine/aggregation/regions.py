@@ -53,7 +53,7 @@ class Region:
 def float_regions(layout: Layout, *, counters: bool = False) -> list[list[Region]]:
     """Return the regions of every chunk, in order; a number never crosses a chunk's edge.
 
-    The bytes between them are integers and booleans, which are not averaged (METHODS.md section 1, "Aggregation", rule 4); with `counters`,
+    The bytes between them are integers and booleans, which are not averaged (methods reference, section 1, "Aggregation", rule 4); with `counters`,
     those of 64-bit integers are returned, too.
     """
     kinds = _NUMBERS if counters else _FLOATS

@@ -6,7 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -24,7 +24,7 @@ class RoundMemory(ABC):
     gathers_first = False
     """Whether silos announce something before the first local training, in answer to `first_auxiliary`."""
 
-    def first_auxiliary(self) -> SideChannel:
+    def first_auxiliary(self) -> AuxiliaryData:
         """Return what silos are told that shall announce before the first local training."""
         return {}
 
@@ -32,14 +32,14 @@ class RoundMemory(ABC):
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Learn what the silos of a round announced whose updates counted."""
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return what a silo of the next round is told: nothing."""
         return {}
 
     def model_for(
         self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
-    ) -> tuple[ChunkSource, SideChannel]:
-        """Return the model that a silo is sent in a round, and what it is told with it: the community model, and the side channel.
+    ) -> tuple[ChunkSource, AuxiliaryData]:
+        """Return the model that a silo is sent in a round, and what it is told with it: the global model, and the auxiliary data.
 
         Parameters
         ----------
@@ -48,13 +48,13 @@ class RoundMemory(ABC):
         round_number : int
             Round, from 1.
         model : ModelBytes
-            The community model.
+            The global model.
         up : Layout
             Of the updates.
         updates : mapping of str to ChunkSource
             Every silo's last update, where they are kept.
         """
-        return model, self.side_channel(silo)
+        return model, self.auxiliary_data(silo)
 
     @abstractmethod
     def state(self) -> Mapping[str, NDArray[Any]]:

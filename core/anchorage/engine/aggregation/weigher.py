@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, Evaluation, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
 
@@ -47,7 +47,7 @@ class BaseWeigher(ABC):
     def _sound(self, announcement: Announcement) -> bool:
         return all(count >= 0 for count in announcement.samples.values())
 
-    def side_channel(self, silo: str) -> SideChannel:
+    def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return what a silo of the round is told: mostly nothing."""
         return {}
 

@@ -1,4 +1,4 @@
-"""Views of whole batches by named presets: plain, weak, strong, and Barlow's two (METHODS.md 5.2; torch).
+"""Views of whole batches by named presets: plain, weak, strong, and Barlow's two (methods reference, 5.2; torch).
 
 Every draw comes from an explicit generator and is made on the generator's device, so that a CPU generator gives the same views on any
 device, and no view waits for a GPU that holds the images. Batches are uint8 [b, channels, h, w] and come back normalised, float32, of the

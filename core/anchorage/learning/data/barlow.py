@@ -1,4 +1,4 @@
-"""The two views of FedBarlow: crops, colours, blur and solarisation at random (METHODS.md 5.2; torch)."""
+"""The two views of FedBarlow: crops, colours, blur and solarisation at random (methods reference, 5.2; torch)."""
 
 from collections.abc import Callable
 

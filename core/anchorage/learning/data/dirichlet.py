@@ -1,4 +1,4 @@
-"""The three recipes that go by the name Dirichlet (METHODS.md 4.2)."""
+"""The three recipes that go by the name Dirichlet (methods reference, 4.2)."""
 
 import numpy as np
 from numpy.typing import NDArray

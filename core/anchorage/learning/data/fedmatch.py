@@ -1,4 +1,4 @@
-"""FedMatch's divisions: labelled images dealt first, the rest evenly or by a table (METHODS.md 4.3)."""
+"""FedMatch's divisions: labelled images dealt first, the rest evenly or by a table (methods reference, 4.3)."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,4 @@
-"""How one pool of images is divided among silos (METHODS.md 4.2, 4.3)."""
+"""How one pool of images is divided among silos (methods reference, 4.2, 4.3)."""
 
 from collections.abc import Callable, Mapping
 

@@ -1,4 +1,4 @@
-"""Parts of given sizes and given numbers of classes that use every image: Metis' Non-IID(x) (METHODS.md 4.3)."""
+"""Parts of given sizes and given numbers of classes that use every image: Metis' Non-IID(x) (methods reference, 4.3)."""
 
 from collections import deque
 from collections.abc import Sequence

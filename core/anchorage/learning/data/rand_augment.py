@@ -1,4 +1,4 @@
-"""RandAugment on batches: each image gets operations of its own (METHODS.md 5.2; torch)."""
+"""RandAugment on batches: each image gets operations of its own (methods reference, 5.2; torch)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

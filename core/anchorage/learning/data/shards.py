@@ -1,4 +1,4 @@
-"""Shards: pieces of one class each, so many to a part (METHODS.md 4.3: FedAvg and SemiFL, FedMix)."""
+"""Shards: pieces of one class each, so many to a part (methods reference, 4.3: FedAvg and SemiFL, FedMix)."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""How many images each part of a pool gets (METHODS.md 4.3)."""
+"""How many images each part of a pool gets (methods reference, 4.3)."""
 
 from collections.abc import Callable, Mapping
 
@@ -15,12 +15,12 @@ def equal_sizes(total: int, parts: int) -> list[int]:
 
 
 def power_law_sizes(total: int, parts: int, exponent: float = 1.5) -> list[int]:
-    """Return sizes proportional to rank^-exponent (METHODS.md 4.3, KAT X1)."""
+    """Return sizes proportional to rank^-exponent (methods reference, 4.3, KAT X1)."""
     return _proportional(np.arange(1, parts + 1, dtype=np.float64) ** -exponent, total)
 
 
 def skewed_sizes(total: int, parts: int) -> list[int]:
-    """Return sizes proportional to parts + 1 − rank (METHODS.md 4.3, KAT X2)."""
+    """Return sizes proportional to parts + 1 − rank (methods reference, 4.3, KAT X2)."""
     return _proportional(np.arange(parts, 0, -1, dtype=np.float64), total)
 
 

@@ -47,7 +47,7 @@ def test_rows(listing: Listing, percent: int, rng: np.random.Generator) -> Rows:
 def anchor_rows(
     labels: NDArray[np.int64], classes: tuple[str, ...], count: int, rng: np.random.Generator, *, balanced: bool = True
 ) -> Rows:
-    """Draw labelled images for the server (METHODS.md 4.1).
+    """Draw labelled images for the server (methods reference, 4.1).
 
     Parameters
     ----------
@@ -101,7 +101,7 @@ def anchor_rows(
 
 
 def keep_labels(labels: NDArray[np.int64], percent: int, rng: np.random.Generator) -> NDArray[np.int64]:
-    """Keep the labels of a share of each class, at least one where the share is not 0; the others become -1 (METHODS.md 4.1)."""
+    """Keep the labels of a share of each class, at least one where the share is not 0; the others become -1 (methods reference, 4.1)."""
     kept = np.full_like(labels, -1)
     for c in np.unique(labels[labels >= 0]):
         members = rng.permutation(np.flatnonzero(labels == c))

@@ -1,4 +1,4 @@
-"""Small encoders without residual connections: Anchorage's own for small images, and those of the papers (METHODS.md 5.1)."""
+"""Small encoders without residual connections: Anchorage's own for small images, and those of the papers (methods reference, 5.1)."""
 
 from itertools import pairwise
 

@@ -1,4 +1,4 @@
-"""ResNet-18 and wide ResNets without their classifiers (METHODS.md 5.1)."""
+"""ResNet-18 and wide ResNets without their classifiers (methods reference, 5.1)."""
 
 from torch import Tensor, nn
 from torch.nn import functional

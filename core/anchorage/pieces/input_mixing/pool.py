@@ -16,7 +16,7 @@ from anchorage.api.piece import AuxiliaryArray, Need
 from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.input_mixing.mixed_inputs import MixedInputs, Others
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -124,14 +124,14 @@ class MeanImages(RoundMemory):
         self._names, self._num_classes = names, num_classes
         self._images: dict[str, Images] = {}
         self._held: dict[str, bytes] = {}
-        self._pool: SideChannel = {}
+        self._pool: AuxiliaryData = {}
 
     @property
     def gathers_first(self) -> bool:  # type: ignore[override]
         """Whether no silo has sent images yet: they all do before the first local training (methods reference, 6.4)."""
         return not self._images
 
-    def first_auxiliary(self) -> SideChannel:
+    def first_auxiliary(self) -> AuxiliaryData:
         """Ask for images and for nothing else."""
         return {WANTED: np.array([1], np.uint8), ALONE: np.array([1], np.uint8)}
 
@@ -152,7 +152,7 @@ class MeanImages(RoundMemory):
         if len(self._images) > before:
             self._fill_pool()
 
-    def _read(self, side: SideChannel) -> Images | None:
+    def _read(self, side: AuxiliaryData) -> Images | None:
         images, labels = (side.get(name) for name in self._names)
         if images is None or labels is None or images.dtype != np.float32 or labels.dtype != np.float32:
             return None
@@ -175,7 +175,7 @@ class MeanImages(RoundMemory):
         digest = blake3(images.tobytes() + labels.tobytes()).digest()
         self._pool = {DIGEST: np.frombuffer(digest, np.uint8), self._names[0]: images, self._names[1]: labels}
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return whether this silo's images are wanted, the pool's digest, and the pool itself where the silo does not have it."""
         wanted = {WANTED: np.array([silo not in self._images], np.uint8)}
         if self._pool and self._held.get(silo, b"") == self._pool[DIGEST].tobytes():

@@ -14,7 +14,7 @@ from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ANCHORS
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
-from anchorage.transport.messages import SideChannel
+from anchorage.transport.messages import AuxiliaryData
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -34,7 +34,7 @@ class Embedded(NamedTuple):
     model: str
     """Digest of the model."""
 
-    auxiliary: SideChannel
+    auxiliary: AuxiliaryData
     """What silos are told."""
 
     unreachable: int
@@ -104,7 +104,7 @@ class AnchorSimilarity(FixedLabels):
         prototypes = silo_round.auxiliary("prototypes")["prototypes"]
         return prototypes.nan_to_num(), ~prototypes.isnan().any(1)
 
-    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> SideChannel:
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length and
         ``anchor_labels`` int64 [S].
         """
@@ -137,7 +137,7 @@ class AnchorSimilarity(FixedLabels):
         classes = server_round.model.num_classes
         prototypes, present = class_prototypes(units, views.to_device(anchors.labels), classes)
         if self.anchors == "Raw":
-            told: SideChannel = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
+            told: AuxiliaryData = {"anchors": units.cpu().numpy(), "anchor_labels": anchors.labels}
         else:
             told = {"prototypes": prototypes.masked_fill(~present[:, None], float("nan")).cpu().numpy()}
         return Embedded(digest, told, int(unreachable(prototypes, float(self.threshold)).sum()))

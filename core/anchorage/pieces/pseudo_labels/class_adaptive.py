@@ -16,7 +16,7 @@ from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -217,7 +217,7 @@ class ClassThresholds(RoundMemory):
                 counts += told
         self._counts = counts
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the thresholds and which classes are rare, the same for every silo."""
         share = scaled_shares(self._counts)
         return {

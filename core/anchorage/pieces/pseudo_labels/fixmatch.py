@@ -15,7 +15,7 @@ from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.pseudo_labels.consistency import Consistency
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,7 +91,7 @@ class LabelCounts(RoundPart):
         known = silo_round.images.labels[silo_round.images.labelled]
         self._counts = np.bincount(known, minlength=silo_round.run.model.num_classes)
 
-    def auxiliary(self) -> SideChannel:
+    def auxiliary(self) -> AuxiliaryData:
         """Return ``label_counts``, int64 [C]."""
         return {"label_counts": self._counts}
 
@@ -120,7 +120,7 @@ class LabelledPrior(RoundMemory):
         if counts.any():
             self._counts = counts
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the shares, the same for every silo."""
         return {"prior": self._counts / self._counts.sum()}
 

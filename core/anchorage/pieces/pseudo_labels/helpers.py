@@ -18,7 +18,7 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.randomness import generator
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
 from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.joined import JoinedSource, Stretch
 from anchorage.transport.tensors.layout import BUFFERS, HELPER, PSI, Layout
 
@@ -201,11 +201,11 @@ class HelperModels(RoundMemory):
 
     def model_for(
         self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
-    ) -> tuple[ChunkSource, SideChannel]:
+    ) -> tuple[ChunkSource, AuxiliaryData]:
         """Return a silo's model with its helpers' parts behind it in every tenth round, and ``helpers``, int64: how many there are.
 
-        It then has the layout of `Helpers.task_layout`; where only some helpers are missing, the community's own part stands in their place. In
-        the other rounds, and for a silo without any helper, it is the community model alone.
+        It then has the layout of `Helpers.task_layout`; where only some helpers are missing, the global model's own part stands in their place. In
+        the other rounds, and for a silo without any helper, it is the global model alone.
         """
         helpers = self.helpers_of(silo, updates) if round_number % self._slot.every == 0 else []
         if not helpers:
@@ -323,7 +323,7 @@ class HelperLosses:
         }
         return {name: torch.from_numpy(array.copy()).to(device) for name, array in arrays.items()}
 
-    def embedding(self) -> SideChannel:
+    def embedding(self) -> AuxiliaryData:
         """Return the class probabilities of one image of noise that all silos share, by the trained model; float64 [C]."""
         import torch
 

@@ -40,5 +40,5 @@ class FeatureDistance(RepresentationRegulariser):
 
 
 def feature_distance(z: Tensor, received: Tensor) -> Tensor:
-    """Return the mean over samples of the distance of two representations [n, d]: MOON's L2 ablation, not squared (METHODS.md 6.3)."""
+    """Return the mean over samples of the distance of two representations [n, d]: MOON's L2 ablation, not squared (methods reference, 6.3)."""
     return ((z - received).square().sum(1) + 1e-12).sqrt().mean()

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -162,7 +162,7 @@ class GlobalCentroids(RoundMemory):
             ).numpy()
         self._centroids = global_centroids(torch.from_numpy(start), pooled).numpy()
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the centroids, the same for every silo, where there are some."""
         return {} if self._centroids is None else {"centroids": self._centroids.astype(np.float32)}
 

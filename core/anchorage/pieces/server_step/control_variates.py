@@ -20,7 +20,7 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import StatelessStep
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.layout import BUFFERS, CONTROL, Layout
 from anchorage.transport.tensors.model import ModelBytes, array_dtype
 
@@ -165,7 +165,7 @@ class CountedUpdates(RoundMemory):
         for silo, announcement in announcements.items():
             self._counts[silo] = self._counts.get(silo, 0) + (announcement.update is not None)
 
-    def side_channel(self, silo: str = "") -> SideChannel:
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return the silo's count."""
         return {COUNTED: np.array([self._counts.get(silo, 0)])}
 

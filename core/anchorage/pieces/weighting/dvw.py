@@ -17,7 +17,7 @@ from anchorage.engine.aggregation.confusion import SCORES
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.slots import Weighting
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from anchorage.learning.silo_round import SiloRound
@@ -95,7 +95,7 @@ class OwnScore(RoundPart):
     def __init__(self, silo_round: SiloRound) -> None:
         self._score = silo_round.score
 
-    def auxiliary(self) -> SideChannel:
+    def auxiliary(self) -> AuxiliaryData:
         """Return ``validation``."""
         return {"validation": self._score()}
 

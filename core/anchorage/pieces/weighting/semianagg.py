@@ -17,7 +17,7 @@ from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.weighting.fedavg_semi import Floats, TwoHalves, normalised, two_halves
-from anchorage.transport.messages import Announcement, SideChannel
+from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     import torch
@@ -76,7 +76,7 @@ class SemiAnAgg(TwoHalves):
         """Return the weigher."""
         return SemiAnAggWeigher(self.order, float(self.labelled_share), num_classes)
 
-    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> SideChannel:
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
         """Return ``random_anchor``, uint8 [32]: SHA-256 of the random encoder's weights."""
         from anchorage.learning.device import calculation
 

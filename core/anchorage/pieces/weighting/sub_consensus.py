@@ -23,7 +23,7 @@ from anchorage.engine.aggregation.regions import Region, float_regions, for_each
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.randomness import generator
 from anchorage.pieces.slots import Weighting
-from anchorage.transport.messages import REPETITIONS, SideChannel
+from anchorage.transport.messages import REPETITIONS, AuxiliaryData
 from anchorage.transport.tensors.joined import models_in
 from anchorage.transport.tensors.layout import BUFFERS, Layout
 
@@ -101,7 +101,7 @@ class GroupWeigher(BaseWeigher):
         self._groups = [frozenset(silos[i] for i in group) for group in drawn]
         return [silo for silo in silos if any(silo in group for group in self._groups)]
 
-    def side_channel(self, silo: str) -> SideChannel:
+    def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return how often a silo trains that more than one group drew."""
         drawn = sum(silo in group for group in self._groups)
         return {REPETITIONS: np.array(drawn)} if drawn > 1 else {}

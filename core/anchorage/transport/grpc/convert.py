@@ -12,7 +12,7 @@ from safetensors.numpy import load, save
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
-from anchorage.transport.messages import SideChannel, TaskKind
+from anchorage.transport.messages import AuxiliaryData, TaskKind
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 
 DIGEST_BYTES = 16
@@ -204,7 +204,7 @@ def order_from_proto(proto: pb.Order) -> messages.Order:
             raise _malformed("Order", ValueError(f"the order is {other}"))
 
 
-def _side_to_bytes(side: SideChannel) -> bytes:
+def _side_to_bytes(side: AuxiliaryData) -> bytes:
     return save({name: np.asarray(array, order="C") for name, array in side.items()}) if side else b""
 
 
