@@ -44,9 +44,9 @@ class Names:
     """Names of alternatives and presets, and where they may be compared."""
 
     fields: dict[str, set[str]] = field(default_factory=dict)
-    """Field to the names that it may hold. A piece's member stands under ``member``, ``type`` and its slot, a preset under ``name``."""
+    """Field to the names that it may hold. A piece's name stands under ``name``, ``type`` and its slot, a preset's under ``name``."""
     owned: dict[str, set[str]] = field(default_factory=dict)
-    """File of a piece to its members, which it may compare."""
+    """File of a piece to its names, which it may compare."""
     classes: dict[str, str] = field(default_factory=dict)
     """Class of a piece to its file."""
     constants: dict[str, set[str]] = field(default_factory=dict)
@@ -97,7 +97,7 @@ def code_lines(source: str) -> int:
 
 
 def collect_names(trees: Trees) -> Names:
-    """Read the names from the slots' documents, from the pieces' ``member`` and from what the methods call their presets."""
+    """Read the names from the slots' documents, from the pieces' decorators and from what the methods call their presets."""
     names = Names(fields={"name": set()})
     for place, tree in trees.items():
         chosen: dict[str, set[str]] = {}
@@ -114,7 +114,8 @@ def collect_names(trees: Trees) -> Names:
         elif place.startswith(PIECES) and (members := {word for node in ast.walk(tree) for word in _members(node)}):
             names.owned[place] = members
             names.classes |= {node.name: place for node in tree.body if isinstance(node, ast.ClassDef)}
-            chosen = dict.fromkeys(("member", "type", PurePosixPath(place).parent.name), members)
+            chosen = dict.fromkeys(("type", PurePosixPath(place).parent.name), members)
+            chosen["name"] = {word for word in members if word.lower() != word}  # processes and files have such names too
         for key, words in chosen.items():
             names.fields.setdefault(key, set()).update(words)
     every = set().union(*names.fields.values())
@@ -143,14 +144,11 @@ def _strings(node: ast.AST) -> set[str]:
 
 
 def _members(node: ast.AST) -> set[str]:
-    """Return the names in ``member = "..."`` or ``member="..."``."""
-    named = (
-        (isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "member" for target in node.targets))
-        or (isinstance(node, ast.AnnAssign) and getattr(node.target, "id", "") == "member")
-        or (isinstance(node, ast.keyword) and node.arg == "member")
-    )
-    value = getattr(node, "value", None)
-    return _strings(value) if named and isinstance(value, ast.Constant) else set()
+    """Return the name that a class is registered under by the decorator ``@piece("...")``."""
+    if not isinstance(node, ast.ClassDef):
+        return set()
+    calls = [one for one in node.decorator_list if isinstance(one, ast.Call) and getattr(one.func, "id", "") == "piece"]
+    return set().union(*(_strings(call) for call in calls))
 
 
 def _preset_names(tree: ast.Module) -> set[str]:

@@ -21,8 +21,8 @@ class Mixup:
     at: Literal["None", "Client"] = "None"
 """
 PIECE = """
-class Adam(Piece):
-    member = "adam"
+@piece("adam")
+class Adam(ServerStep):
     def hook(self, slot): return slot.type == "adam"
 """
 TREES = {
@@ -56,7 +56,6 @@ def test_lines_of_code_are_those_that_hold_more_than_prose() -> None:
         'run.get("weighting", {}).get("type") != "SemiAnAgg"',
         'method["server_step"] == "adam"',
         '"adam" in method.server_step',
-        'slot.member == "adam"',
         "isinstance(step, Adam)",
         'match slot.type:\n    case "SemiAnAgg": pass\n    case _: pass',
     ],
