@@ -115,7 +115,9 @@ def collect_names(trees: Trees) -> Names:
             names.owned[place] = members
             names.classes |= {node.name: place for node in tree.body if isinstance(node, ast.ClassDef)}
             chosen = dict.fromkeys(("type", PurePosixPath(place).parent.name), members)
-            chosen["name"] = {word for word in members if word.lower() != word}  # processes and files have such names too
+            chosen["name"] = {
+                word for word in members if word.lower() != word
+            }  # processes and files have such names too
         for key, words in chosen.items():
             names.fields.setdefault(key, set()).update(words)
     every = set().union(*names.fields.values())

@@ -86,7 +86,7 @@ def _the_story_is_told(studied: Namespace) -> None:
         assert reason in told, told
     described = studied.kubectl("describe", "federation", "digits")
     assert "all rounds are committed" in described
-    explained = studied.kubectl("explain", "federation.spec.method.pseudoLabels")
+    explained = studied.kubectl("explain", "federation.spec.method.pseudoLabels.anchorSimilarity")
     assert "threshold" in explained
 
 

@@ -10,6 +10,7 @@ from pydantic.alias_generators import to_camel
 
 from anchorage.api.base import Fraction
 from anchorage.api.checking import check_document
+from anchorage.api.errors import AnchorageError
 from anchorage.api.files import as_mapping, dump_yaml, load_federation
 from anchorage.api.method import SLOTS, MethodSpec
 from anchorage.api.mistakes import DocumentError, dotted
@@ -306,6 +307,21 @@ def test_another_package_s_piece_stands_in_its_own_slot_alone(acme: type[Piece])
     for slot in PLACES.keys() - {"weighting"}:
         assert told(slot, {"plugin": plugin}) == [("UnknownChoice", "plugin.name")]
     assert told("weighting", {"acme.Trimmed": {"share": "0.1"}}) == [("UnknownChoice", "acme.Trimmed")]
+
+
+def test_alternatives_have_one_order_whatever_was_imported_first(acme: type[Piece]) -> None:
+    """Generated files and messages list them: none, this package's, then other packages'."""
+    for slot in PLACES:
+        names = list(PIECES.of(slot))
+        assert names == sorted(names, key=lambda name: ("." in name, name != "none", name))
+    assert list(PIECES.of("weighting"))[-1] == "acme.Trimmed"
+
+
+def test_a_name_is_taken_once_in_a_slot(acme: type[Piece]) -> None:
+    another = type("Another", (Trimmed,), {"__module__": __name__})
+    for name in ("acme.Trimmed", "semiAnAgg"):
+        with pytest.raises(AnchorageError, match=f"ANC-1111 .*weighting has two pieces called {name}"):
+            piece(name)(another)
 
 
 def test_another_package_s_piece_is_written_as_it_was_read(acme: type[Piece]) -> None:
