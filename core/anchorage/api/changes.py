@@ -221,7 +221,7 @@ def _values(document: Document) -> dict[str, Any]:
 
 def _leaves(value: Mapping[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
     for key, item in value.items():
-        if isinstance(item, Mapping):
+        if isinstance(item, Mapping) and item:  # an alternative without options is a leaf, too
             yield from _leaves(item, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", item

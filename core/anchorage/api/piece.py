@@ -108,8 +108,10 @@ class Registry:
         Raises
         ------
         AnchorageError
-            Its slot has a piece of this name already.
+            Its slot has a piece of this name already, or it lacks a hook that its slot needs.
         """
+        if missing := ", ".join(sorted(piece.__abstractmethods__)):
+            raise AnchorageError(PRESET_BROKEN, f"{piece.__module__}.{piece.__name__} lacks {missing}; write it")
         known = self._pieces.setdefault((piece.slot, name), piece)
         if known is not piece:
             message = (

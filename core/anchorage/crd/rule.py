@@ -1,6 +1,5 @@
 """A rule that the API server checks when an object is written."""
 
-import json
 from dataclasses import dataclass
 from typing import Literal
 
@@ -33,8 +32,3 @@ class Rule:
         place = {"fieldPath": self.field} if self.field else {}
         reason = {} if self.reason == "FieldValueInvalid" else {"reason": self.reason}
         return {"rule": self.holds, "message": self.message, **place, **reason}
-
-
-def one_of(words: tuple[str, ...]) -> str:
-    """Write a list of words, in double quotes, which a single-quoted scalar of YAML need not double."""
-    return json.dumps(list(words))

@@ -73,7 +73,7 @@ class OpenRound:
 
     def heard(self) -> list[str]:
         """Return the silos whose announcements count: their updates are whole, or they had nothing to train on yet."""
-        return self._in("Arrived", "Inactive")
+        return [silo for silo in self._in("Arrived", "Inactive") if silo in self.announcements]
 
     def answered(self) -> int:
         """Return how many silos count for the quorum."""

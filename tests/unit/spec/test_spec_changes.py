@@ -38,7 +38,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.model.imageSize", 16, FROZEN),
     ("spec.model.numClasses", 7, FROZEN),
     ("spec.method.name", "FedAvg", FROZEN),
-    ("spec.method.weighting", {"type": "Uniform"}, FROZEN),
+    ("spec.method.weighting", {"uniform": {}}, FROZEN),
     ("spec.method.local", {"epochs": 7}, FROZEN),
     ("spec.warmUp", [{"method": "FedAvg", "rounds": 2}], FROZEN),
     ("spec.protocol.mode", "Asynchronous", FROZEN),
@@ -157,7 +157,8 @@ def test_silos_come_and_go() -> None:
 
 
 def test_what_a_preset_says_anyhow_is_no_change() -> None:
-    spelled = resolve(federation().spec.method).weighting.model_dump(mode="json", by_alias=True)
+    weighting = resolve(federation().spec.method).weighting
+    spelled = {weighting.name: weighting.model_dump(mode="json", by_alias=True)}
     assert find_changes(federation(), federation(**{"spec.method.weighting": spelled}), resolve) == []
 
 

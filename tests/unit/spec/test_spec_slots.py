@@ -331,3 +331,11 @@ def test_another_package_s_piece_is_written_as_it_was_read(acme: type[Piece]) ->
     assert as_mapping(federation)["spec"]["method"]["weighting"] == written
     assert resolve(federation.spec.method).weighting.path == ("spec", "method", "weighting")
     assert resolve(federation.spec.method).weighting.option("share")[-4:] == ("weighting", "plugin", "options", "share")
+
+
+def test_a_piece_without_a_hook_that_its_slot_needs_is_refused_as_its_package_is_loaded() -> None:
+    with pytest.raises(AnchorageError, match="HalfWritten lacks weigher"):
+
+        @piece("acme.HalfWritten")
+        class HalfWritten(Weighting):
+            """Weighs nobody."""
