@@ -155,7 +155,8 @@ def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
         return _with_privacy(setup, NullLearner(down, up, step, samples), down, up)
 
     run = json.loads(setup.run)
-    if not run.get("warmUp") and run.get("method", {}).get("weighting", {}).get("type") != "SubConsensus":
+    weighting = run.get("method", {}).get("weighting", {})  # read plainly: needs no pydantic
+    if not run.get("warmUp") and not weighting.keys() & {"subConsensus", "plugin"}:
         return build(setup)
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import staged
