@@ -56,8 +56,6 @@ def _meaningless(name: str, method: dict[str, Any], path: str, **changes: Any) -
 
 
 FIELDS = (
-    spec("a network that is not known", {"model.name": "SmallCNN"}, "model.name", "UnknownChoice"),
-    spec("an augmentation that is not known", {"model.augmentation": "Xray"}, "model.augmentation", "UnknownChoice"),
     spec(
         "a quorum above the selection",
         {"protocol": {"minSilos": 3, "silosPerRound": 2}},

@@ -41,7 +41,7 @@ class Partition(Document):
         "BatchNonIid",
         "File",
     ] = Field(
-        description="Recipe. Iid: at random. PerClient, PerClass, PerClassCapped: Dirichlet. Shards, DistinctShards: pieces of one class. "
+        description="Iid: at random. PerClient, PerClass, PerClassCapped: Dirichlet. Shards, DistinctShards: pieces of one class. "
         "ClassQuota: Metis. BatchIid, BatchNonIid: FedMatch. File: a list."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
@@ -63,7 +63,7 @@ class Partition(Document):
     )
     labelled_per_class: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0,
-        description="Labelled images of each class in each part; the others lose their labels. 0: all keep them.",
+        description="Labelled images per class and part; the others lose their labels. 0: all keep them.",
     )
     min_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         10,
@@ -132,7 +132,7 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Format. Digits: scikit-learn's digits. ImageFolder: a folder per class, or one folder without labels. CsvManifest: a CSV table."
+        description="Digits: scikit-learn's. ImageFolder: a folder per class, or one without labels. CsvManifest: a CSV table."
     )
     claim_name: Name | None = Field(
         None,
@@ -150,14 +150,14 @@ class DataSection(Document):
     )
     group_by: Column | None = Field(
         None,
-        description="Column whose groups the test split keeps together, such as the patient. Default: patient_id or lesion_id.",
+        description="Column of what the test split keeps together. Default: patient_id or lesion_id.",
     )
     classes: Annotated[tuple[Label, ...], Field(max_length=10_000)] = Field(
         (), description="Class names in the order of the model's outputs. Default: as found in the data."
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
-        description="Handling of unreadable or mislabelled images: end the run, or leave the image out.",
+        description="Whether an unreadable or mislabelled image ends the run or is left out.",
     )
     use: Literal["All", "Test", "Anchors", "Part"] = Field(
         "All",
@@ -171,7 +171,7 @@ class DataSection(Document):
     )
     anchor_draw: Literal["Balanced", "Random"] = Field(
         "Balanced",
-        description="Drawing of the anchors. Balanced: equally many of each class.",
+        description="Draw of the anchors. Balanced: equally many per class.",
     )
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
         100, description="Percentage of each class whose images keep their labels."

@@ -30,7 +30,7 @@ class ModelSpec(Document):
     """A network and the images it takes (methods reference, section 5.1)."""
 
     name: Annotated[str, Kind("network")] = Field(
-        description="Architecture: ResNet18 has the 3×3 stem for small images, ResNet18ImageNet the 7×7 stem."
+        description="Architecture. ResNet18: 3×3 stem for small images. ResNet18ImageNet: 7×7 stem."
     )
     num_classes: Annotated[int, Field(ge=2, le=10_000)] = Field(description="Width of the classifier.")
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")

@@ -20,7 +20,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
 from anchorage.api.allowed import alternatives
-from anchorage.api.base import KIND_PATTERN, Document
+from anchorage.api.base import Document
 from anchorage.api.mistakes import FieldPath
 from anchorage.api.piece import PIECES, PLUGIN, Piece
 
@@ -112,9 +112,10 @@ class Kind:
         return core_schema.no_info_after_validator_function(self._known, core_schema.str_schema(strict=True))
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        """Describe the form of a name; the examples are this package's names."""
+        """Describe this package's names, and the form of those that other packages add."""
         own = [name for name in PIECES.of(self.slot) if "." not in name]
-        return {"type": "string", "maxLength": 128, "pattern": KIND_PATTERN, "examples": own}
+        pattern = rf"^({'|'.join(own)}|[a-z]\w*\.\w+)$"
+        return {"type": "string", "maxLength": 128, "pattern": pattern, "examples": own}
 
     def _known(self, name: str) -> str:
         names = list(PIECES.of(self.slot))
