@@ -183,7 +183,7 @@ class DataSection(Document):
         from_file = self.partition is not None and self.partition.recipe == "File"
         reader = PIECES.of("reader")[self.format]
         if not issubclass(reader, DataFormat):
-            raise TypeError(f"{reader} is no DataFormat")
+            raise ValueError(f"found {self.format}, whose class {reader.__name__} is no Reader; mend its package")
         if reader.needs_claim and self.claim_name is None:
             raise ValueError(f"found the format {self.format} without claimName; name the folder below the data root")
         if reader.needs_manifest and self.manifest is None:

@@ -47,7 +47,8 @@ class ModelSpec(Document):
     def _large_enough(self) -> Self:
         network, views = PIECES.of("network")[self.name], PIECES.of("augmentation")[self.augmentation]()
         if not issubclass(network, NetworkKind) or not isinstance(views, AugmentationKind):
-            raise TypeError(f"{network} is no NetworkKind, or {views} no AugmentationKind")
+            found = f"found {self.name} and {self.augmentation}, of which one is no Network or ImageAugmentation"
+            raise ValueError(f"{found}; mend its package")
         if views.view_side(self.image_size) < network.least_side:
             least = next(side for side in count(self.image_size) if views.view_side(side) >= network.least_side)
             found = f"found imageSize {self.image_size}, but {self.name} takes images of at least {least} pixels"

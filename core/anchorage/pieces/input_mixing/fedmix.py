@@ -9,11 +9,9 @@ from functools import partial
 from threading import Lock
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from anchorage.api.piece import piece
 from anchorage.pieces.input_mixing.means import Means
-from anchorage.pieces.input_mixing.mixed_inputs import Others, for_all
+from anchorage.pieces.input_mixing.mixed_inputs import for_all
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -29,19 +27,11 @@ _ONE_LEVEL = Lock()
 class FedMix(Means):
     """FedMix: the loss of a mixture with a mean image, to first order in its share (Yoon et al. 2021)."""
 
-    def mixed(
-        self,
-        network: nn.Module,
-        loss: Loss,
-        images: Tensor,
-        labels: Tensor,
-        others: Others | None,
-        drawn: np.random.Generator,
-    ) -> Tensor | None:
+    def mixture(
+        self, network: nn.Module, loss: Loss, images: Tensor, labels: Tensor, foreign: Tensor, soft: Tensor
+    ) -> Tensor:
         """Return FedMix's three terms together."""
-        if others is None:
-            return None
-        first, second, third = fedmix_terms(network, loss, images, labels, *others.drawn(drawn, 1), float(self.share))
+        first, second, third = fedmix_terms(network, loss, images, labels, foreign, soft, float(self.share))
         return first + second + third
 
 

@@ -15,12 +15,13 @@ from anchorage.api.errors.learning import MEANS_TOO_LARGE, MODEL_MISMATCH
 from anchorage.api.piece import AuxiliaryArray, Need
 from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.round_memory import RoundMemory
-from anchorage.pieces.input_mixing.mixed_inputs import MixedInputs, Others
+from anchorage.pieces.input_mixing.mixed_inputs import MixedInputs, Others, mixed_loss
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
+    from anchorage.learning.local_training import Loss
     from anchorage.learning.silo_round import SiloRound, Work
 
 WANTED = "means_wanted"
@@ -104,6 +105,30 @@ class Pooled(MixedInputs):
         device = silo_round.images.views.device
         tensors = (torch.from_numpy(kept[KEPT + name].copy()).to(device) for name in ("images", "labels"))
         return Others(*tensors), kept, sent, counts
+
+    def mixed(
+        self,
+        network: nn.Module,
+        loss: Loss,
+        images: Tensor,
+        labels: Tensor,
+        others: Others | None,
+        drawn: np.random.Generator,
+    ) -> Tensor | None:
+        """Return a batch's loss with what is drawn of the pool; None while there is no pool."""
+        if others is None:
+            return None
+        return self.mixture(network, loss, images, labels, *others.drawn(drawn, self.drawn_for(len(images))))
+
+    def drawn_for(self, batch: int) -> int:
+        """Return how many of the pool's images a batch of so many is mixed with: one."""
+        return 1
+
+    def mixture(
+        self, network: nn.Module, loss: Loss, images: Tensor, labels: Tensor, foreign: Tensor, soft: Tensor
+    ) -> Tensor:
+        """Return the loss of a batch mixed with foreign images float [g, ...] and their soft labels float [g, C]."""
+        return mixed_loss(network, loss, images, labels, foreign, soft, float(self.share))
 
 
 class MeanImages(RoundMemory):
