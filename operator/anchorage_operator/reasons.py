@@ -1,240 +1,185 @@
-"""Reasons of conditions: what each means and how to fix it. docs/conditions.md is generated from here and from the catalogue of failures."""
+"""Reasons of conditions, as they appear there: one CamelCase word each.
 
-from dataclasses import dataclass
+Below each one: the conditions that can have it and what it means, then how to fix it where something is wrong. docs/conditions.md is generated
+from here.
+"""
 
-REASONS: dict[str, "Reason"] = {}
+ACCEPTED = "Accepted"
+"""Accepted: The spec was accepted and is in use."""
+INVALID_SPEC = "InvalidSpec"
+"""Accepted, Ready: The spec has an error that the API server cannot detect. What was running keeps running unchanged.
 
+Correct the field named in the message. `fedctl validate` reports the same errors for a file.
+"""
+IMMUTABLE_FIELD_CHANGED = "ImmutableFieldChanged"
+"""Accepted, Ready: A field was changed that cannot change once training has started, or a volume that cannot be changed. The previous spec stays
+in use.
 
-@dataclass(frozen=True, slots=True)
-class Reason:
-    """One reason."""
+Restore the field's previous value, or create a Federation with another name.
+"""
+FEDERATION_NOT_FOUND = "FederationNotFound"
+"""Accepted, Ready of a Silo: spec.federation names a Federation that does not exist in the namespace.
 
-    name: str
-    """One CamelCase word, as it appears in a condition."""
-    on: str
-    """Conditions that can have it."""
-    meaning: str
-    """One sentence."""
-    remedy: str = ""
-    """How to fix it; empty where nothing is wrong."""
+Create the Federation, or correct spec.federation.
+"""
+FEDERATION_NOT_ACCEPTED = "FederationNotAccepted"
+"""Connected, AgentAvailable, ServerAvailable, QuorumMet: The Federation's spec was never accepted, so no objects were created for it.
 
+See the Federation's condition Accepted.
+"""
+CERTIFICATES_VALID = "Valid"
+"""CertificatesValid: The certificates of the certificate authority and the server are valid."""
+CERTIFICATES_PENDING = "Pending"
+"""CertificatesValid: The certificates are being created, which takes a few seconds."""
+CERTIFICATE_EXPIRING = "CertificateExpiring"
+"""CertificatesValid: The certificate authority's certificate expires within 90 days, or the server's certificate was not renewed in time.
 
-def _reason(name: str, on: str, meaning: str, remedy: str = "") -> str:
-    if name in REASONS:
-        raise ValueError(f"duplicate reason {name}")
-    REASONS[name] = Reason(name, on, meaning, remedy)
-    return name
+Authority: plan a new federation or a new authority (docs/operations.md). Server: check the operator's log.
+"""
+CERTIFICATE_EXPIRED = "CertificateExpired"
+"""CertificatesValid; Enrolled of a Silo: A certificate has expired.
 
+Server or authority: check the operator's log. Silo: invite it again with `fedctl silo invite --replace`.
+"""
+AVAILABLE = "Available"
+"""ServerAvailable, AgentAvailable: The pod is running and responding."""
+STARTING = "Starting"
+"""ServerAvailable, AgentAvailable, Enrolled, Ready: The pod is being created, is pulling its image, or is not ready yet."""
+RESTARTING = "Restarting"
+"""ServerAvailable, AgentAvailable, Ready: The container exited and is being restarted; training resumes from the last committed round."""
+TERMINATING = "Terminating"
+"""ServerAvailable, AgentAvailable: The pod is being deleted."""
+POD_MISSING = "PodMissing"
+"""ServerAvailable, AgentAvailable: The pod does not exist, although it should.
 
-ACCEPTED = _reason("Accepted", "Accepted", "The spec was accepted and is in use.")
-INVALID_SPEC = _reason(
-    "InvalidSpec",
-    "Accepted, Ready",
-    "The spec has an error that the API server cannot detect. What was running keeps running unchanged.",
-    "Correct the field named in the message. `fedctl validate` reports the same errors for a file.",
-)
-IMMUTABLE_FIELD_CHANGED = _reason(
-    "ImmutableFieldChanged",
-    "Accepted, Ready",
-    "A field was changed that cannot change once training has started, or a volume that cannot be changed. The previous spec stays in use.",
-    "Restore the field's previous value, or create a Federation with another name.",
-)
-FEDERATION_NOT_FOUND = _reason(
-    "FederationNotFound",
-    "Accepted, Ready of a Silo",
-    "spec.federation names a Federation that does not exist in the namespace.",
-    "Create the Federation, or correct spec.federation.",
-)
-FEDERATION_NOT_ACCEPTED = _reason(
-    "FederationNotAccepted",
-    "Connected, AgentAvailable, ServerAvailable, QuorumMet",
-    "The Federation's spec was never accepted, so no objects were created for it.",
-    "See the Federation's condition Accepted.",
-)
-CERTIFICATES_VALID = _reason(
-    "Valid", "CertificatesValid", "The certificates of the certificate authority and the server are valid."
-)
-CERTIFICATES_PENDING = _reason(
-    "Pending", "CertificatesValid", "The certificates are being created, which takes a few seconds."
-)
-CERTIFICATE_EXPIRING = _reason(
-    "CertificateExpiring",
-    "CertificatesValid",
-    "The certificate authority's certificate expires within 90 days, or the server's certificate was not renewed in time.",
-    "Authority: plan a new federation or a new authority (docs/operations.md). Server: check the operator's log.",
-)
-CERTIFICATE_EXPIRED = _reason(
-    "CertificateExpired",
-    "CertificatesValid; Enrolled of a Silo",
-    "A certificate has expired.",
-    "Server or authority: check the operator's log. Silo: invite it again with `fedctl silo invite --replace`.",
-)
-AVAILABLE = _reason("Available", "ServerAvailable, AgentAvailable", "The pod is running and responding.")
-STARTING = _reason(
-    "Starting",
-    "ServerAvailable, AgentAvailable, Enrolled, Ready",
-    "The pod is being created, is pulling its image, or is not ready yet.",
-)
-RESTARTING = _reason(
-    "Restarting",
-    "ServerAvailable, AgentAvailable, Ready",
-    "The container exited and is being restarted; training resumes from the last committed round.",
-)
-TERMINATING = _reason("Terminating", "ServerAvailable, AgentAvailable", "The pod is being deleted.")
-POD_MISSING = _reason(
-    "PodMissing",
-    "ServerAvailable, AgentAvailable",
-    "The pod does not exist, although it should.",
-    "If this persists, `kubectl describe statefulset` shows the cause, often a quota or a policy of the namespace.",
-)
-SERVER_UNREACHABLE = _reason(
-    "ServerUnreachable",
-    "ServerAvailable, Connected, QuorumMet, Ready",
-    "The server's pod is ready, but its control port does not respond to the operator. Training continues.",
-    "Check that network policies allow the operator to reach port 8445, and check the server's log.",
-)
-IMAGE_PULL = _reason(
-    "ImagePullBackOff",
-    "ServerAvailable, AgentAvailable, Ready",
-    "The node cannot pull the image.",
-    "Check the image name, the registry and imagePullSecrets.",
-)
-UNSCHEDULABLE = _reason(
-    "Unschedulable",
-    "ServerAvailable, AgentAvailable, Ready",
-    "No node that the pod may run on has enough free resources.",
-    "Free or add the resource named in the message (often nvidia.com/gpu), lower the requests, or correct nodeSelector and tolerations.",
-)
-VOLUME_MISSING = _reason(
-    "VolumeMissing",
-    "ServerAvailable, AgentAvailable, Ready",
-    "A PersistentVolumeClaim named in the spec does not exist in the namespace.",
-    "Create the PersistentVolumeClaim, or correct claimName.",
-)
-VOLUME_PENDING = _reason(
-    "VolumePending",
-    "ServerAvailable, AgentAvailable, Ready",
-    "A PersistentVolumeClaim is not bound yet.",
-    "`kubectl describe pvc` shows the cause, often a missing storage class or insufficient capacity.",
-)
-CONFIG_MISSING = _reason(
-    "ConfigMissing",
-    "ServerAvailable, AgentAvailable",
-    "A ConfigMap that the pod requires does not exist.",
-    "Create it; the operator recreates its own automatically.",
-)
-SECRET_MISSING = _reason(
-    "SecretMissing",
-    "ServerAvailable, AgentAvailable",
-    "A Secret that the pod requires does not exist.",
-    "Create it; the operator recreates its own automatically.",
-)
-CONTAINER_ERROR = _reason(
-    "ContainerError",
-    "ServerAvailable, AgentAvailable",
-    "The node cannot start the container.",
-    "The message comes from the node; check the image and the runtime class.",
-)
-CRASH_LOOP = _reason(
-    "CrashLoop",
-    "ServerAvailable, AgentAvailable, Failed, Ready",
-    "The process exits repeatedly without reporting an error of the catalogue.",
-    "`kubectl logs --previous` shows its last output.",
-)
-OUT_OF_MEMORY = _reason(
-    "OutOfMemory",
-    "ServerAvailable, AgentAvailable, Failed, Ready",
-    "The container exceeded its memory limit, or the node ran out of memory.",
-    "Increase resources.limits.memory, or reduce batchSize.",
-)
-POD_FAILED = _reason(
-    "PodFailed",
-    "ServerAvailable, AgentAvailable",
-    "The node reported the pod as failed.",
-    "The message comes from the node.",
-)
-EVICTED = _reason(
-    "Evicted",
-    "ServerAvailable, AgentAvailable",
-    "The node evicted the pod because it ran low on memory or disk space.",
-    "The pod is recreated automatically; free disk space or memory on the node.",
-)
-QUORUM_MET = _reason("EnoughSilos", "QuorumMet", "At least spec.protocol.minSilos silos are connected.")
-WAITING_FOR_SILOS = _reason(
-    "WaitingForSilos",
-    "QuorumMet, Ready",
-    "Fewer silos than spec.protocol.minSilos have connected since the server started. The message names the missing ones.",
-    "`kubectl get silos` shows what each silo is waiting for.",
-)
-SERVER_UNAVAILABLE = _reason(
-    "ServerUnavailable",
-    "QuorumMet, Connected",
-    "The state is unknown because the server is not running.",
-    "See the condition ServerAvailable.",
-)
-SUSPENDED = _reason(
-    "Suspended",
-    "Ready, ServerAvailable, QuorumMet, AgentAvailable, Connected",
-    "spec.suspend is true: all pods are stopped, checkpoints are kept.",
-    "Set spec.suspend to false; training resumes from the last committed round.",
-)
-HALTED = _reason(
-    "Halted",
-    "ServerAvailable, QuorumMet, AgentAvailable, Connected",
-    "Training failed permanently and its pods were stopped; see the condition Failed.",
-    "Change the spec (for DeadlineExceeded, increase activeDeadlineSeconds); any change of the spec restarts training.",
-)
-WAITING = _reason("Waiting", "Ready, Succeeded, Failed", "Training has not started.")
-TRAINING = _reason("Training", "Ready, Succeeded, Failed", "Training is in progress.")
-SUCCEEDED = _reason(
-    "Succeeded",
-    "Ready, Connected, QuorumMet, AgentAvailable",
-    "All rounds are committed; the server keeps running to provide the results.",
-)
-ALL_ROUNDS_COMMITTED = _reason("AllRoundsCommitted", "Succeeded, Failed", "All rounds are committed.")
-MANAGED = _reason(
-    "Managed",
-    "Approved",
-    "The silo's agent runs in this cluster, so the silo is a member as long as its object exists.",
-)
-APPROVED_IN_ADVANCE = _reason(
-    "ApprovedInAdvance", "Approved", "spec.admission of the Federation approves the silo in advance."
-)
-PENDING_APPROVAL = _reason(
-    "PendingApproval",
-    "Approved, Enrolled, Connected, Ready of a Silo",
-    "The silo is waiting to be approved or denied.",
-    "`fedctl silo approve FEDERATION SILO`, or `fedctl silo deny`.",
-)
-DENIED = _reason(
-    "Denied",
-    "Enrolled, Connected, Ready of a Silo",
-    "The silo was denied; the server no longer admits it.",
-    "`fedctl silo approve` admits it again.",
-)
-INVITED = _reason(
-    "Invited",
-    "Enrolled, Connected, Ready of a Silo",
-    "The silo was invited, and its invitation has not been used yet.",
-    "Install the chart silo-agent at the hospital with the values of the invitation.",
-)
-NOT_INVITED = _reason(
-    "NotInvited",
-    "Enrolled, Connected, Ready of a Silo",
-    "The silo was not invited.",
-    "`fedctl silo invite FEDERATION SILO`.",
-)
-INVITATION_EXPIRED = _reason(
-    "TokenExpired",
-    "Enrolled, Connected, Ready of a Silo",
-    "The invitation expired before it was used.",
-    "`fedctl silo invite --replace` creates a new one.",
-)
-CERTIFICATE_SIGNED = _reason("CertificateSigned", "Enrolled", "The silo has its certificate.")
-CONNECTED = _reason("Connected", "Connected, Ready of a Silo", "The agent is connected.")
-NOT_CONNECTED = _reason(
-    "NotConnected",
-    "Connected, Ready of a Silo",
-    "The agent is not connected to the server.",
-    "Check the agent's pod and log; at a hospital, also the proxy and the firewall.",
-)
+If this persists, `kubectl describe statefulset` shows the cause, often a quota or a policy of the namespace.
+"""
+SERVER_UNREACHABLE = "ServerUnreachable"
+"""ServerAvailable, Connected, QuorumMet, Ready: The server's pod is ready, but its control port does not respond to the operator. Training
+continues.
+
+Check that network policies allow the operator to reach port 8445, and check the server's log.
+"""
+IMAGE_PULL = "ImagePullBackOff"
+"""ServerAvailable, AgentAvailable, Ready: The node cannot pull the image.
+
+Check the image name, the registry and imagePullSecrets.
+"""
+UNSCHEDULABLE = "Unschedulable"
+"""ServerAvailable, AgentAvailable, Ready: No node that the pod may run on has enough free resources.
+
+Free or add the resource named in the message (often nvidia.com/gpu), lower the requests, or correct nodeSelector and tolerations.
+"""
+VOLUME_MISSING = "VolumeMissing"
+"""ServerAvailable, AgentAvailable, Ready: A PersistentVolumeClaim named in the spec does not exist in the namespace.
+
+Create the PersistentVolumeClaim, or correct claimName.
+"""
+VOLUME_PENDING = "VolumePending"
+"""ServerAvailable, AgentAvailable, Ready: A PersistentVolumeClaim is not bound yet.
+
+`kubectl describe pvc` shows the cause, often a missing storage class or insufficient capacity.
+"""
+CONFIG_MISSING = "ConfigMissing"
+"""ServerAvailable, AgentAvailable: A ConfigMap that the pod requires does not exist.
+
+Create it; the operator recreates its own automatically.
+"""
+SECRET_MISSING = "SecretMissing"
+"""ServerAvailable, AgentAvailable: A Secret that the pod requires does not exist.
+
+Create it; the operator recreates its own automatically.
+"""
+CONTAINER_ERROR = "ContainerError"
+"""ServerAvailable, AgentAvailable: The node cannot start the container.
+
+The message comes from the node; check the image and the runtime class.
+"""
+CRASH_LOOP = "CrashLoop"
+"""ServerAvailable, AgentAvailable, Failed, Ready: The process exits repeatedly without reporting an error of the catalogue.
+
+`kubectl logs --previous` shows its last output.
+"""
+OUT_OF_MEMORY = "OutOfMemory"
+"""ServerAvailable, AgentAvailable, Failed, Ready: The container exceeded its memory limit, or the node ran out of memory.
+
+Increase resources.limits.memory, or reduce batchSize.
+"""
+POD_FAILED = "PodFailed"
+"""ServerAvailable, AgentAvailable: The node reported the pod as failed.
+
+The message comes from the node.
+"""
+EVICTED = "Evicted"
+"""ServerAvailable, AgentAvailable: The node evicted the pod because it ran low on memory or disk space.
+
+The pod is recreated automatically; free disk space or memory on the node.
+"""
+QUORUM_MET = "EnoughSilos"
+"""QuorumMet: At least spec.protocol.minSilos silos are connected."""
+WAITING_FOR_SILOS = "WaitingForSilos"
+"""QuorumMet, Ready: Fewer silos than spec.protocol.minSilos have connected since the server started. The message names the missing ones.
+
+`kubectl get silos` shows what each silo is waiting for.
+"""
+SERVER_UNAVAILABLE = "ServerUnavailable"
+"""QuorumMet, Connected: The state is unknown because the server is not running.
+
+See the condition ServerAvailable.
+"""
+SUSPENDED = "Suspended"
+"""Ready, ServerAvailable, QuorumMet, AgentAvailable, Connected: spec.suspend is true: all pods are stopped, checkpoints are kept.
+
+Set spec.suspend to false; training resumes from the last committed round.
+"""
+HALTED = "Halted"
+"""ServerAvailable, QuorumMet, AgentAvailable, Connected: Training failed permanently and its pods were stopped; see the condition Failed.
+
+Change the spec (for DeadlineExceeded, increase activeDeadlineSeconds); any change of the spec restarts training.
+"""
+WAITING = "Waiting"
+"""Ready, Succeeded, Failed: Training has not started."""
+TRAINING = "Training"
+"""Ready, Succeeded, Failed: Training is in progress."""
+SUCCEEDED = "Succeeded"
+"""Ready, Connected, QuorumMet, AgentAvailable: All rounds are committed; the server keeps running to provide the results."""
+ALL_ROUNDS_COMMITTED = "AllRoundsCommitted"
+"""Succeeded, Failed: All rounds are committed."""
+MANAGED = "Managed"
+"""Approved: The silo's agent runs in this cluster, so the silo is a member as long as its object exists."""
+APPROVED_IN_ADVANCE = "ApprovedInAdvance"
+"""Approved: spec.admission of the Federation approves the silo in advance."""
+PENDING_APPROVAL = "PendingApproval"
+"""Approved, Enrolled, Connected, Ready of a Silo: The silo is waiting to be approved or denied.
+
+`fedctl silo approve FEDERATION SILO`, or `fedctl silo deny`.
+"""
+DENIED = "Denied"
+"""Enrolled, Connected, Ready of a Silo: The silo was denied; the server no longer admits it.
+
+`fedctl silo approve` admits it again.
+"""
+INVITED = "Invited"
+"""Enrolled, Connected, Ready of a Silo: The silo was invited, and its invitation has not been used yet.
+
+Install the chart silo-agent at the hospital with the values of the invitation.
+"""
+NOT_INVITED = "NotInvited"
+"""Enrolled, Connected, Ready of a Silo: The silo was not invited.
+
+`fedctl silo invite FEDERATION SILO`.
+"""
+INVITATION_EXPIRED = "TokenExpired"
+"""Enrolled, Connected, Ready of a Silo: The invitation expired before it was used.
+
+`fedctl silo invite --replace` creates a new one.
+"""
+CERTIFICATE_SIGNED = "CertificateSigned"
+"""Enrolled: The silo has its certificate."""
+CONNECTED = "Connected"
+"""Connected, Ready of a Silo: The agent is connected."""
+NOT_CONNECTED = "NotConnected"
+"""Connected, Ready of a Silo: The agent is not connected to the server.
+
+Check the agent's pod and log; at a hospital, also the proxy and the firewall.
+"""

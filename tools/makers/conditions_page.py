@@ -1,9 +1,12 @@
 """The page about conditions, their reasons and Events: docs/conditions.md."""
 
-from collections.abc import Mapping
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 
-from anchorage_operator.reasons import REASONS
+from anchorage_operator import reasons as source
 
 PAGE = Path("docs/conditions.md")
 
@@ -71,12 +74,44 @@ makes that failure's reason the condition's, so each reason of the [catalogue](e
 """
 
 
+@dataclass(frozen=True, slots=True)
+class Reason:
+    """One reason of a condition."""
+
+    name: str
+    on: str
+    """Conditions that can have it."""
+    meaning: str
+    remedy: str
+    """How to fix it; empty where nothing is wrong."""
+
+
+def reasons() -> Iterator[Reason]:
+    """Yield the reasons with what is written below them, in the module's order.
+
+    Raises
+    ------
+    ValueError
+        A reason stands there without its conditions and its meaning.
+    """
+    tree = ast.parse(Path(source.__file__).read_text(encoding="utf-8"))
+    for statement, below in pairwise([*tree.body, ast.Pass()]):
+        if isinstance(statement, ast.Assign):
+            match statement.value, below:
+                case ast.Constant(value=str(name)), ast.Expr(value=ast.Constant(value=str(text))):
+                    on, _, rest = text.partition(": ")
+                    meaning, _, remedy = rest.partition("\n\n")
+                    yield Reason(name, " ".join(on.split()), " ".join(meaning.split()), " ".join(remedy.split()))
+                case _:
+                    raise ValueError(f"line {statement.lineno} of {source.__file__}: the reason has no meaning")
+
+
 def page() -> str:
     """Return the page."""
     lines = [_HEAD, "## Conditions", "", "| object | condition | True when |", "| --- | --- | --- |"]
     lines += [f"| {kind} | `{name}` | {meaning} |" for kind, name, meaning in CONDITIONS]
     lines += ["", "## Reasons", "", "| reason | conditions | meaning | what to do |", "| --- | --- | --- | --- |"]
-    for reason in sorted(REASONS.values(), key=lambda each: each.name):
+    for reason in sorted(reasons(), key=lambda each: each.name):
         lines.append(f"| `{reason.name}` | {reason.on} | {reason.meaning} | {reason.remedy or 'Nothing.'} |")
     lines += ["", "## Events", "", "Posted on transitions only.", "", "| reason | posted when |", "| --- | --- |"]
     lines += [f"| {names} | {meaning} |" for names, meaning in EVENTS]

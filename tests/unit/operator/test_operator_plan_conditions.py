@@ -32,6 +32,7 @@ from plan_world import (
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.status import SiloStatus, timestamp
+from anchorage_operator import reasons
 from anchorage_operator.membership import OWN_REASONS
 from anchorage_operator.observed import (
     AuthorityFacts,
@@ -43,7 +44,6 @@ from anchorage_operator.observed import (
     Unreachable,
 )
 from anchorage_operator.plan import plan
-from anchorage_operator.reasons import REASONS
 
 NO_GPU = (
     "0/3 nodes are available: 1 node(s) had untolerated taint {a: b}, 2 Insufficient nvidia.com/gpu. "
@@ -364,7 +364,9 @@ def _named(each: Json) -> Json:
 
 
 def test_every_reason_that_was_seen_is_documented() -> None:
-    known = REASONS.keys() | {entry.reason for entry in CATALOGUE.values()}
+    known = {name for key, name in vars(reasons).items() if key.isupper()} | {
+        entry.reason for entry in CATALOGUE.values()
+    }
     for status, _, _ in PODS.values():
         pods = () if status is None else (pod("derm-server-0", "server", **status),)
         found = status_of(world(managed("a"), pods=pods))

@@ -26,14 +26,15 @@ class Failure:
 CATALOGUE: dict[str, Failure] = {}
 
 
-def failure(code: str, reason: str, title: str, remedy: str, exit_code: int) -> Failure:
-    """Add an entry to the catalogue.
+def failure(exit_code: int, heading: str, title: str, remedy: str) -> Failure:
+    """Add an entry to the catalogue; `heading` is its code and reason, as ``ANC-1001 FileUnreadable``.
 
     Raises
     ------
     ValueError
         The code or the reason is taken.
     """
+    code, reason = heading.split()
     if code in CATALOGUE or any(entry.reason == reason for entry in CATALOGUE.values()):
         raise ValueError(f"duplicate entry in the catalogue: {code} {reason}")
     CATALOGUE[code] = Failure(code, reason, title, remedy, exit_code)

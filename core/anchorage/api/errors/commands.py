@@ -3,95 +3,82 @@
 from anchorage.api.errors.catalogue import failure
 
 WORKDIR_TAKEN = failure(
-    "ANC-5001",
-    "WorkdirTaken",
+    2,
+    "ANC-5001 WorkdirTaken",
     "The working folder contains the run of another federation.",
     "Name another folder with --workdir, or remove this one if its results are no longer needed.",
-    2,
 )
 WORKDIR_BUSY = failure(
-    "ANC-5002",
-    "WorkdirBusy",
+    2,
+    "ANC-5002 WorkdirBusy",
     "Another run is active in this folder.",
     "Wait for it to end, or stop it; `fedctl status --watch` shows its progress.",
-    2,
 )
 WORKDIR_UNUSABLE = failure(
-    "ANC-5003",
-    "WorkdirUnusable",
+    6,
+    "ANC-5003 WorkdirUnusable",
     "A folder that the run needs cannot be created or written.",
     "Check the path, its permissions and the free space, or name another folder.",
-    6,
 )
 NO_RUN_HERE = failure(
-    "ANC-5004",
-    "NoRunHere",
+    2,
+    "ANC-5004 NoRunHere",
     "The folder contains no run of a federation.",
     "Name the folder of the run with --workdir; `fedctl run -f FILE` starts a run in .anchorage/NAME. For a federation in a cluster, add "
     "--namespace.",
-    2,
 )
 PROCESS_DIED = failure(
-    "ANC-5005",
-    "ProcessDied",
+    70,
+    "ANC-5005 ProcessDied",
     "A process of the run repeatedly ended without an error message.",
     "Read the log file named in the message. The same command resumes the run at the last committed round.",
-    70,
 )
 NO_MODEL_YET = failure(
-    "ANC-5006",
-    "NoModelYet",
+    2,
+    "ANC-5006 NoModelYet",
     "The run has not committed a model yet.",
     "Wait for the first committed round; `fedctl status` shows the progress.",
-    2,
 )
 SILO_NOT_LOCAL = failure(
-    "ANC-5007",
-    "SiloNotLocal",
+    2,
+    "ANC-5007 SiloNotLocal",
     "A silo has no images on this machine, so `fedctl run` cannot start its agent.",
     "Add spec.managed.data to the Silo's document, or leave the document out.",
-    2,
 )
 STATUS_UNREACHABLE = failure(
-    "ANC-5008",
-    "StatusUnreachable",
+    4,
+    "ANC-5008 StatusUnreachable",
     "The server's status endpoint does not answer.",
     "Check that the server process runs (its log is logs/server.log), then run the command again.",
-    4,
 )
 NO_RESULTS = failure(
-    "ANC-5009",
-    "NoResults",
+    2,
+    "ANC-5009 NoResults",
     "The folder contains no readable results of a run or simulation.",
     "Name the working folder of a `fedctl run` or `fedctl simulate`. If a seed's file is damaged, delete it and simulate again.",
-    2,
 )
 NO_COMMON_METRIC = failure(
-    "ANC-5010",
-    "NoCommonMetric",
+    2,
+    "ANC-5010 NoCommonMetric",
     "The runs have no metric in common.",
     "Name a metric that all runs have with --metric. Runs have metrics if spec.evaluation is set.",
-    2,
 )
 PACKAGE_MISSING = failure(
-    "ANC-5011",
-    "PackageMissing",
+    2,
+    "ANC-5011 PackageMissing",
     "A Python package that the command needs is not installed.",
     "Install the extra named in the message.",
-    2,
 )
 SPEED_INVALID = failure(
-    "ANC-5012",
-    "SpeedInvalid",
+    2,
+    "ANC-5012 SpeedInvalid",
     "A --speed option is malformed, or its pattern matches no silo.",
     "Write --speed PATTERN=STEP or PATTERN=STEP+TRANSFER, in seconds, with a pattern that matches a silo's name.",
-    2,
 )
 RAY_FAILED = failure(
-    "ANC-5013",
-    "RayFailed",
+    4,
+    "ANC-5013 RayFailed",
     "The Ray cluster is unreachable or lost a part of the simulation.",
     "Check the address and `ray status`. All machines need the same versions of Python and anchorage, the same data root and working folder. "
     "The same command resumes at the last committed round.",
-    4,
 )

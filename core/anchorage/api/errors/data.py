@@ -1,68 +1,54 @@
 """Failures of images and labels: 12xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
+
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 3)
 
 DATA_MISSING = failure(
-    "ANC-1201",
-    "DataMissing",
+    "ANC-1201 DataMissing",
     "A folder or file of a data section does not exist or cannot be read.",
     "Check claimName, path and manifest of the data section, the data root, and the file permissions.",
-    3,
 )
 MANIFEST_WRONG = failure(
-    "ANC-1202",
-    "ManifestWrong",
+    "ANC-1202 ManifestWrong",
     "A CSV manifest or partition file is malformed.",
     "Save the file as UTF-8 CSV with a header line, and name its columns in the data section (imageColumn, labelColumn, groupBy).",
-    3,
 )
 BAD_IMAGES = failure(
-    "ANC-1203",
-    "BadImages",
+    "ANC-1203 BadImages",
     "Images are missing, unreadable, truncated or too large, or labels are missing or invalid.",
     "Run `fedctl data check` and repair or remove the images it lists, or set onBadImage: Skip to leave them out.",
-    3,
 )
 CLASSES_DIFFER = failure(
-    "ANC-1204",
-    "ClassesDiffer",
+    "ANC-1204 ClassesDiffer",
     "The classes in a folder or manifest differ from the federation's classes.",
     "List the federation's classes in the section's `classes`, in the order of the model's outputs, "
     "the same at every site, and check model.numClasses.",
-    3,
 )
 NO_IMAGES = failure(
-    "ANC-1205",
-    "NoImages",
+    "ANC-1205 NoImages",
     "A data section contains no images.",
     "Check path, manifest and partition of the section; a silo without images cannot join.",
-    3,
 )
 PARTITION_IMPOSSIBLE = failure(
-    "ANC-1206",
-    "PartitionImpossible",
+    "ANC-1206 PartitionImpossible",
     "The requested partition of the images is impossible.",
     "Use fewer parts, a smaller minSize or other sizes, give the part named in the message more classes, or raise alpha.",
-    3,
 )
 TOO_FEW_ANCHORS = failure(
-    "ANC-1207",
-    "TooFewAnchors",
+    "ANC-1207 TooFewAnchors",
     "A class has fewer labelled images than anchors are to be drawn from it.",
     "Lower `anchors`, lower testPercent, or add labelled images of the class.",
-    3,
 )
 PARTITION_FILE_DIFFERS = failure(
-    "ANC-1208",
-    "PartitionFileDiffers",
+    "ANC-1208 PartitionFileDiffers",
     "A partition file names images or silos that do not exist.",
     "Use the partition file of these images, and set partition.silo to one of the silos in it.",
-    3,
 )
 IMAGES_EXCEED_MEMORY = failure(
-    "ANC-1209",
-    "ImagesExceedMemory",
+    "ANC-1209 ImagesExceedMemory",
     "The decoded images do not fit into memory.",
     "Lower model.imageSize, use fewer images per silo, or run on a machine with more memory.",
-    3,
 )

@@ -1,242 +1,164 @@
 """Failures of files, documents and cross-field rules: 10xx and 11xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
 
-FILE_UNREADABLE = failure(
-    "ANC-1001",
-    "FileUnreadable",
-    "A file cannot be read.",
-    "Check the path and the permissions.",
-    2,
-)
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 2)
+
+FILE_UNREADABLE = failure("ANC-1001 FileUnreadable", "A file cannot be read.", "Check the path and the permissions.")
 NOT_YAML = failure(
-    "ANC-1002",
-    "NotYaml",
+    "ANC-1002 NotYaml",
     "A file is not YAML, or not UTF-8 text.",
     "Correct the line in the message; the usual causes are indentation and colons.",
-    2,
 )
 FILE_TOO_LARGE = failure(
-    "ANC-1003",
-    "FileTooLarge",
+    "ANC-1003 FileTooLarge",
     "A document is too large or too deeply nested.",
     "Check that this is the right file. A file of documents may have 1 MiB and 100,000 values, nested 32 levels deep.",
-    2,
 )
 NOT_A_DOCUMENT = failure(
-    "ANC-1004",
-    "NotADocument",
+    "ANC-1004 NotADocument",
     "A YAML document is not a mapping with apiVersion, kind, metadata and spec.",
     "Begin every document with `kind: Federation` or `kind: Silo`, and separate documents by `---`.",
-    2,
 )
 UNKNOWN_KIND = failure(
-    "ANC-1005",
-    "UnknownKind",
-    "A document's kind is missing or unknown.",
-    "Write `kind: Federation` or `kind: Silo`.",
-    2,
+    "ANC-1005 UnknownKind", "A document's kind is missing or unknown.", "Write `kind: Federation` or `kind: Silo`."
 )
 UNKNOWN_VERSION = failure(
-    "ANC-1006",
-    "UnknownVersion",
+    "ANC-1006 UnknownVersion",
     "A document's apiVersion is unknown.",
     "Write `apiVersion: anchorage.dev/v1alpha1`, or leave it out.",
-    2,
 )
 UNKNOWN_FIELD = failure(
-    "ANC-1007",
-    "UnknownField",
+    "ANC-1007 UnknownField",
     "A document has a field that does not exist there.",
     "Correct the spelling or remove the field; the message lists the existing fields.",
-    2,
 )
 MISSING_FIELD = failure(
-    "ANC-1008",
-    "MissingField",
-    "A document lacks a required field.",
-    "Add the field named in the message.",
-    2,
+    "ANC-1008 MissingField", "A document lacks a required field.", "Add the field named in the message."
 )
 WRONG_TYPE = failure(
-    "ANC-1009",
-    "WrongType",
+    "ANC-1009 WrongType",
     "A field has a value of the wrong type.",
     "Write a value of the type named in the message. Text that looks like a number or a boolean must be quoted.",
-    2,
 )
 OUT_OF_RANGE = failure(
-    "ANC-1010",
-    "OutOfRange",
-    "A number, text or list is out of range.",
-    "Choose a value within the bounds in the message.",
-    2,
+    "ANC-1010 OutOfRange", "A number, text or list is out of range.", "Choose a value within the bounds in the message."
 )
 UNQUOTED_DECIMAL = failure(
-    "ANC-1011",
-    "UnquotedDecimal",
+    "ANC-1011 UnquotedDecimal",
     "A decimal number is not quoted.",
     'Quote the number, as in threshold: "0.6", so that every program reads the same digits.',
-    2,
 )
 UNKNOWN_CHOICE = failure(
-    "ANC-1012",
-    "UnknownChoice",
+    "ANC-1012 UnknownChoice",
     "A field has a value that is not one of the allowed words.",
     "Choose one of the words listed in the message; upper and lower case matter.",
-    2,
 )
 WRONG_FORM = failure(
-    "ANC-1013",
-    "WrongForm",
+    "ANC-1013 WrongForm",
     "A text does not have the form that its field requires.",
     "Use the form described in the message. Names consist of lower-case letters, digits and dashes; paths are relative to the data root.",
-    2,
 )
 DUPLICATE_FIELD = failure(
-    "ANC-1014",
-    "DuplicateField",
-    "A mapping contains the same field twice.",
-    "Remove one of the two fields.",
-    2,
+    "ANC-1014 DuplicateField", "A mapping contains the same field twice.", "Remove one of the two fields."
 )
 OVERRIDE_REFUSED = failure(
-    "ANC-1015",
-    "OverrideRefused",
+    "ANC-1015 OverrideRefused",
     "An override does not have the form path=value, or its path does not exist.",
     "Write --set spec.rounds=5; lists take an index, as in --set spec.list.0=5.",
-    2,
 )
 NOT_DIVISIBLE = failure(
-    "ANC-1016",
-    "NotDivisible",
+    "ANC-1016 NotDivisible",
     "A silo cannot be multiplied, because its images are not a drawn part of a pool.",
     "In the Silo, set spec.managed.data with use: Part and a partition whose recipe draws parts, or omit --silos.",
-    2,
 )
 NO_FEDERATION = failure(
-    "ANC-1101",
-    "NoFederation",
+    "ANC-1101 NoFederation",
     "No document in the file is a Federation.",
     "Add a document with kind: Federation, or name the file that contains it.",
-    2,
 )
 SEVERAL_FEDERATIONS = failure(
-    "ANC-1102",
-    "SeveralFederations",
+    "ANC-1102 SeveralFederations",
     "A file contains more than one Federation.",
     "Put each Federation and its silos into a file of their own.",
-    2,
 )
 DUPLICATE_NAME = failure(
-    "ANC-1103",
-    "DuplicateName",
+    "ANC-1103 DuplicateName",
     "Two silos have the same name.",
     "Give every silo a unique metadata.name; its certificate is issued for this name.",
-    2,
 )
 FOREIGN_SILO = failure(
-    "ANC-1104",
-    "ForeignSilo",
+    "ANC-1104 ForeignSilo",
     "A silo belongs to a federation other than the one in its file.",
     "Set the silo's spec.federation to the federation's metadata.name, or move the silo to another file.",
-    2,
 )
 NO_SILOS = failure(
-    "ANC-1105",
-    "NoSilos",
-    "A federation has no silo.",
-    "Add at least one document with kind: Silo to the file.",
-    2,
+    "ANC-1105 NoSilos", "A federation has no silo.", "Add at least one document with kind: Silo to the file."
 )
 QUORUM_UNREACHABLE = failure(
-    "ANC-1106",
-    "QuorumUnreachable",
+    "ANC-1106 QuorumUnreachable",
     "A round needs more silos than can take part.",
     "Lower spec.protocol.minSilos to at most the number of silos and to at most silosPerRound, or add silos.",
-    2,
 )
 SELECTION_TOO_LARGE = failure(
-    "ANC-1107",
-    "SelectionTooLarge",
+    "ANC-1107 SelectionTooLarge",
     "A round selects more silos than the federation has.",
     "Lower spec.protocol.silosPerRound to at most the number of silos, omit it to select all, or add silos.",
-    2,
 )
 POOLS_DIFFER = failure(
-    "ANC-1108",
-    "PoolsDiffer",
+    "ANC-1108 PoolsDiffer",
     "Data sections that share images divide them differently, so that test images or anchors would be used for training.",
     "Set testPercent, groupBy, anchors and partition to the same values in all of them, and give every silo its own part.",
-    2,
 )
 UNKNOWN_METHOD = failure(
-    "ANC-1110",
-    "UnknownMethod",
+    "ANC-1110 UnknownMethod",
     "No method has this name.",
     "Choose a method from `fedctl methods list`, or install the package that provides the method.",
-    2,
 )
 PRESET_BROKEN = failure(
-    "ANC-1111",
-    "PresetBroken",
+    "ANC-1111 PresetBroken",
     "An installed package declares an invalid method.",
     "Correct or uninstall the package named in the message.",
-    2,
 )
 NO_ANCHOR_DATA = failure(
-    "ANC-1112",
-    "NoAnchorData",
+    "ANC-1112 NoAnchorData",
     "The method needs labelled anchors at the server, but the federation has none.",
     "Add spec.anchorData, or choose a method that needs no anchors.",
-    2,
 )
 CLASS_WITHOUT_ANCHORS = failure(
-    "ANC-1113",
-    "ClassWithoutAnchors",
+    "ANC-1113 ClassWithoutAnchors",
     "The anchors cannot contain every class of the model.",
     "Use at least one anchor per class (spec.anchorData), or lower spec.model.numClasses.",
-    2,
 )
 BARRIER_ASYNCHRONOUS = failure(
-    "ANC-1114",
-    "BarrierAsynchronous",
+    "ANC-1114 BarrierAsynchronous",
     "The method's weights need the announcements of all silos of a round, and an asynchronous protocol has no common round.",
     "Set spec.protocol.mode: Synchronous, or choose the weighting SampleCount, SelectedCount, Uniform or DVW.",
-    2,
 )
 SERVER_TRAINING_ASYNCHRONOUS = failure(
-    "ANC-1115",
-    "ServerTrainingAsynchronous",
+    "ANC-1115 ServerTrainingAsynchronous",
     "The method trains at the server after each round's aggregation, and an asynchronous protocol has no common round.",
     "Set spec.protocol.mode: Synchronous, or set spec.method.serverTraining: {none: {}}.",
-    2,
 )
 MEANINGLESS_OVERRIDE = failure(
-    "ANC-1116",
-    "MeaninglessOverride",
+    "ANC-1116 MeaninglessOverride",
     "A slot of the method is set to a value that has no effect or no meaning in combination with the other slots.",
     "Remove the override, or also set the slot named in the message.",
-    2,
 )
 LABELS_MISSING = failure(
-    "ANC-1117",
-    "LabelsMissing",
+    "ANC-1117 LabelsMissing",
     "The method needs labels, but neither a silo nor the server has any.",
     "Set spec.labels: All or Partial in a Silo that has labels, or choose a method with labels at the server, such as FedAnchor.",
-    2,
 )
 TOO_FEW_SILOS = failure(
-    "ANC-1119",
-    "TooFewSilos",
+    "ANC-1119 TooFewSilos",
     "The method needs more silos than the federation has.",
     "Add silos, or choose another weighting.",
-    2,
 )
 PROTOCOL_REFUSED = failure(
-    "ANC-1120",
-    "ProtocolRefused",
+    "ANC-1120 ProtocolRefused",
     "The method does not support this protocol.",
     "Set spec.protocol.mode to a mode named in the message.",
-    2,
 )

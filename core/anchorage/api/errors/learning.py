@@ -1,67 +1,53 @@
 """Failures of methods and models: 13xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
+
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 8)
 
 LOSS_NOT_FINITE = failure(
-    "ANC-1301",
-    "LossNotFinite",
+    "ANC-1301 LossNotFinite",
     "A training loss or a model's output is NaN or infinite.",
     "Lower the learning rate or clip the gradient (optimiser.learningRate, optimiser.clipNorm of local or server training).",
-    8,
 )
 MODEL_MISMATCH = failure(
-    "ANC-1302",
-    "ModelMismatch",
+    "ANC-1302 ModelMismatch",
     "The tensors of a model do not match the federation's model.",
     "For spec.model.initial use a file of the same network, classes and heads; use the same version of Anchorage at the server and all silos.",
-    8,
 )
 RANDOM_ANCHOR_DIFFERS = failure(
-    "ANC-1303",
-    "RandomAnchorDiffers",
+    "ANC-1303 RandomAnchorDiffers",
     "SemiAnAgg's random anchor encoder differs between silo and server, so its similarities cannot be compared.",
     "Use the same versions of Anchorage and numpy at the server and at all silos.",
-    8,
 )
 DEVICE_UNAVAILABLE = failure(
-    "ANC-1304",
-    "DeviceUnavailable",
+    "ANC-1304 DeviceUnavailable",
     "The configured device is not available.",
     "Set the device to cpu or auto, or install a driver and a torch build that support the GPU.",
-    8,
 )
 OUT_OF_MEMORY = failure(
-    "ANC-1305",
-    "OutOfMemory",
+    "ANC-1305 OutOfMemory",
     "The memory of the machine or of its GPU is too small for the model and its batches.",
     "Lower the batch size or the image size, choose a smaller model, or run on a larger machine.",
-    8,
 )
 ANCHORS_MISSING = failure(
-    "ANC-1306",
-    "AnchorsMissing",
+    "ANC-1306 AnchorsMissing",
     "The method trains on labelled anchors at the server, but there are none, or none of one class.",
     "Give spec.anchorData at least one labelled image of every class (two for the contrastive loss).",
-    8,
 )
 LEARNER_STATE_UNWRITABLE = failure(
-    "ANC-1307",
-    "LearnerStateUnwritable",
+    "ANC-1307 LearnerStateUnwritable",
     "A silo's training state cannot be written to its state folder or read from it.",
     "Free disk space, check the permissions of the agent's state folder, then start the agent again.",
-    8,
 )
 AUXILIARY_DATA_MISSING = failure(
-    "ANC-1308",
-    "AuxiliaryDataMissing",
+    "ANC-1308 AuxiliaryDataMissing",
     "A task arrived without the auxiliary data that its method needs.",
     "Use the same version of Anchorage at the server and at the silo.",
-    8,
 )
 MEANS_TOO_LARGE = failure(
-    "ANC-1309",
-    "MeansTooLarge",
+    "ANC-1309 MeansTooLarge",
     "The mean images that a method sends are larger than the maximum message.",
     "Raise groupSize of spec.method.inputMixing (fewer means are sent, and each reveals less of an image), or lower spec.model.imageSize.",
-    8,
 )

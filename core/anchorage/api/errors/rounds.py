@@ -1,75 +1,59 @@
 """Failures of rounds, quorum and deadlines: 30xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
+
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 5)
 
 QUORUM_LOST = failure(
-    "ANC-3001",
-    "QuorumLost",
+    "ANC-3001 QuorumLost",
     "Fewer silos than spec.protocol.minSilos answered before the round's deadline.",
     "Find the missing or failed silos with `fedctl silos`, repair them or lower minSilos, then start the run again: it resumes at the last "
     "committed round.",
-    5,
 )
 DEADLINE_EXCEEDED = failure(
-    "ANC-3002",
-    "DeadlineExceeded",
+    "ANC-3002 DeadlineExceeded",
     "The run took longer than spec.activeDeadlineSeconds.",
     "Raise spec.activeDeadlineSeconds and start the run again: it resumes at the last committed round.",
-    5,
 )
 WRONG_LAYOUT = failure(
-    "ANC-3003",
-    "WrongLayout",
+    "ANC-3003 WrongLayout",
     "A silo announced an update whose tensors do not match the run's model.",
     "Update the silo's agent to the server's version. The update was not used.",
-    5,
 )
 NON_FINITE_UPDATE = failure(
-    "ANC-3004",
-    "NonFiniteUpdate",
+    "ANC-3004 NonFiniteUpdate",
     "A silo's update contains NaN or infinite numbers.",
     "Lower the learning rate or clip the gradient (spec.method.local.optimiser). The update was not used.",
-    5,
 )
 BAD_WEIGHT = failure(
-    "ANC-3005",
-    "BadWeight",
+    "ANC-3005 BadWeight",
     "A silo's announcement results in a weight that is negative or not a number.",
     "Check the silo's sample counts and auxiliary data in `fedctl rounds -o json`. The update was not used.",
-    5,
 )
 SILO_LATE = failure(
-    "ANC-3006",
-    "SiloLate",
+    "ANC-3006 SiloLate",
     "A silo was connected, but its update was not complete at the round's deadline.",
     "Raise spec.protocol.roundDeadlineSeconds or give the silo less local work.",
-    5,
 )
 SILO_ABSENT = failure(
-    "ANC-3007",
-    "SiloAbsent",
+    "ANC-3007 SiloAbsent",
     "A silo was selected, but not connected at the round's deadline.",
     "Start the silo's agent, or find the reason why it cannot connect in its log.",
-    5,
 )
 STOPPED = failure(
-    "ANC-3008",
-    "Stopped",
+    "ANC-3008 Stopped",
     "The run was stopped on request.",
     "Start the run again with the same folder: it resumes at the last committed round.",
-    5,
 )
 EVALUATION_MISSING = failure(
-    "ANC-3009",
-    "EvaluationMissing",
+    "ANC-3009 EvaluationMissing",
     "No silo evaluated an update before the deadline, so weights by metric cannot be computed.",
     "Check that the silos are connected and have validation images (spec.method.weighting.validationPercent).",
-    5,
 )
 SILO_REMOVED = failure(
-    "ANC-3010",
-    "SiloRemoved",
+    "ANC-3010 SiloRemoved",
     "A silo was removed from the federation during a round.",
     "Nothing, if this was intended: its update of that round was not used, earlier rounds are unchanged.",
-    5,
 )

@@ -3,86 +3,74 @@
 from anchorage.api.errors.catalogue import failure
 
 NOT_ENROLLED = failure(
-    "ANC-2201",
-    "NotEnrolled",
+    4,
+    "ANC-2201 NotEnrolled",
     "The silo has neither a valid certificate nor an enrolment token.",
     "Ask the coordinating site for an enrolment token and name its file in the agent's configuration.",
-    4,
 )
 STATE_UNUSABLE = failure(
-    "ANC-2202",
-    "StateUnusable",
+    6,
+    "ANC-2202 StateUnusable",
     "The agent's state folder is missing, full or not writable.",
     "Check the folder's permissions and free space; it needs room for three copies of the model.",
-    6,
 )
 AGENT_RUNNING = failure(
-    "ANC-2203",
-    "AgentRunning",
+    6,
+    "ANC-2203 AgentRunning",
     "Another agent is using the same state folder.",
     "Stop the other agent, or give this one a separate state folder.",
-    6,
 )
 TRAINER_LOST = failure(
-    "ANC-2204",
-    "TrainerLost",
+    8,
+    "ANC-2204 TrainerLost",
     "The trainer process repeatedly ended during the same task.",
     "Look for the cause (out of memory, driver crash) in the agent's log above this line. The agent continues with the next task.",
-    8,
 )
 TOO_MANY_TASKS = failure(
-    "ANC-2205",
-    "TooManyTasks",
+    5,
+    "ANC-2205 TooManyTasks",
     "The server gave the silo more tasks than the agent can queue.",
     "Inform the coordinating site. The task was not done.",
-    5,
 )
 METHOD_REFUSED = failure(
-    "ANC-2210",
-    "MethodRefused",
+    2,
+    "ANC-2210 MethodRefused",
     "The hospital's policy does not allow the federation's method.",
     "Add the method to allowedMethods in the hospital's policy, or leave the federation.",
-    2,
 )
 AUXILIARY_DATA_REFUSED = failure(
-    "ANC-2211",
-    "AuxiliaryDataRefused",
+    2,
+    "ANC-2211 AuxiliaryDataRefused",
     "The hospital's policy does not allow auxiliary data that the method sends.",
     "Add the name to allowedAuxiliaryData in the hospital's policy, or choose another method. Nothing was sent.",
-    2,
 )
 TOO_FEW_SAMPLES = failure(
-    "ANC-2212",
-    "TooFewSamples",
+    3,
+    "ANC-2212 TooFewSamples",
     "A message would report on fewer images than minimumSamples in the hospital's policy.",
     "Provide more images, or lower minimumSamples. Nothing was sent.",
-    3,
 )
 ROUNDS_USED_UP = failure(
-    "ANC-2213",
-    "RoundsUsedUp",
+    5,
+    "ANC-2213 RoundsUsedUp",
     "The silo has announced as many updates as maximumRounds in the hospital's policy allows.",
     "Raise maximumRounds in the hospital's policy if more updates may leave. Nothing was sent.",
-    5,
 )
 AUDIT_BROKEN = failure(
-    "ANC-2220",
-    "AuditBroken",
+    6,
+    "ANC-2220 AuditBroken",
     "The audit log was modified: its hash chain is broken.",
     "Keep the file as evidence and find out who modified it; then move it away, and the agent starts a new one.",
-    6,
 )
 AUDIT_UNWRITABLE = failure(
-    "ANC-2221",
-    "AuditUnwritable",
+    6,
+    "ANC-2221 AuditUnwritable",
     "The audit log cannot be written, so nothing is sent.",
     "Check the permissions and the free space of the state folder.",
-    6,
 )
 IMAGES_UNLABELLED = failure(
-    "ANC-2230",
-    "ImagesUnlabelled",
+    3,
+    "ANC-2230 ImagesUnlabelled",
     "The silo is configured with labels, but some or all of its images have none.",
     "Set labels to None or Partial in the agent's configuration and the silo's document, or label the images.",
-    3,
 )

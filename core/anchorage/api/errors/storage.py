@@ -1,74 +1,58 @@
 """Failures of checkpoints, journal and spool, and of the memory that a model needs: 31xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
+
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 6)
 
 DISK_FULL = failure(
-    "ANC-3101",
-    "DiskFull",
+    "ANC-3101 DiskFull",
     "The volume of the server's state folder is full.",
     "Free space or enlarge the volume, then start the run again: it resumes at the last committed round, which is intact.",
-    6,
 )
 NOT_WRITABLE = failure(
-    "ANC-3102",
-    "StateNotWritable",
+    "ANC-3102 StateNotWritable",
     "The server cannot write into its state folder.",
     "Check that the folder exists, its owner and permissions, and that the file system is not mounted read-only.",
-    6,
 )
 STORAGE_FAILED = failure(
-    "ANC-3103",
-    "StorageFailed",
+    "ANC-3103 StorageFailed",
     "The file system reported an error.",
     "Check the machine's system log for errors of the device, then start the run again: it resumes at the last committed round.",
-    6,
 )
 STATE_IN_USE = failure(
-    "ANC-3104",
-    "StateInUse",
+    "ANC-3104 StateInUse",
     "Another server process is using the same state folder.",
     "Wait for it to end, stop it, or give this run a separate state folder.",
-    6,
 )
 JOURNAL_DAMAGED = failure(
-    "ANC-3105",
-    "JournalDamaged",
+    "ANC-3105 JournalDamaged",
     "A line of the journal before the last one is damaged.",
     "Restore the state folder from a backup, or start a new run in an empty one.",
-    6,
 )
 CHECKPOINT_DAMAGED = failure(
-    "ANC-3106",
-    "CheckpointDamaged",
+    "ANC-3106 CheckpointDamaged",
     "The checkpoint of the last committed round is missing or damaged.",
     "Restore the file from a backup. To go back one round instead, delete the last line of journal.jsonl; the previous checkpoint is kept.",
-    6,
 )
 FOREIGN_CHECKPOINT = failure(
-    "ANC-3107",
-    "ForeignCheckpoint",
+    "ANC-3107 ForeignCheckpoint",
     "The state folder contains a run of another federation, method or model.",
     "Give this run a separate state folder, or use the federation file that the run in the folder was started with.",
-    6,
 )
 CONTRIBUTION_DAMAGED = failure(
-    "ANC-3108",
-    "ContributionDamaged",
+    "ANC-3108 ContributionDamaged",
     "A silo's contribution to the asynchronous global model is missing or damaged.",
     "Restore the spool folder from a backup, or start a new run in an empty state folder.",
-    6,
 )
 MODEL_TOO_LARGE = failure(
-    "ANC-3109",
-    "ModelTooLarge",
+    "ANC-3109 ModelTooLarge",
     "The model does not fit into the memory that the server may use.",
     "Give the server more memory (spec.server.resources) or train a smaller model.",
-    6,
 )
 TENSOR_FILE_UNUSABLE = failure(
-    "ANC-3120",
-    "TensorFileUnusable",
+    "ANC-3120 TensorFileUnusable",
     "A safetensors file is damaged or lacks tensors of the model.",
     "Copy or create the file again; check that it was written for the same model (spec.model).",
-    6,
 )

@@ -1,104 +1,78 @@
 """Failures of chunks and updates in transit: 21xx."""
 
-from anchorage.api.errors.catalogue import failure
+from functools import partial
+
+from anchorage.api.errors.catalogue import failure as add
+
+failure = partial(add, 4)
 
 CHUNK_MISMATCH = failure(
-    "ANC-2101",
-    "ChunkMismatch",
+    "ANC-2101 ChunkMismatch",
     "Received bytes of a model do not match their digest.",
     "Nothing: the chunk is sent again. If it happens often, look for a proxy or a network card that corrupts data.",
-    4,
 )
 
 MALFORMED_MESSAGE = failure(
-    "ANC-2150",
-    "MalformedMessage",
+    "ANC-2150 MalformedMessage",
     "A message does not have the form that this version expects.",
     "Use the same version of Anchorage at the server and at all agents.",
-    4,
 )
 MESSAGE_TOO_LARGE = failure(
-    "ANC-2151",
-    "MessageTooLarge",
+    "ANC-2151 MessageTooLarge",
     "A message is larger than the other side accepts.",
     "Reduce the auxiliary data that the method sends beside the model, or use the same version on both sides.",
-    4,
 )
 UNKNOWN_TASK = failure(
-    "ANC-2152",
-    "UnknownTask",
+    "ANC-2152 UnknownTask",
     "A message refers to a task that the silo does not hold or may not upload yet.",
     "Nothing: the task was replaced or dismissed meanwhile; what was sent for it is not used.",
-    4,
 )
 UNEXPECTED_UPDATE = failure(
-    "ANC-2153",
-    "UnexpectedUpdate",
+    "ANC-2153 UnexpectedUpdate",
     "The offered update differs from the announced one in layout, length or digest.",
     "Update the silo's agent to the server's version. The update was not used.",
-    4,
 )
 MODEL_NOT_OFFERED = failure(
-    "ANC-2154",
-    "ModelNotOffered",
+    "ANC-2154 ModelNotOffered",
     "A silo requested a model that belongs to none of its open tasks.",
     "Nothing: the task was replaced or dismissed meanwhile.",
-    4,
 )
 SILO_NOT_ADMITTED = failure(
-    "ANC-2155",
-    "SiloNotAdmitted",
+    "ANC-2155 SiloNotAdmitted",
     "The silo is not a member of the federation, or its membership was revoked.",
     "Add the silo to the federation's documents, or enrol it again under its correct name.",
-    4,
 )
 SESSION_REPLACED = failure(
-    "ANC-2156",
-    "SessionReplaced",
+    "ANC-2156 SessionReplaced",
     "Another connection with the same silo's certificate replaced this one.",
     "Make sure that only one agent runs per silo.",
-    4,
 )
 NO_SILO_IDENTITY = failure(
-    "ANC-2157",
-    "NoSiloIdentity",
+    "ANC-2157 NoSiloIdentity",
     "The certificate names no silo of this federation.",
     "Enrol the agent with a token of this federation.",
-    4,
 )
 SERVER_NOT_TRUSTED = failure(
-    "ANC-2158",
-    "ServerNotTrusted",
+    "ANC-2158 ServerNotTrusted",
     "The server's certificate is from another authority, has expired, or is for another name.",
     "Check the server's address and the authority file; renew the server's certificate.",
-    4,
 )
 SERVER_UNREACHABLE = failure(
-    "ANC-2159",
-    "ServerUnreachable",
+    "ANC-2159 ServerUnreachable",
     "The server does not answer.",
     "Check the address and the network, and that the server runs.",
-    4,
 )
 CANNOT_LISTEN = failure(
-    "ANC-2160",
-    "CannotListen",
+    "ANC-2160 CannotListen",
     "The server cannot listen on its address.",
     "Choose a free port, or stop the process that uses it.",
-    4,
 )
 STALE_SESSION = failure(
-    "ANC-2161",
-    "StaleSession",
-    "A call refers to a session that has ended.",
-    "Nothing: the agent opens a new session.",
-    4,
+    "ANC-2161 StaleSession", "A call refers to a session that has ended.", "Nothing: the agent opens a new session."
 )
 PROXY_REFUSED = failure(
-    "ANC-2162",
-    "ProxyRefused",
+    "ANC-2162 ProxyRefused",
     "The HTTP proxy refuses the agent's connection to the server.",
     "Configure the proxy to allow CONNECT to host and port of server and enrolment without a password, or correct `proxy` in the "
     "agent's configuration.",
-    4,
 )
