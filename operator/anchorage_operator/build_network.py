@@ -1,9 +1,10 @@
 """Network policies of the pods; effective only with a network plug-in that enforces them."""
 
-from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+from anchorage.transport.kube.resources import Json
+from anchorage_operator.build_pod import kube_object
 from anchorage_operator.names import (
     CONTROL_PORT,
     ENROLMENT_PORT,
@@ -20,9 +21,7 @@ _DNS = {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 5
 _SCHEME_PORTS = {"http": 80, "https": 443}
 
 
-def server_network_policy(
-    metadata: Mapping[str, Any], match: Mapping[str, str], tracking: str | None
-) -> dict[str, Any]:
+def server_network_policy(metadata: Json, tracking: str | None) -> dict[str, Any]:
     """Build the server's policy.
 
     In: silos and enrolment from anywhere, as hospitals come from outside the cluster; control from the operator alone; probes and
@@ -30,55 +29,33 @@ def server_network_policy(
 
     Parameters
     ----------
-    metadata : mapping
-        The policy's metadata.
-    match : mapping
-        Labels of the server's pod.
+    metadata : Json
+        The policy's metadata; its labels are the pod's.
     tracking : str or None
         MLflow's URI.
     """
     operator = {"namespaceSelector": {}, "podSelector": {"matchLabels": {NAME_LABEL: OPERATOR_NAME}}}
-    egress: list[dict[str, Any]] = [_DNS]
-    port = _port(tracking)
-    if port is not None:
-        egress.append({"ports": [_tcp(port)]})
-    ingress = [
-        {"ports": [_tcp(SILOS_PORT), _tcp(ENROLMENT_PORT)]},
-        {"from": [operator], "ports": [_tcp(CONTROL_PORT)]},
-        {"from": [{"namespaceSelector": {}}], "ports": [_tcp(PROBES_PORT)]},
-    ]
-    return _policy(metadata, match, ingress, egress)
+    uri = urlsplit(tracking or "")
+    port = uri.port or _SCHEME_PORTS.get(uri.scheme)  # none for a file
+    ingress = [_tcp(SILOS_PORT, ENROLMENT_PORT), {"from": [operator]} | _tcp(CONTROL_PORT), _PROBES]
+    return _policy(metadata, ingress, [_DNS, *([_tcp(port)] if port is not None else ())])
 
 
-def agent_network_policy(metadata: Mapping[str, Any], match: Mapping[str, str], federation: str) -> dict[str, Any]:
+def agent_network_policy(metadata: Json, federation: str) -> dict[str, Any]:
     """Build a managed agent's policy: ingress for probes and metrics only; egress to its federation's server and DNS."""
     server = {"podSelector": {"matchLabels": selector(server_labels(federation))}}
-    ingress = [{"from": [{"namespaceSelector": {}}], "ports": [_tcp(PROBES_PORT)]}]
-    egress = [_DNS, {"to": [server], "ports": [_tcp(SILOS_PORT), _tcp(ENROLMENT_PORT)]}]
-    return _policy(metadata, match, ingress, egress)
+    return _policy(metadata, [_PROBES], [_DNS, {"to": [server]} | _tcp(SILOS_PORT, ENROLMENT_PORT)])
 
 
-def _policy(
-    metadata: Mapping[str, Any], match: Mapping[str, str], ingress: list[dict[str, Any]], egress: list[dict[str, Any]]
-) -> dict[str, Any]:
-    return {
-        "apiVersion": "networking.k8s.io/v1",
-        "kind": "NetworkPolicy",
-        "metadata": metadata,
-        "spec": {
-            "podSelector": {"matchLabels": dict(match)},
-            "policyTypes": ["Ingress", "Egress"],
-            "ingress": ingress,
-            "egress": egress,
-        },
-    }
+def _policy(metadata: Json, ingress: list[dict[str, Any]], egress: list[dict[str, Any]]) -> dict[str, Any]:
+    pods, both = {"matchLabels": selector(metadata["labels"])}, ["Ingress", "Egress"]
+    spec = {"podSelector": pods, "policyTypes": both, "ingress": ingress, "egress": egress}
+    return kube_object("NetworkPolicy", metadata, spec=spec)
 
 
-def _tcp(port: int) -> dict[str, Any]:
-    return {"protocol": "TCP", "port": port}
+def _tcp(*ports: int) -> dict[str, Any]:
+    return {"ports": [{"protocol": "TCP", "port": port} for port in ports]}
 
 
-def _port(uri: str | None) -> int | None:
-    """Return the port of a network URI, None for a file URI."""
-    parts = urlsplit(uri or "")
-    return parts.port or _SCHEME_PORTS.get(parts.scheme)
+_PROBES = {"from": [{"namespaceSelector": {}}]} | _tcp(PROBES_PORT)
+"""Probes and metrics, for pods of the cluster."""

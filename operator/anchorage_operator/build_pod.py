@@ -4,14 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anchorage.api.pod import Amount, ClaimMount, PodOverrides, Resources
-from anchorage_operator.names import (
-    CONFIG_FOLDER,
-    CONFIG_HASH,
-    DATA_FOLDER,
-    PROBES_PORT,
-    STATE_FOLDER,
-)
+from anchorage.api.pod import Amount, PodOverrides, Resources, Storage
+from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage_operator.names import CONFIG_FOLDER, CONFIG_HASH, DATA_FOLDER, PROBES_PORT, STATE_FOLDER, selector
 from anchorage_operator.settings import OperatorSettings
 
 USER = 65532
@@ -33,53 +28,95 @@ class Mount:
 
 @dataclass(frozen=True, slots=True)
 class PodParts:
-    """Parameters of a pod template."""
+    """What a StatefulSet with one pod is made of; ServiceAccount and ConfigMap have its name."""
 
+    metadata: Json
+    """Of the StatefulSet; its labels are the pod's, too."""
     container: str
     """Name of the container, ``server`` or ``agent``."""
     module: str
     """Python module that the container runs."""
     config: str
-    """File below `CONFIG_FOLDER`."""
-    config_map: str
-    """Name of the ConfigMap with it."""
+    """File of the ConfigMap that the module is given."""
     config_hash: str
     """Hash of the ConfigMap's data; another one restarts the pod."""
     image: str
     """Image where no override names one."""
-    service_account: str
-    """Its account, which has no rights and no token."""
-    labels: Mapping[str, str]
+    overrides: PodOverrides
+    """As `merge_overrides` returns them."""
     resources: Mapping[str, Any]
     """As `resources_of` returns them."""
+    storage: Storage
+    """Its volume."""
+    running: bool
+    """Whether the pod is wanted."""
+    keep_claim: bool
+    """Whether the volume outlives the StatefulSet."""
     ports: Mapping[str, int] = field(default_factory=dict)
     """Ports by name, beside that of the probes."""
     mounts: Sequence[Mount] = ()
     """Beside the ConfigMap, the state and /tmp."""
     claims: Iterable[str] = ()
     """Volume claims with images, read-only below `DATA_FOLDER`."""
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    """Of the pod."""
     grace_seconds: int = 30
     """How long the process has to end."""
 
 
-def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSettings) -> dict[str, Any]:
-    """Build a pod template that meets the restricted Pod Security Standard.
+def kube_object(kind: str, metadata: Json, **content: Any) -> dict[str, Any]:
+    """Build an object of a kind."""
+    return {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, **content}
+
+
+def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
+    """Build a StatefulSet with one pod and its own volume.
+
+    Pods are managed in parallel, as otherwise a pod that never becomes ready is not replaced when its template is mended.
 
     Parameters
     ----------
     parts : PodParts
         What this pod is.
-    overrides : PodOverrides
-        As `merge_overrides` returns them.
     settings : OperatorSettings
         Image pull policy and secrets where the overrides say nothing.
     """
-    volumes, mounts = _volumes(parts, overrides.volumes)
-    pull_secrets = overrides.image_pull_secrets or settings.image_pull_secrets
-    pod: dict[str, Any] = {
-        "serviceAccountName": parts.service_account,
+    metadata, storage = parts.metadata, parts.storage
+    claim: dict[str, Any] = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": storage.size}},
+    }
+    if storage.class_name is not None:
+        claim["storageClassName"] = storage.class_name
+    kept = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}
+    spec = {
+        "replicas": 1 if parts.running else 0,
+        "serviceName": metadata["name"],
+        "podManagementPolicy": "Parallel",
+        "revisionHistoryLimit": 3,
+        "selector": {"matchLabels": selector(metadata["labels"])},
+        "updateStrategy": {"type": "RollingUpdate"},
+        "persistentVolumeClaimRetentionPolicy": kept,
+        "template": {
+            "metadata": {"labels": dict(metadata["labels"]), "annotations": {CONFIG_HASH: parts.config_hash}},
+            "spec": _pod_spec(parts, settings),
+        },
+        "volumeClaimTemplates": [kube_object("PersistentVolumeClaim", {"name": STATE_VOLUME}, spec=claim)],
+    }
+    return kube_object("StatefulSet", metadata, spec=spec)
+
+
+def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
+    """Build a pod's spec that meets the restricted Pod Security Standard."""
+    overrides = parts.overrides
+    volumes, mounts = _volumes(parts)
+    chosen = {
+        "imagePullSecrets": [{"name": n} for n in overrides.image_pull_secrets or settings.image_pull_secrets],
+        "nodeSelector": overrides.node_selector,
+        "tolerations": [each.model_dump(by_alias=True, exclude_none=True) for each in overrides.tolerations],
+        "runtimeClassName": overrides.runtime_class_name,
+        "priorityClassName": overrides.priority_class_name,
+    }
+    return {
+        "serviceAccountName": parts.metadata["name"],
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "terminationGracePeriodSeconds": parts.grace_seconds,
@@ -91,21 +128,10 @@ def pod_template(parts: PodParts, overrides: PodOverrides, settings: OperatorSet
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "containers": [_container(parts, overrides, settings, mounts)],
+        "containers": [_container(parts, settings, mounts)],
         "volumes": volumes,
+        **{name: value for name, value in chosen.items() if value},
     }
-    if pull_secrets:
-        pod["imagePullSecrets"] = [{"name": name} for name in pull_secrets]
-    if overrides.node_selector:
-        pod["nodeSelector"] = dict(overrides.node_selector)
-    if overrides.tolerations:
-        pod["tolerations"] = [each.model_dump(by_alias=True, exclude_none=True) for each in overrides.tolerations]
-    if overrides.runtime_class_name:
-        pod["runtimeClassName"] = overrides.runtime_class_name
-    if overrides.priority_class_name:
-        pod["priorityClassName"] = overrides.priority_class_name
-    annotations = {CONFIG_HASH: parts.config_hash, **parts.annotations}
-    return {"metadata": {"labels": dict(parts.labels), "annotations": annotations}, "spec": pod}
 
 
 def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
@@ -138,48 +164,6 @@ def resources_of(asked: Resources, requests: Mapping[str, Amount]) -> dict[str, 
     return resources
 
 
-def claim_template(size: str, class_name: str | None) -> dict[str, Any]:
-    """Build the claim of a StatefulSet's state."""
-    spec: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    if class_name is not None:
-        spec["storageClassName"] = class_name
-    return {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": STATE_VOLUME}, "spec": spec}
-
-
-def stateful_set(
-    metadata: Mapping[str, Any],
-    *,
-    running: bool,
-    match: Mapping[str, str],
-    template: Mapping[str, Any],
-    claim: Mapping[str, Any],
-    keep_claim: bool,
-) -> dict[str, Any]:
-    """Build a StatefulSet with one pod and its own volume.
-
-    Pods are managed in parallel, as otherwise a pod that never becomes ready is not replaced when its template is mended.
-    """
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "StatefulSet",
-        "metadata": metadata,
-        "spec": {
-            "replicas": 1 if running else 0,
-            "serviceName": metadata["name"],
-            "podManagementPolicy": "Parallel",
-            "revisionHistoryLimit": 3,
-            "selector": {"matchLabels": dict(match)},
-            "updateStrategy": {"type": "RollingUpdate"},
-            "persistentVolumeClaimRetentionPolicy": {
-                "whenDeleted": "Retain" if keep_claim else "Delete",
-                "whenScaled": "Retain",
-            },
-            "template": template,
-            "volumeClaimTemplates": [claim],
-        },
-    }
-
-
 def secret_mount(name: str, folder: str, secret: str, keys: Sequence[str]) -> Mount:
     """Mount named keys of a Secret."""
     items = [{"key": key, "path": key} for key in keys]
@@ -191,19 +175,19 @@ def config_mount(name: str, folder: str, config_map: str) -> Mount:
     return Mount(name, folder, {"configMap": {"name": config_map}})
 
 
-def _container(
-    parts: PodParts, overrides: PodOverrides, settings: OperatorSettings, mounts: Sequence[Mapping[str, Any]]
-) -> dict[str, Any]:
-    ports = {**parts.ports, "probes": PROBES_PORT}
+def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    ports, overrides = {**parts.ports, "probes": PROBES_PORT}, parts.overrides
+    # libraries that need a home get a writable one
+    environment = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
     return {
         "name": parts.container,
         "image": overrides.image or parts.image,
         "imagePullPolicy": overrides.image_pull_policy or settings.image_pull_policy,
         "command": ["python3", "-m", parts.module],
         "args": ["--config", f"{CONFIG_FOLDER}/{parts.config}"],
-        "env": _environment(overrides),
+        "env": [{"name": name, "value": value} for name, value in environment.items()],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        "resources": dict(parts.resources),
+        "resources": parts.resources,
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -216,14 +200,8 @@ def _container(
         "livenessProbe": _probe("/healthz", every=10, misses=6),
         "readinessProbe": _probe("/readyz", every=3, misses=3),
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": list(mounts),
+        "volumeMounts": mounts,
     }
-
-
-def _environment(overrides: PodOverrides) -> list[dict[str, str]]:
-    """Return the environment variables, including a writable home folder for libraries that need one."""
-    variables = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
-    return [{"name": name, "value": value} for name, value in variables.items()]
 
 
 def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:
@@ -235,13 +213,10 @@ def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:
     }
 
 
-def _volumes(parts: PodParts, extra: Sequence[ClaimMount]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+def _volumes(parts: PodParts) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Return the pod's volumes and the container's mounts; a claim mounted read-only and writable becomes two volumes."""
-    fixed = [
-        config_mount("config", CONFIG_FOLDER, parts.config_map),
-        Mount("tmp", "/tmp", {"emptyDir": {}}),
-        *parts.mounts,
-    ]
+    extra, config = parts.overrides.volumes, config_mount("config", CONFIG_FOLDER, parts.metadata["name"])
+    fixed = [config, Mount("tmp", "/tmp", {"emptyDir": {}}), *parts.mounts]
     volumes: list[dict[str, Any]] = [{"name": mount.volume, **mount.source} for mount in fixed]
     mounts: list[dict[str, Any]] = [{"name": STATE_VOLUME, "mountPath": STATE_FOLDER}]
     for mount in fixed:

@@ -33,6 +33,9 @@ TOKEN_FOLDER = "/etc/anchorage-enrolment"
 AUTHORITY_FOLDER = "/etc/anchorage-authority"
 STATE_FOLDER = "/var/lib/anchorage"
 DATA_FOLDER = "/data"
+FEDERATION_FILE = "federation.yaml"
+AGENT_FILE = "silo.yaml"
+"""Files of the ConfigMaps that server and agent read."""
 
 LONGEST_FEDERATION = 45
 LONGEST_SILO = 47
@@ -84,28 +87,24 @@ def selector(labels: Mapping[str, str]) -> dict[str, str]:
     return {key: value for key, value in labels.items() if key in (COMPONENT_LABEL, FEDERATION_LABEL, SILO_LABEL)}
 
 
+def child_metadata(owner: Json, name: str, labels: Mapping[str, str]) -> dict[str, Any]:
+    """Return the metadata of an object that belongs to a Federation or a Silo."""
+    namespace = owner["metadata"]["namespace"]
+    return {"name": name, "namespace": namespace, "labels": labels, "ownerReferences": [owner_reference(owner)]}
+
+
 def owner_reference(owner: Json) -> dict[str, Any]:
     """Return an owner reference to a Federation or a Silo, for garbage collection."""
-    metadata = owner["metadata"]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "uid": metadata["uid"],
-        "controller": True,
-    }
+    return {**_reference(owner, "name", "uid"), "controller": True}
 
 
 def involved(owner: Json) -> dict[str, Any]:
     """Return the ``involvedObject`` of an Event about an object."""
-    metadata = owner["metadata"]
-    return {
-        "apiVersion": API_VERSION,
-        "kind": owner["kind"],
-        "name": metadata["name"],
-        "namespace": metadata["namespace"],
-        "uid": metadata["uid"],
-    }
+    return _reference(owner, "name", "namespace", "uid")
+
+
+def _reference(owner: Json, *fields: str) -> dict[str, Any]:
+    return {"apiVersion": API_VERSION, "kind": owner["kind"]} | {name: owner["metadata"][name] for name in fields}
 
 
 def _labels(federation: str, name: str, component: str) -> dict[str, str]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping, Set
 
 from anchorage.api.federation import Silo
 from anchorage.transport.kube.resources import Json
-from anchorage_operator.build_agent import AgentParts, agent_objects
-from anchorage_operator.build_server import ServerParts, server_objects
+from anchorage_operator.build_agent import agent_objects
+from anchorage_operator.build_server import server_objects
 from anchorage_operator.certificates import certificate_effects, certificate_times
 from anchorage_operator.conditions import Finding
 from anchorage_operator.drift import digest, needs_apply, with_applied_hash
@@ -67,20 +67,11 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
 
 def _desired_objects(situation: Situation) -> Iterator[Json]:
     """Yield all desired objects; none if the spec is not accepted, so that running objects stay unchanged."""
-    observed, settings = situation.observed, situation.settings
-    accepted = situation.verdict.federation
-    authority = observed.authority
-    if observed.federation is not None and (accepted is None or authority is None):
+    observed, accepted = situation.observed, situation.verdict.federation
+    if observed.federation is not None and (accepted is None or observed.authority is None):
         return
-    if accepted is not None and authority is not None:
-        parts = ServerParts(
-            federation=situation.federation,
-            spec=accepted.spec,
-            running=situation.server_wanted,
-            results_only=situation.results_only,
-            authority=authority.certificate,
-        )
-        yield from server_objects(parts, settings, with_pod=observed.server_certificate is not None)
+    if accepted is not None and observed.authority is not None:
+        yield from server_objects(situation, accepted.spec, observed.authority.certificate)
     for name, silo in situation.verdict.silos.items():
         yield from _agent(situation, name, silo)
 
@@ -94,15 +85,8 @@ def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
     known: Json = child["metadata"].get("annotations", {}) if child is not None else {}
     authority = digest(observed.authority.certificate) if observed.authority else str(known.get(AUTHORITY_HASH, ""))
     invitation = observed.invitations.get(name)
-    parts = AgentParts(
-        silo=situation.silos[name],
-        spec=silo.spec,
-        managed=managed,
-        running=situation.agents_wanted,
-        authority_hash=authority,
-    )
-    invited = invitation is not None and invitation.has_token
-    yield from agent_objects(parts, situation.settings, with_pod=child is not None or invited)
+    with_pod = child is not None or (invitation is not None and invitation.has_token)
+    yield from agent_objects(situation, silo, managed, authority, with_pod=with_pod)
 
 
 def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iterator[Reference]:

@@ -16,10 +16,15 @@ from anchorage.methods import resolve
 from anchorage.methods.checks import check
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.build_agent import AGENT_FILE
-from anchorage_operator.build_server import FEDERATION_FILE
 from anchorage_operator.drift import parse_quantity
-from anchorage_operator.names import LONGEST_FEDERATION, LONGEST_SILO, agent_name, server_name
+from anchorage_operator.names import (
+    AGENT_FILE,
+    FEDERATION_FILE,
+    LONGEST_FEDERATION,
+    LONGEST_SILO,
+    agent_name,
+    server_name,
+)
 from anchorage_operator.observed import Observed
 
 _OF_SILOS = (LABELS_MISSING, TOO_FEW_SILOS)
