@@ -5,6 +5,7 @@ import secrets
 import ssl
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -33,25 +34,18 @@ class InvitationChangedError(Exception):
     """A silo's invitation changed since it was observed; reconcile again before signing."""
 
 
+@dataclass(eq=False)
 class Identity:
-    """Creates and uses the key material of all federations.
+    """Creates and uses the key material of all federations."""
 
-    Parameters
-    ----------
-    api : KubeClient
-        Reads and writes the Secrets.
-    facts : SecretFacts
-        Told which Secrets to read again.
-    now : callable
-        Seconds since the epoch.
-    """
-
-    def __init__(self, api: KubeClient, facts: SecretFacts, now: Callable[[], float] = time.time) -> None:
-        self._api = api
-        self._facts = facts
-        self._now = now
-        self._contexts: dict[Key, tuple[ssl.SSLContext, float]] = {}
-        self._lock = Lock()
+    api: KubeClient
+    """Reads and writes the Secrets."""
+    facts: SecretFacts
+    """Told which Secrets to read again."""
+    now: Callable[[], float] = time.time
+    """Seconds since the epoch."""
+    _contexts: dict[Key, tuple[ssl.SSLContext, float]] = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def make_authority(self, key: Key, effect: MakeAuthority) -> None:
         """Carry out `MakeAuthority`; keeps an authority that was created meanwhile.
@@ -61,11 +55,11 @@ class Identity:
         ApiError
             The Secret cannot be written.
         """
-        made = Authority.make(key.federation, now=self._now)
+        made = Authority.make(key.federation, now=self.now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
         secret["data"] = encode_data({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
         try:
-            self._api.create(secret)
+            self.api.create(secret)
         except ApiError as error:
             if error.status != 409:
                 raise
@@ -81,8 +75,8 @@ class Identity:
         """
         owners = None if effect.owner is None else [effect.owner]
         name = authority_name(key.federation)
-        self._api.patch("Secret", key.namespace, name, {"metadata": {"ownerReferences": owners}})
-        self._facts.forget(key.namespace, name)
+        self.api.patch("Secret", key.namespace, name, {"metadata": {"ownerReferences": owners}})
+        self.facts.forget(key.namespace, name)
 
     def make_server_certificate(self, key: Key, effect: MakeServerCertificate) -> None:
         """Carry out `MakeServerCertificate`.
@@ -104,8 +98,8 @@ class Identity:
                 "ca.pem": authority.certificate_pem,
             }
         )
-        self._api.apply(secret)
-        self._facts.forget(key.namespace, server_tls_name(key.federation))
+        self.api.apply(secret)
+        self.facts.forget(key.namespace, server_tls_name(key.federation))
 
     def make_invitation(self, key: Key, effect: MakeInvitation) -> None:
         """Carry out `MakeInvitation`.
@@ -124,13 +118,13 @@ class Identity:
         name = enrolment_name(effect.silo)
         secret = _secret(key.namespace, name, effect.labels, effect.owner) | {"data": encode_data(values)}
         try:
-            self._api.create(secret)
+            self.api.create(secret)
         except ApiError as error:
             if error.status != 409:
                 raise
             unused = {**secret["data"], "key": None, "notAfter": None}
-            self._api.patch("Secret", key.namespace, name, {**secret, "data": unused})
-        self._facts.forget(key.namespace, name)
+            self.api.patch("Secret", key.namespace, name, {**secret, "data": unused})
+        self.facts.forget(key.namespace, name)
 
     def sign(self, key: Key, effect: Sign, expected: Invitation | None) -> bytes:
         """Carry out `Sign` and return the certificate (PEM), which the caller sends to the server.
@@ -156,15 +150,15 @@ class Identity:
             The request does not fit, or the authority is unusable.
         """
         name = enrolment_name(effect.silo)
-        secret = self._api.get("Secret", key.namespace, name)
-        self._facts.forget(key.namespace, name)
+        secret = self.api.get("Secret", key.namespace, name)
+        self.facts.forget(key.namespace, name)
         if secret is None or invitation_of(secret) != expected:
             raise InvitationChangedError
         certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
         end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
         body = {"metadata": metadata, "data": encode_data({"key": effect.key, "notAfter": timestamp(end)})}
-        self._api.patch("Secret", key.namespace, name, body)
+        self.api.patch("Secret", key.namespace, name, body)
         return certificate
 
     def operator_tls(self, key: Key) -> ssl.SSLContext:
@@ -179,7 +173,7 @@ class Identity:
         """
         with self._lock:
             context, renew = self._contexts.get(key, (None, 0.0))
-        if context and self._now() < renew:
+        if context and self.now() < renew:
             return context
         authority, private = self._authority(key), make_key()
         certificate = authority.issue_operator(
@@ -187,24 +181,24 @@ class Identity:
         )
         context = _context(authority.certificate_pem, certificate, key_to_pem(private))
         with self._lock:
-            self._contexts[key] = context, self._now() + OPERATOR_VALID.total_seconds() / 2
+            self._contexts[key] = context, self.now() + OPERATOR_VALID.total_seconds() / 2
         return context
 
     def forget(self, key: Key) -> None:
         """Discard cached Secrets and the operator's certificate of a federation."""
         with self._lock:
             self._contexts.pop(key, None)
-        self._facts.forget(key.namespace, authority_name(key.federation))
-        self._facts.forget(key.namespace, server_tls_name(key.federation))
+        self.facts.forget(key.namespace, authority_name(key.federation))
+        self.facts.forget(key.namespace, server_tls_name(key.federation))
 
     def _authority(self, key: Key) -> Authority:
         name = authority_name(key.federation)
-        secret = self._api.get("Secret", key.namespace, name)
+        secret = self.api.get("Secret", key.namespace, name)
         if secret is None:
             self.forget(key)
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
         return Authority.from_pem(
-            key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self._now
+            key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self.now
         )
 
 

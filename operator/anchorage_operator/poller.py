@@ -36,48 +36,28 @@ class Answer:
     """Signing requests that wait at the server."""
 
 
+@dataclass(eq=False)
 class Poller:
-    """Polls servers.
+    """Polls servers."""
 
-    Parameters
-    ----------
-    cache : Cache
-        Says which servers run.
-    identity : Identity
-        Issues the certificate to ask with.
-    settings : OperatorSettings
-        How often, and the cluster's domain.
-    queue : WorkQueue
-        Of the servers to poll.
-    wake : callable
-        Told the federation whose server said something new.
-    now : callable
-        Seconds since the epoch.
-    connect : callable
-        Makes the client of a server.
-    """
-
-    def __init__(
-        self,
-        cache: Cache,
-        identity: Identity,
-        settings: OperatorSettings,
-        queue: WorkQueue[Key],
-        wake: Callable[[Key], None],
-        now: Callable[[], float],
-        connect: Callable[..., ServerClient] = ServerClient,
-    ) -> None:
-        self._cache = cache
-        self._identity = identity
-        self._settings = settings
-        self._queue = queue
-        self._wake = wake
-        self._now = now
-        self._connect = connect
-        self._answers: dict[Key, Answer] = {}
-        self._clients: dict[Key, ServerClient] = {}
-        self._begun: dict[Key, float] = {}
-        self._lock = Lock()
+    cache: Cache
+    """Says which servers run."""
+    identity: Identity
+    """Issues the certificate to ask with."""
+    settings: OperatorSettings
+    """How often, and the cluster's domain."""
+    queue: WorkQueue[Key]
+    """Of the servers to poll."""
+    wake: Callable[[Key], None]
+    """Told the federation whose server said something new."""
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    connect: Callable[..., ServerClient] = ServerClient
+    """Makes the client of a server."""
+    _answers: dict[Key, Answer] = field(default_factory=dict, init=False)
+    _clients: dict[Key, ServerClient] = field(default_factory=dict, init=False)
+    _begun: dict[Key, float] = field(default_factory=dict, init=False)
+    _lock: Lock = field(default_factory=Lock, init=False)
 
     def latest(self, key: Key, pods: list[Json]) -> Answer | None:
         """Return the last response of the federation's server and ensure that it is polled; None if none of its pods is running.
@@ -95,7 +75,7 @@ class Poller:
         if not _has_running_server(pods):
             return None
         if not polled:
-            self._queue.add(key)
+            self.queue.add(key)
         return answer
 
     def client(self, key: Key) -> ServerClient:
@@ -107,15 +87,15 @@ class Poller:
             There is no certificate to ask it with.
         """
         name = f"{server_name(key.federation)}.{key.namespace}.svc"
-        service = self._cache.get(Ref("Service", key.namespace, server_name(key.federation))) or {}
-        address = service.get("spec", {}).get("clusterIP") or f"{name}.{self._settings.cluster_domain}"
-        context = self._identity.operator_tls(key)
+        service = self.cache.get(Ref("Service", key.namespace, server_name(key.federation))) or {}
+        address = service.get("spec", {}).get("clusterIP") or f"{name}.{self.settings.cluster_domain}"
+        context = self.identity.operator_tls(key)
         with self._lock:
             client = self._clients.get(key)
             if client is None or client.address != address or client.context is not context:
                 if client:
                     client.close()
-                client = self._clients[key] = self._connect(address, CONTROL_PORT, name, context)
+                client = self._clients[key] = self.connect(address, CONTROL_PORT, name, context)
         return client
 
     def put_members(self, key: Key, members: tuple[Member, ...], generation: int) -> None:
@@ -148,7 +128,7 @@ class Poller:
         ApiError
             There is no certificate to ask it with.
         """
-        if not _has_running_server(self._cache.pods(key)):
+        if not _has_running_server(self.cache.pods(key)):
             self.forget(key)
             return None
         before = self._answers.get(key)
@@ -156,15 +136,15 @@ class Poller:
         with self._lock:
             self._answers[key] = answer
         if before is None or _without_time(before) != _without_time(answer):
-            self._wake(key)
+            self.wake(key)
         if (
             isinstance(answer.report, FederationStatus)
             and is_true(answer.report.conditions, "Succeeded", "Failed")
             and not answer.requests
         ):
-            return float(max(self._settings.poll_seconds, self._settings.resync_seconds))
-        young = self._now() - self._begun.setdefault(key, self._now()) < QUICK_FOR_SECONDS
-        return min(QUICK_SECONDS, self._settings.poll_seconds) if young else float(self._settings.poll_seconds)
+            return float(max(self.settings.poll_seconds, self.settings.resync_seconds))
+        young = self.now() - self._begun.setdefault(key, self.now()) < QUICK_FOR_SECONDS
+        return min(QUICK_SECONDS, self.settings.poll_seconds) if young else float(self.settings.poll_seconds)
 
     def forget(self, key: Key) -> None:
         """Close the connection to a server that no longer exists."""
@@ -186,11 +166,11 @@ class Poller:
         except AnchorageError as error:
             reason, message = error.failure.reason, error.message
         if reason == "CertificateNotTrusted":
-            self._identity.forget(key)  # the authority may be another one than the one that was read
+            self.identity.forget(key)  # the authority may be another one than the one that was read
         known = before.report if before and isinstance(before.report, Unreachable) else None
         if known is None:
             _log.info("the server does not answer", extra={"federation": key, "reason": reason, "detail": message})
-        return Answer(Unreachable(reason, message, known.since if known else self._now()))
+        return Answer(Unreachable(reason, message, known.since if known else self.now()))
 
 
 def _has_running_server(pods: list[Json]) -> bool:

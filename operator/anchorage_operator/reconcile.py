@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.kube.client import ApiError, KubeClient
@@ -61,50 +62,27 @@ class IncompleteError(Exception):
         return max((cause.retry_after for cause in self.causes if isinstance(cause, ApiError)), default=0.0)
 
 
+@dataclass(eq=False, kw_only=True)
 class Reconciler:
-    """Brings federations into the state that their objects describe.
+    """Brings federations into the state that their objects describe."""
 
-    Parameters
-    ----------
-    api : KubeClient
-        Writes.
-    cache : Cache
-        Knows what is there.
-    facts : SecretFacts
-        Knows what is in the Secrets.
-    identity : Identity
-        Makes keys and signs.
-    poller : Poller
-        Knows what the servers say.
-    events : EventPoster
-        Posts Events.
-    settings : OperatorSettings
-        The operator's settings.
-    now : callable
-        Seconds since the epoch.
-    """
-
-    def __init__(
-        self,
-        *,
-        api: KubeClient,
-        cache: Cache,
-        facts: SecretFacts,
-        identity: Identity,
-        poller: Poller,
-        events: EventPoster,
-        settings: OperatorSettings,
-        now: Callable[[], float],
-    ) -> None:
-        self._api = api
-        self._cache = cache
-        self._facts = facts
-        self._identity = identity
-        self._poller = poller
-        self._events = events
-        self._settings = settings
-        self._now = now
-        self._repeated: dict[Key, int] = {}
+    api: KubeClient
+    """Writes."""
+    cache: Cache
+    """Knows what is there."""
+    facts: SecretFacts
+    """Knows what is in the Secrets."""
+    identity: Identity
+    """Makes keys and signs."""
+    poller: Poller
+    """Knows what the servers say."""
+    events: EventPoster
+    """Posts Events."""
+    settings: OperatorSettings
+    """The operator's settings."""
+    now: Callable[[], float]
+    """Seconds since the epoch."""
+    _repeated: dict[Key, int] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
@@ -116,12 +94,12 @@ class Reconciler:
         IncompleteError
             A part of the plan could not be carried out.
         """
-        if key not in self._cache:
-            self._identity.forget(key)
-            self._poller.forget(key)
+        if key not in self.cache:
+            self.identity.forget(key)
+            self.poller.forget(key)
             return None
         observed = self.observe(key)
-        planned = plan(observed, self._settings, self._now())
+        planned = plan(observed, self.settings, self.now())
         if not self._carry_out(key, observed, planned):
             self._repeated.pop(key, None)
             return planned.requeue_after
@@ -136,13 +114,13 @@ class Reconciler:
         ApiError
             A Secret cannot be read.
         """
-        federation, silos, pods = self._cache.federation(key), self._cache.silos(key), self._cache.pods(key)
-        answer = self._poller.latest(key, pods)
+        federation, silos, pods = self.cache.federation(key), self.cache.silos(key), self.cache.pods(key)
+        answer = self.poller.latest(key, pods)
         if federation is None:
-            return Observed(key.namespace, key.federation, None, silos, self._cache.children(key), pods)
+            return Observed(key.namespace, key.federation, None, silos, self.cache.children(key), pods)
         oldest, uid = _longest_secret_age(answer), federation["metadata"]["uid"]
         invitations = {
-            name: self._facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
+            name: self.facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
             for name, silo in silos.items()
         }
         return Observed(
@@ -150,11 +128,11 @@ class Reconciler:
             name=key.federation,
             federation=federation,
             silos=silos,
-            children=self._cache.children(key),
+            children=self.cache.children(key),
             pods=pods,
-            claims=self._cache.claims(key.namespace),
-            authority=self._facts.authority(key, uid, oldest),
-            server_certificate=self._facts.server_certificate(key, uid, oldest),
+            claims=self.cache.claims(key.namespace),
+            authority=self.facts.authority(key, uid, oldest),
+            server_certificate=self.facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
             members=answer.members if answer else None,
@@ -175,7 +153,7 @@ class Reconciler:
                     events.append(_refusal_event(observed.federation, body, error))
         for reference in planned.delete:
             try:
-                self._api.delete(reference.kind, key.namespace, reference.name)
+                self.api.delete(reference.kind, key.namespace, reference.name)
             except ApiError as error:
                 causes.append(error)
         written = self._write_status(key, "Federation", key.federation, planned.federation_status, causes)
@@ -184,7 +162,7 @@ class Reconciler:
             written = self._write_status(key, "Silo", silo, status, causes, version) and written
         for event in events if written else ():
             try:
-                self._events.post(event)
+                self.events.post(event)
             except ApiError as error:
                 causes.append(error)
         if causes:
@@ -203,10 +181,10 @@ class Reconciler:
         metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
         body = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, "status": status}
         try:
-            self._cache.add_answer(self._api.apply_status(body))
+            self.cache.add_answer(self.api.apply_status(body))
         except ApiError as error:
             if error.status == 404:
-                self._cache.remove(Ref(kind, key.namespace, name))
+                self.cache.remove(Ref(kind, key.namespace, name))
                 return False
             causes.append(error)
             return False
@@ -216,14 +194,14 @@ class Reconciler:
         """Apply a child object, unless somebody else created an object with its name."""
         kind, name = body["kind"], body["metadata"]["name"]
         if (kind, name) not in observed.children:
-            found = self._api.get(kind, observed.namespace, name)
+            found = self.api.get(kind, observed.namespace, name)
             if found and found["metadata"].get("labels", {}).get(MANAGED_BY_LABEL) != FIELD_MANAGER:
                 raise ApiError(
                     403,
                     "NameTaken",
                     f"{kind} {name} already exists and was not created by the operator; rename one of them",
                 )
-        self._cache.add_answer(self._api.apply(body))
+        self.cache.add_answer(self.api.apply(body))
 
     def _carry_out_effects(
         self,
@@ -243,7 +221,7 @@ class Reconciler:
                     case Refuse():
                         answers.append({"id": effect.request, "code": effect.code, "message": effect.message})
                     case PutMembers():
-                        self._poller.put_members(key, effect.members, effect.generation)
+                        self.poller.put_members(key, effect.members, effect.generation)
                         continue
                     case _:
                         self._make(key, effect)
@@ -254,7 +232,7 @@ class Reconciler:
                 causes.append(error)
         if answers:
             try:
-                self._poller.put_answers(key, answers)
+                self.poller.put_answers(key, answers)
             except AnchorageError as error:
                 causes.append(error)
         return again
@@ -263,17 +241,17 @@ class Reconciler:
         _log.info("making", extra={"federation": key, "what": type(effect).__name__})
         match effect:
             case MakeAuthority():
-                self._identity.make_authority(key, effect)
+                self.identity.make_authority(key, effect)
             case OwnAuthority():
-                self._identity.own_authority(key, effect)
+                self.identity.own_authority(key, effect)
             case MakeServerCertificate():
-                self._identity.make_server_certificate(key, effect)
+                self.identity.make_server_certificate(key, effect)
             case MakeInvitation():
-                self._identity.make_invitation(key, effect)
+                self.identity.make_invitation(key, effect)
 
     def _sign(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:
-            certificate = self._identity.sign(key, effect, expected)
+            certificate = self.identity.sign(key, effect, expected)
         except ApiError:
             raise
         except AnchorageError as error:

@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from anchorage.transport.kube.client import KubeClient
 from anchorage_operator.cache import Cache, Key, Ref
@@ -21,42 +22,28 @@ WATCHED: Mapping[str, str] = {
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class Resync:
-    """Lists all watched objects.
+    """Lists all watched objects."""
 
-    Parameters
-    ----------
-    api : KubeClient
-        Lists.
-    cache : Cache
-        Is corrected.
-    namespaces : sequence of str
-        Namespaces to look after; none: all.
-    wake : callable
-        Told every federation of which something was found otherwise than known.
-    clock : callable
-        Seconds on a scale that never goes back.
-    """
+    api: KubeClient
+    """Lists."""
+    cache: Cache
+    """Is corrected."""
+    namespaces: Sequence[str]
+    """Namespaces to look after; none: all."""
+    wake: Callable[[Key], None]
+    """Told every federation of which something was found otherwise than known."""
+    clock: Callable[[], float]
+    """Seconds on a scale that never goes back."""
 
-    def __init__(
-        self,
-        api: KubeClient,
-        cache: Cache,
-        namespaces: Sequence[str],
-        wake: Callable[[Key], None],
-        clock: Callable[[], float],
-    ) -> None:
-        self._api = api
-        self._cache = cache
-        self._namespaces = namespaces
-        self._wake = wake
-        self._clock = clock
-        self._last = clock()
+    def __post_init__(self) -> None:
+        self._last = self.clock()
 
     @property
     def age(self) -> float:
         """Seconds since the last successful resync, or since the start."""
-        return self._clock() - self._last
+        return self.clock() - self._last
 
     def fill(self) -> None:
         """Read everything once, before the watch starts.
@@ -68,9 +55,9 @@ class Resync:
         """
         for kind, labels in WATCHED.items():
             for namespace in self._scopes():
-                for body in self._api.list(kind, namespace, labels):
-                    self._touch(self._cache.add_watched(body))
-        self._last = self._clock()
+                for body in self.api.list(kind, namespace, labels):
+                    self._touch(self.cache.add_watched(body))
+        self._last = self.clock()
 
     def run(self) -> int:
         """Compare and correct the cache; return the number of corrected objects.
@@ -83,29 +70,29 @@ class Resync:
         corrected = sum(self._compare(kind, labels) for kind, labels in WATCHED.items())
         if corrected:
             _log.info("the watch was behind", extra={"objects": corrected})
-        self._last = self._clock()
+        self._last = self.clock()
         return corrected
 
     def _compare(self, kind: str, labels: str) -> int:
-        known = self._cache.versions(kind, self._namespaces)
+        known = self.cache.versions(kind, self.namespaces)
         found = {
             Ref(kind, metadata["namespace"], metadata["name"]): metadata["resourceVersion"]
             for namespace in self._scopes()
-            for metadata in self._api.list_metadata(kind, namespace, labels)
+            for metadata in self.api.list_metadata(kind, namespace, labels)
         }
         changed = [ref for ref, version in found.items() if known.get(ref) != version]
         gone = [ref for ref in known if ref not in found]
         return sum(map(self._correct, [*changed, *gone]))
 
     def _correct(self, ref: Ref) -> bool:
-        body = self._api.get(*ref)
-        touched = self._cache.remove(ref) if body is None else self._cache.add_answer(body)
+        body = self.api.get(*ref)
+        touched = self.cache.remove(ref) if body is None else self.cache.add_answer(body)
         self._touch(touched)
         return bool(touched)
 
     def _touch(self, keys: Iterable[Key]) -> None:
         for key in keys:
-            self._wake(key)
+            self.wake(key)
 
     def _scopes(self) -> Iterator[str | None]:
-        return iter(self._namespaces or (None,))
+        return iter(self.namespaces or (None,))

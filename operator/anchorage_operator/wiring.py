@@ -10,6 +10,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
+from dataclasses import KW_ONLY, dataclass, field
 from threading import Thread
 from typing import Any
 
@@ -41,42 +42,28 @@ _log = logging.getLogger(__name__)
 _Handler = Callable[[aiohttp.ClientRequest], Awaitable[aiohttp.ClientResponse]]
 
 
+@dataclass(eq=False)
 class Watch:
-    """Watches objects for the cache, in a thread and an event loop of its own.
+    """Watches objects for the cache, in a thread and an event loop of its own."""
 
-    Parameters
-    ----------
-    access : ClusterAccess
-        How to reach the API server.
-    cache : Cache
-        Takes the objects.
-    namespaces : sequence of str
-        Namespaces to watch; none: all.
-    wake : callable
-        Told every federation of which something changed.
-    silent_seconds, pause_seconds : float
-        As the module's constants.
-    """
+    access: ClusterAccess
+    """How to reach the API server."""
+    cache: Cache
+    """Takes the objects."""
+    namespaces: Sequence[str]
+    """Namespaces to watch; none: all."""
+    wake: Callable[[Key], None]
+    """Told every federation of which something changed."""
+    _: KW_ONLY
+    silent_seconds: float = SILENT_SECONDS
+    """As the module's constants."""
+    pause_seconds: float = PAUSE_SECONDS
+    """As the module's constants."""
+    _streams: dict[str, float] = field(default_factory=dict, init=False)
+    _loop: asyncio.AbstractEventLoop | None = field(default=None, init=False)
 
-    def __init__(
-        self,
-        access: ClusterAccess,
-        cache: Cache,
-        namespaces: Sequence[str],
-        wake: Callable[[Key], None],
-        *,
-        silent_seconds: float = SILENT_SECONDS,
-        pause_seconds: float = PAUSE_SECONDS,
-    ) -> None:
-        self._access = access
-        self._cache = cache
-        self._namespaces = namespaces
-        self._wake = wake
-        self._silent_seconds = silent_seconds
-        self._pause_seconds = pause_seconds
-        self._streams: dict[str, float] = {}
+    def __post_init__(self) -> None:
         self._started = 0.0
-        self._loop: asyncio.AbstractEventLoop | None = None
         self._stop = asyncio.Event()
         self._thread = Thread(target=lambda: asyncio.run(self._run()), name="watch", daemon=True)
 
@@ -93,14 +80,14 @@ class Watch:
 
     def alive(self) -> bool:
         """Return whether a stream of every kind was started recently enough to be open or about to be restarted."""
-        latest = time.monotonic() - STREAM_SECONDS - 2 * self._silent_seconds
-        expected = len(WATCHED) * max(len(self._namespaces), 1)
+        latest = time.monotonic() - STREAM_SECONDS - 2 * self.silent_seconds
+        expected = len(WATCHED) * max(len(self.namespaces), 1)
         begun = self._started > latest or sum(begun > latest for begun in list(self._streams.values())) >= expected
         return self._thread.is_alive() and begun
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
-        backoff = Backoff(RetryPolicy(self._pause_seconds, LONGEST_RESTART_SECONDS, jitter=1.0))
+        backoff = Backoff(RetryPolicy(self.pause_seconds, LONGEST_RESTART_SECONDS, jitter=1.0))
         while not self._stop.is_set():
             begun = time.monotonic()
             watching = asyncio.create_task(self._operator())
@@ -119,33 +106,33 @@ class Watch:
             kopf.on.event(*_selector(kind), registry=registry)(self._take_in)
         await kopf.operator(
             registry=registry,
-            settings=_settings(self._silent_seconds, self._pause_seconds),
+            settings=_settings(self.silent_seconds, self.pause_seconds),
             stop_flag=self._stop,
             standalone=True,
             identity=IDENTITY,
-            clusterwide=not self._namespaces,
-            namespaces=self._namespaces,
+            clusterwide=not self.namespaces,
+            namespaces=self.namespaces,
         )
 
     async def _take_in(self, **given: Any) -> None:
         raw = given["event"]
         body: Json = raw["object"]
-        touched = self._cache.remove(ref_of(body)) if raw["type"] == "DELETED" else self._cache.add_watched(body)
+        touched = self.cache.remove(ref_of(body)) if raw["type"] == "DELETED" else self.cache.add_watched(body)
         for key in touched:
-            self._wake(key)
+            self.wake(key)
 
     async def _login(self, **_: Any) -> kopf.AiohttpSession:
-        connector = aiohttp.TCPConnector(limit=0, ssl=self._access.tls() or True)
+        connector = aiohttp.TCPConnector(limit=0, ssl=self.access.tls() or True)
         session = aiohttp.ClientSession(connector=connector, middlewares=(self._pace,))
-        return kopf.AiohttpSession(server=self._access.server, aiohttp_session=session)
+        return kopf.AiohttpSession(server=self.access.server, aiohttp_session=session)
 
     async def _pace(self, request: aiohttp.ClientRequest, handler: _Handler) -> aiohttp.ClientResponse:
         """Add the current token, and limit how fast streams that end at once are restarted."""
-        if token := self._access.authorization():
+        if token := self.access.authorization():
             request.headers["Authorization"] = token
         if "watch" in request.url.query:
             path = request.url.path
-            await asyncio.sleep(self._streams.get(path, 0.0) + self._pause_seconds - time.monotonic())
+            await asyncio.sleep(self._streams.get(path, 0.0) + self.pause_seconds - time.monotonic())
             self._streams[path] = time.monotonic()
         return await handler(request)
 

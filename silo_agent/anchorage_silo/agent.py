@@ -17,8 +17,7 @@ from anchorage.api.run import RunDescription
 from anchorage.api.single import read_document
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import GrpcServerLink
-from anchorage.transport.grpc.describe import describe
-from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.grpc.single_calls import describe, renew
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Credentials, silo_uri
 from anchorage.transport.tensors.layout import Layout

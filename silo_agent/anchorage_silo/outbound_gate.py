@@ -2,6 +2,7 @@
 
 import logging
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.transport.link import ServerLink
@@ -17,6 +18,7 @@ DATA_CODES = "ANC-12"
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
@@ -24,21 +26,12 @@ class OutboundGate:
     vocabulary (``control``).
     """
 
-    def __init__(
-        self,
-        link: ServerLink,
-        policy: Policy,
-        audit: AuditLog,
-        methods: Sequence[str],
-        state: AgentState,
-        update_extras: Sequence[str] = (),
-    ) -> None:
-        self._link = link
-        self._policy = policy
-        self._audit = audit
-        self._methods = methods
-        self._state = state
-        self._update_extras = update_extras
+    link: ServerLink
+    policy: Policy
+    audit: AuditLog
+    methods: Sequence[str]
+    state: AgentState
+    update_extras: Sequence[str] = ()
 
     def admit(self, task: Task) -> None:
         """Check a task against the policy before any work on it.
@@ -48,23 +41,23 @@ class OutboundGate:
         AnchorageError
             The policy does not allow a method of the run, the content of its updates, or a further round.
         """
-        for method in self._methods:
-            self._policy.check_method(method)
-        self._policy.check_auxiliary_data(self._update_extras)
+        for method in self.methods:
+            self.policy.check_method(method)
+        self.policy.check_auxiliary_data(self.update_extras)
         if task.kind is TaskKind.TRAIN:
-            self._policy.check_rounds(task.id, self._audit.announced)
+            self.policy.check_rounds(task.id, self.audit.announced)
 
     def welcome(self) -> str:
         """Return the run's description."""
-        return self._link.welcome()
+        return self.link.welcome()
 
     def next_order(self, timeout: float | None) -> Order | None:
         """Wait for the next order."""
-        return self._link.next_order(timeout)
+        return self.link.next_order(timeout)
 
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
         """Receive a model."""
-        self._link.fetch(manifest, sink)
+        self.link.fetch(manifest, sink)
 
     def announce(self, announcement: Announcement) -> None:
         """Announce an update.
@@ -74,12 +67,12 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, or the audit log cannot be written.
         """
-        self._policy.check_rounds(announcement.task, self._audit.announced)
-        self._policy.check_announcement(announcement)
+        self.policy.check_rounds(announcement.task, self.audit.announced)
+        self.policy.check_announcement(announcement)
         digest = announcement.update.digest if announcement.update else ""
-        self._audit.record("announce", announcement.task, auxiliary=announcement.side, digest=digest)
-        self._link.announce(announcement)
-        self._state.count_trained(announcement.task)
+        self.audit.record("announce", announcement.task, auxiliary=announcement.side, digest=digest)
+        self.link.announce(announcement)
+        self.state.count_trained(announcement.task)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send an update.
@@ -90,8 +83,8 @@ class OutboundGate:
             The audit log cannot be written.
         """
         manifest = update.manifest
-        self._audit.record("update", task, nbytes=manifest.nbytes, digest=manifest.digest)
-        self._link.push(task, update)
+        self.audit.record("update", task, nbytes=manifest.nbytes, digest=manifest.digest)
+        self.link.push(task, update)
 
     def report(self, evaluation: Evaluation) -> None:
         """Send an evaluation.
@@ -101,23 +94,23 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, or the audit log cannot be written.
         """
-        self._policy.check_evaluation(evaluation)
-        self._audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
-        self._link.report(evaluation)
-        self._state.count_evaluated()
+        self.policy.check_evaluation(evaluation)
+        self.audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
+        self.link.report(evaluation)
+        self.state.count_evaluated()
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task: with all details in the local log, without file names to the server."""
         _log.error("%s %s: %s", code, task, message)
-        self._audit.record("failure", task, code=code)
-        self._state.count_failed()
-        self._link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
+        self.audit.record("failure", task, code=code)
+        self.state.count_failed()
+        self.link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Report the progress of a task in steps; return the number of steps committed by the federation."""
-        self._audit.record("progress", task)
-        return self._link.progress(task, done, total)
+        self.audit.record("progress", task)
+        return self.link.progress(task, done, total)
 
     def close(self) -> None:
         """End the connection."""
-        self._link.close()
+        self.link.close()

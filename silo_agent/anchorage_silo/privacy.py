@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
     from anchorage.engine.interfaces import SiloLearner
 
 
+@dataclass(eq=False)
 class PrivateLearner:
     """A `SiloLearner` whose updates are clipped and noised: model + min(1, clip / |delta|) * delta + N(0, std^2).
 
@@ -28,22 +29,16 @@ class PrivateLearner:
     `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal.
     """
 
-    def __init__(
-        self,
-        learner: "SiloLearner",
-        down: Layout,
-        up: Layout,
-        *,
-        clip_norm: float | None,
-        noise_std: float | None,
-        noise_seed: int | None,
-    ) -> None:
-        self._learner = learner
-        self._up = up
-        self._segments = Segments(down, up)
-        self._clip_norm = clip_norm
-        self._noise_std = noise_std
-        self._noise_seed = noise_seed
+    learner: "SiloLearner"
+    down: InitVar[Layout]
+    up: Layout
+    _: KW_ONLY
+    clip_norm: float | None
+    noise_std: float | None
+    noise_seed: int | None
+
+    def __post_init__(self, down: Layout) -> None:
+        self._segments = Segments(down, self.up)
 
     def train(
         self,
@@ -53,21 +48,21 @@ class PrivateLearner:
         progress: Callable[[int, int], int],
     ) -> Announcement:
         """Train, then clip and noise the update and announce its new digest."""
-        announcement = self._learner.train(task, model, out, progress)
+        announcement = self.learner.train(task, model, out, progress)
         if announcement.update is None:
             return announcement
-        update = out(self._up.nbytes)
+        update = out(self.up.nbytes)
         self._clip(model, update)
-        if self._noise_std:
+        if self.noise_std:
             self._add_noise(task, model, update)
-        return replace(announcement, update=Manifest.of(self._up.digest, update))
+        return replace(announcement, update=Manifest.of(self.up.digest, update))
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         """Evaluate a model."""
-        return self._learner.evaluate(task, model)
+        return self.learner.evaluate(task, model)
 
     def _clip(self, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
-        if self._clip_norm is None:
+        if self.clip_norm is None:
             return
         squares = 0.0
         for old, new, floating in self._segments.walk(model, update):
@@ -75,19 +70,19 @@ class PrivateLearner:
                 delta = np.subtract(new, old, dtype=np.float64)
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
-        if norm > self._clip_norm:  # a non-finite delta stays non-finite, and the server refuses it
+        if norm > self.clip_norm:  # a non-finite delta stays non-finite, and the server refuses it
             for old, new, floating in self._segments.walk(model, update):
                 if floating:
                     delta = np.subtract(new, old, dtype=np.float64)
-                    new[:] = old + delta * (self._clip_norm / norm)
+                    new[:] = old + delta * (self.clip_norm / norm)
 
     def _add_noise(self, task: Task, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
-        seed = self._noise_seed
+        seed = self.noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
         for _, new, floating in self._segments.walk(model, update):
             if floating:
-                new[:] = new + draws.normal(0.0, self._noise_std or 0.0, new.shape)
-        for entry in self._up.tensors:
+                new[:] = new + draws.normal(0.0, self.noise_std or 0.0, new.shape)
+        for entry in self.up.tensors:
             if entry.name.endswith("running_var") and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)

@@ -4,7 +4,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.liveness import LivenessRegistry
@@ -27,6 +27,7 @@ LONGEST_BACK_OFF_SECONDS = 300.0
 _log = logging.getLogger(__name__)
 
 
+@dataclass(eq=False)
 class CertificateRenewal:
     """Replaces a silo's certificate when two thirds of its lifetime are over; the key stays the same.
 
@@ -36,22 +37,15 @@ class CertificateRenewal:
     AnchorageError. `now` returns seconds since the epoch.
     """
 
-    def __init__(
-        self,
-        credentials: Credentials,
-        uri: str,
-        request_certificate: Callable[[bytes], bytes],
-        audit: AuditLog,
-        vitals: LivenessRegistry,
-        now: Callable[[], float] = time.time,
-    ) -> None:
-        self._credentials = credentials
-        self._candidate = replace(credentials, certificate=credentials.certificate.with_name("silo.crt.new"))
-        self._uri = uri
-        self._request_certificate = request_certificate
-        self._audit = audit
-        self._vitals = vitals
-        self._now = now
+    credentials: Credentials
+    uri: str
+    request_certificate: Callable[[bytes], bytes]
+    audit: AuditLog
+    vitals: LivenessRegistry
+    now: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._candidate = replace(self.credentials, certificate=self.credentials.certificate.with_name("silo.crt.new"))
         self._request = self._logged = b""
         self._back_off = Backoff(RetryPolicy(0.1, LONGEST_BACK_OFF_SECONDS, jitter=-0.5))
         self._over = threading.Event()
@@ -65,19 +59,19 @@ class CertificateRenewal:
         """Stop the thread; wait for an open request for at most `END_SECONDS`."""
         self._over.set()
         self._thread.join(END_SECONDS)
-        self._vitals.rest(PART)
+        self.vitals.rest(PART)
 
     def step(self) -> float:
         """Renew the certificate if it is due; return the seconds until the next check."""
         try:
-            left = self._due() - self._now()
+            left = self._due() - self.now()
             if left > 0:
                 self._request = b""
                 return max(min(left, CHECK_SECONDS), LEAST_PAUSE_SECONDS)
             if not self._request:
-                self._request = SigningRequest.make(load_key(self._credentials.key), self._uri)
-                self._audit.record("renew", nbytes=len(self._request))
-            self._install(self._request_certificate(self._request))
+                self._request = SigningRequest.make(load_key(self.credentials.key), self.uri)
+                self.audit.record("renew", nbytes=len(self._request))
+            self._install(self.request_certificate(self._request))
         except AnchorageError as error:
             return self._pause_after(error)
         self._request = b""
@@ -86,7 +80,7 @@ class CertificateRenewal:
 
     def _due(self) -> float:
         """Return the time of renewal, after two thirds of the certificate's lifetime, in seconds since the epoch."""
-        certificate = read_certificate(self._credentials.certificate)
+        certificate = read_certificate(self.credentials.certificate)
         begin, end = certificate.not_valid_before_utc + BACKDATED, certificate.not_valid_after_utc
         return (begin + (end - begin) * 2 / 3).timestamp()
 
@@ -100,14 +94,14 @@ class CertificateRenewal:
         """
         try:
             self._candidate.save_certificate(pem)
-            self._candidate.check(self._uri, self._now)
+            self._candidate.check(self.uri, self.now)
             expires = self._candidate.expires()
-            if expires <= self._credentials.expires():
+            if expires <= self.credentials.expires():
                 found = "the received certificate does not expire later than the present one"
                 raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found)
-            self._candidate.certificate.replace(self._credentials.certificate)
+            self._candidate.certificate.replace(self.credentials.certificate)
         except OSError as error:
-            raise state_unusable(self._credentials.certificate, error) from error
+            raise state_unusable(self.credentials.certificate, error) from error
         finally:
             self._candidate.certificate.unlink(missing_ok=True)
         _log.info("the certificate was renewed; it is valid until %s", time.strftime("%FT%TZ", time.gmtime(expires)))
@@ -124,6 +118,6 @@ class CertificateRenewal:
     def _run(self) -> None:
         pause = 0.0
         while not self._over.wait(pause):
-            self._vitals.expect(PART, ATTEMPT_SECONDS)
+            self.vitals.expect(PART, ATTEMPT_SECONDS)
             pause = self.step()
-            self._vitals.expect(PART, pause + ATTEMPT_SECONDS)
+            self.vitals.expect(PART, pause + ATTEMPT_SECONDS)

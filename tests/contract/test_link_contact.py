@@ -10,7 +10,7 @@ from link_world import PATIENCE
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.contact import Contact
-from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.grpc.single_calls import renew
 from anchorage.transport.liveness import LivenessRegistry
 from anchorage.transport.pki import SigningRequest, load_key, silo_uri
 

@@ -14,7 +14,7 @@ from server_site import Site
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.grpc.client import GrpcServerLink
-from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.messages import Announcement, Assigned, Dismissed, Finished, Permit, Profile, Task
 from anchorage.transport.pki import (
     Credentials,

@@ -14,8 +14,8 @@ from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.grpc.client import GrpcServerLink
-from anchorage.transport.grpc.describe import describe
 from anchorage.transport.grpc.enrolment import enrol
+from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.messages import Announcement, Assigned, Finished, Permit, Profile, Task
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, Tokens, new_key, silo_uri
 from anchorage.transport.tensors.layout import Layout

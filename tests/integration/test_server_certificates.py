@@ -9,9 +9,8 @@ import pytest
 from operated_site import OperatedSite, WorkingSilo
 
 from anchorage.api.errors import AnchorageError, identity, transfer
-from anchorage.transport.grpc.describe import describe
 from anchorage.transport.grpc.enrolment import enrol
-from anchorage.transport.grpc.renewal import renew
+from anchorage.transport.grpc.single_calls import describe, renew
 from anchorage.transport.pki import SigningRequest, load_key, new_key, silo_uri
 
 

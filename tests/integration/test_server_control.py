@@ -20,7 +20,7 @@ from safetensors.numpy import load_file
 from server_site import WEIGHTS
 
 from anchorage.api.errors import transfer
-from anchorage.transport.grpc.describe import describe
+from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, key_fingerprint, new_key
 
 WAIT_SECONDS = 150.0

@@ -39,7 +39,14 @@ def decode_task(data: bytes) -> messages.Task:
 
 def encode_announcement(announcement: messages.Announcement) -> bytes:
     """Write an announcement as bytes."""
-    return announcement_to_proto(announcement).SerializeToString()
+    update = announcement.update
+    return pb.Announcement(
+        task=announcement.task,
+        samples=announcement.samples,
+        side=_side_to_bytes(announcement.side),
+        metrics=announcement.metrics,
+        update=None if update is None else manifest_to_proto(update),
+    ).SerializeToString()
 
 
 def decode_announcement(data: bytes) -> messages.Announcement:
@@ -50,12 +57,17 @@ def decode_announcement(data: bytes) -> messages.Announcement:
     AnchorageError
         The bytes are not an announcement.
     """
-    return announcement_from_proto(parse(pb.Announcement, data))
+    proto = parse(pb.Announcement, data)
+    update = manifest_from_proto(proto.update) if proto.HasField("update") else None
+    side = _side_from_bytes(proto.side)
+    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update)
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
     """Write an evaluation as bytes."""
-    return evaluation_to_proto(evaluation).SerializeToString()
+    confusion = evaluation.confusion
+    proto = pb.Evaluation(task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist())
+    return proto.SerializeToString()
 
 
 def decode_evaluation(data: bytes) -> messages.Evaluation:
@@ -66,7 +78,9 @@ def decode_evaluation(data: bytes) -> messages.Evaluation:
     AnchorageError
         The bytes are not an evaluation.
     """
-    return evaluation_from_proto(parse(pb.Evaluation, data))
+    proto = parse(pb.Evaluation, data)
+    counts = np.array(proto.confusion, np.int64)
+    return messages.Evaluation(proto.task, _checked("Evaluation", counts.reshape, tuple(proto.shape)))
 
 
 def parse(kind: type[M], data: bytes) -> M:
@@ -122,52 +136,6 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
     """
     kind = _checked("Task", TaskKind, proto.kind)
     return messages.Task(proto.id, kind, proto.round, manifest_from_proto(proto.model), _side_from_bytes(proto.side))
-
-
-def announcement_to_proto(announcement: messages.Announcement) -> pb.Announcement:
-    """Convert an announcement."""
-    update = announcement.update
-    return pb.Announcement(
-        task=announcement.task,
-        samples=announcement.samples,
-        side=_side_to_bytes(announcement.side),
-        metrics=announcement.metrics,
-        update=None if update is None else manifest_to_proto(update),
-    )
-
-
-def announcement_from_proto(proto: pb.Announcement) -> messages.Announcement:
-    """Convert an announcement.
-
-    Raises
-    ------
-    AnchorageError
-        A part of it is malformed.
-    """
-    update = manifest_from_proto(proto.update) if proto.HasField("update") else None
-    side = _side_from_bytes(proto.side)
-    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update)
-
-
-def evaluation_to_proto(evaluation: messages.Evaluation) -> pb.Evaluation:
-    """Convert an evaluation."""
-    confusion = evaluation.confusion
-    return pb.Evaluation(task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist())
-
-
-def evaluation_from_proto(proto: pb.Evaluation) -> messages.Evaluation:
-    """Convert an evaluation.
-
-    Raises
-    ------
-    AnchorageError
-        The numbers do not fit the shape.
-    """
-
-    def shaped(numbers: pb.Evaluation) -> NDArray[np.int64]:
-        return np.array(numbers.confusion, np.int64).reshape(tuple(numbers.shape))
-
-    return messages.Evaluation(proto.task, _checked("Evaluation", shaped, proto))
 
 
 def order_to_proto(order: messages.Order) -> pb.Order:

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import Any
 from urllib.parse import urlencode, urlsplit
 
@@ -55,40 +55,27 @@ class _Answer:
         return json_object(self.body)
 
 
+@dataclass(eq=False)
 class KubeClient:
-    """Requests to one API server on kept connections. Every verb may be called from any thread, and raises `ApiError`.
+    """Requests to one API server on kept connections. Every verb may be called from any thread, and raises `ApiError`."""
 
-    Parameters
-    ----------
-    access : ClusterAccess
-        The API server and the credentials.
-    field_manager : str
-        Name under which the API server records who wrote a field.
-    connections : int
-        Connections that are kept, one per thread that calls.
-    read_seconds : float
-        How long an answer may take; the API server itself gives up after a minute.
-    count : callable
-        Told the method and the status (0: no answer) of every request.
-    """
+    access: ClusterAccess
+    """The API server and the credentials."""
+    _: KW_ONLY
+    field_manager: str
+    """Name under which the API server records who wrote a field."""
+    connections: int = 8
+    """Connections that are kept, one per thread that calls."""
+    read_seconds: float = READ_SECONDS
+    """How long an answer may take; the API server itself gives up after a minute."""
+    count: Callable[[str, int], None] = lambda *_: None
+    """Told the method and the status (0: no answer) of every request."""
 
-    def __init__(
-        self,
-        access: ClusterAccess,
-        *,
-        field_manager: str,
-        connections: int = 8,
-        read_seconds: float = READ_SECONDS,
-        count: Callable[[str, int], None] = lambda *_: None,
-    ) -> None:
+    def __post_init__(self) -> None:
         from kubernetes.client.rest import RESTClientObject
 
-        access.configuration.connection_pool_maxsize = connections
-        self.access = access
-        self._manager = field_manager
-        self._read_seconds = read_seconds
-        self._count = count
-        self._pool: Any = RESTClientObject(access.configuration).pool_manager
+        self.access.configuration.connection_pool_maxsize = self.connections
+        self._pool: Any = RESTClientObject(self.access.configuration).pool_manager
 
     @property
     def namespace(self) -> str:
@@ -115,7 +102,7 @@ class KubeClient:
     def create(self, body: Json) -> dict[str, Any]:
         """Create an object and return it; status 409 where it exists."""
         resource, metadata = RESOURCES[body["kind"]], body["metadata"]
-        path, query = resource.path(metadata["namespace"]), {"fieldManager": self._manager}
+        path, query = resource.path(metadata["namespace"]), {"fieldManager": self.field_manager}
         answer = self._request("POST", path, query, body)
         return self._accept(answer, "create", resource, metadata["namespace"], metadata["name"])
 
@@ -129,7 +116,7 @@ class KubeClient:
 
     def patch(self, kind: str, namespace: str, name: str, change: Json) -> dict[str, Any]:
         """Merge `change` into an object (None removes a field); with ``metadata.resourceVersion``, status 409 where it has changed since."""
-        resource, query = RESOURCES[kind], {"fieldManager": self._manager}
+        resource, query = RESOURCES[kind], {"fieldManager": self.field_manager}
         path = resource.path(namespace, name)
         answer = self._request("PATCH", path, query, change, "application/merge-patch+json")
         return self._accept(answer, "patch", resource, namespace, name)
@@ -185,7 +172,7 @@ class KubeClient:
         query = {"follow": str(follow).lower()} | ({} if tail is None else {"tailLines": str(tail)})
         query |= {"sinceTime": since} if since else {}
         url = self._url(RESOURCES["Pod"].path(namespace, pod, "log"), query)
-        read_seconds = None if follow else self._read_seconds
+        read_seconds = None if follow else self.read_seconds
         with self._reaching():
             response = self._send("GET", url, {}, None, read_seconds, preload_content=False)
             if response.status == 200:
@@ -229,7 +216,7 @@ class KubeClient:
     def _apply(self, body: Json, subresource: str = "") -> dict[str, Any]:
         resource, metadata = RESOURCES[body["kind"]], body["metadata"]
         path = resource.path(metadata["namespace"], metadata["name"], subresource)
-        query = {"fieldManager": self._manager, "force": "true"}
+        query = {"fieldManager": self.field_manager, "force": "true"}
         answer = self._request("PATCH", path, query, body, "application/apply-patch+yaml")  # JSON is YAML too
         return self._accept(answer, "patch", resource, metadata["namespace"], metadata["name"], subresource)
 
@@ -246,10 +233,10 @@ class KubeClient:
         content, status = None if body is None else json.dumps(body), 0
         try:
             with self._reaching():
-                response = self._send(method, self._url(path, query or {}), headers, content, self._read_seconds)
+                response = self._send(method, self._url(path, query or {}), headers, content, self.read_seconds)
             status = response.status
         finally:
-            self._count(method, status)
+            self.count(method, status)
         headers = {name.lower(): value for name, value in response.headers.items()}
         return _Answer(status, headers, response.data)
 
@@ -264,7 +251,7 @@ class KubeClient:
     ) -> Any:
         from urllib3 import Timeout
 
-        headers = {**headers, **self._authorization(), "User-Agent": self._manager}
+        headers = {**headers, **self._authorization(), "User-Agent": self.field_manager}
         timeout = Timeout(connect=CONNECT_SECONDS, read=read_seconds)
         return self._pool.request(method, url, headers=headers, body=body, timeout=timeout, retries=False, **options)
 
