@@ -39,7 +39,6 @@ class Watcher(Protocol):
 
         `endpoints` is what the server wrote (None until it is ready); `processes` the state of every process.
         """
-        ...
 
     def say(self, line: str) -> None:
         """Show a message to people."""

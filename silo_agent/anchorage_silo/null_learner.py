@@ -1,11 +1,8 @@
 """A trainer for benchmarks and tests: adds a constant to every float, without torch and without images."""
 
-from collections.abc import Callable
-
 import numpy as np
-from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import LateManifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.segments import Segments
@@ -23,13 +20,7 @@ class NullLearner:
         self._step = step
         self._samples = samples
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Write the update in one pass."""
         update = out(self._up.nbytes)
         for old, new, floating in self._segments.walk(model, update):
@@ -39,6 +30,6 @@ class NullLearner:
                 new[:] = old
         return Announcement(task.id, {"train": self._samples}, {}, {}, LateManifest(self._up.digest, update))
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Report every image as classified correctly."""
         return Evaluation(task.id, np.array([self._samples, self._samples], np.int64))

@@ -1,15 +1,13 @@
 """Clipping and noise on an update, as the hospital's policy asks, before the update is announced."""
 
 import math
-from collections.abc import Callable
 from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import REPETITION, Announcement, Evaluation, Task
+from anchorage.transport.messages import REPETITION, Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.segments import FLOATS, Segments
@@ -40,13 +38,7 @@ class PrivateLearner:
     def __post_init__(self, down: Layout) -> None:
         self._segments = Segments(down, self.up)
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train, then clip and noise the update and announce its new digest."""
         announcement = self.learner.train(task, model, out, progress)
         if announcement.update is None:
@@ -57,11 +49,11 @@ class PrivateLearner:
             self._add_noise(task, model, update)
         return replace(announcement, update=Manifest.of(self.up.digest, update))
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Evaluate a model."""
         return self.learner.evaluate(task, model)
 
-    def _clip(self, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
+    def _clip(self, model: Bytes, update: Bytes) -> None:
         if self.clip_norm is None:
             return
         squares = 0.0
@@ -76,7 +68,7 @@ class PrivateLearner:
                     delta = np.subtract(new, old, dtype=np.float64)
                     new[:] = old + delta * (self.clip_norm / norm)
 
-    def _add_noise(self, task: Task, model: NDArray[np.uint8], update: NDArray[np.uint8]) -> None:
+    def _add_noise(self, task: Task, model: Bytes, update: Bytes) -> None:
         seed = self.noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
         for _, new, floating in self._segments.walk(model, update):

@@ -11,13 +11,10 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import IO, TypeVar
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.engine.repeating import repetitions_of
 from anchorage.transport.grpc.convert import decode_announcement, decode_evaluation, encode_task
-from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
@@ -177,13 +174,7 @@ class TrainerProcess:
         """
         return self._with_retries("set-up", lambda child: self._samples)
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train in the process from ``model.bin`` into ``update.bin``, the files behind `model` and `out`.
 
         Raises
@@ -194,7 +185,7 @@ class TrainerProcess:
         out(repetitions_of(task) * next(nbytes for last, nbytes in self._update_bytes if task.round <= last))
         return self._with_retries(task.id, lambda child: self._train(child, task, progress))
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Evaluate in the process the model in ``candidate.bin``, the file behind `model`.
 
         Raises

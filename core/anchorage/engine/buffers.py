@@ -90,7 +90,6 @@ class Buffers(Protocol):
 
     def model(self, kind: TaskKind) -> ModelBuffer:
         """Return the buffer for the model of a task of this kind; there are two, for a silo evaluates while it trains."""
-        ...
 
     def update(self, nbytes: int) -> NDArray[np.uint8]:
         """Return the writable buffer of the update, uint8, shape [nbytes].
@@ -100,7 +99,6 @@ class Buffers(Protocol):
         AnchorageError
             There is no room for it.
         """
-        ...
 
     def keep(self, announcement: Announcement | None) -> None:
         """Remember what was announced about the bytes in the update's buffer; None before they change.
@@ -110,11 +108,9 @@ class Buffers(Protocol):
         AnchorageError
             It cannot be written down.
         """
-        ...
 
     def kept(self, task: str) -> Announcement | None:
         """Return what was announced for a task, where its update is still whole in the buffer."""
-        ...
 
 
 class MemoryBuffers:

@@ -27,7 +27,8 @@ from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
 from anchorage.engine.store import RoundStore
 from anchorage.engine.strategy import Strategy
-from anchorage.transport.link import Clock, SiloLink
+from anchorage.transport.exchange import Exchange
+from anchorage.transport.link import Clock
 from anchorage.transport.messages import (
     Announcement,
     Broken,
@@ -49,11 +50,9 @@ class Keeper(Protocol):
 
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return it by names."""
-        ...
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what a checkpoint kept."""
-        ...
 
 
 class Engine(ABC):
@@ -61,7 +60,7 @@ class Engine(ABC):
 
     Parameters
     ----------
-    link : SiloLink
+    link : Exchange
         How tasks and updates travel.
     store : RoundStore
         What survives.
@@ -84,7 +83,7 @@ class Engine(ABC):
     def __init__(
         self,
         *,
-        link: SiloLink,
+        link: Exchange,
         store: RoundStore,
         clock: Clock,
         learner: ServerLearner,

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from anchorage.engine.aggregation.mixing import Mixing
     from anchorage.engine.aggregation.round_memory import RoundMemory
     from anchorage.engine.aggregation.server_step import ServerStep
-    from anchorage.engine.interfaces import Weigher
+    from anchorage.engine.aggregation.weigher import BaseWeigher
     from anchorage.transport.messages import Announcement
     from anchorage.transport.tensors.chunks import ChunkSource
     from anchorage.transport.tensors.layout import Layout
@@ -59,7 +59,7 @@ class WeightingEngineHooks(EngineHooks):
     """Whether a silo may be asked to train more than once in a round."""
 
     @abstractmethod
-    def weigher(self, num_classes: int) -> Weigher:
+    def weigher(self, num_classes: int) -> BaseWeigher:
         """Return the weigher of one run."""
 
 

@@ -1,13 +1,12 @@
 """What the round engine needs from outside."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation, Report, Task
+from anchorage.transport.messages import Announcement, AuxiliaryData, Bytes, Evaluation, Out, Progress, Report, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -84,95 +83,31 @@ class ServerLearner(Protocol):
     @property
     def down(self) -> Layout:
         """Layout of the global model, as it travels down."""
-        ...
 
     @property
     def up(self) -> Layout:
         """Layout of an update (a subset of `down`: FedAnchor's anchor head stays at the server)."""
-        ...
 
     def initialise(self) -> ModelBytes:
         """Return the model of round 0, pre-trained where the method says so."""
-        ...
 
     def adopt(self, model: ModelBytes) -> ModelBytes:
         """Return the model that a stage begins with: tensors of the stage before by their names, the others as in round 0; then pre-trained."""
-        ...
 
     def auxiliary_data(self, model: ModelBytes, round_number: int) -> AuxiliaryData:
         """Return what travels down beside the model (prototypes)."""
-        ...
 
     def train(self, model: ModelBytes, round_number: int) -> tuple[ModelBytes, Mapping[str, float]]:
         """Train at the server after aggregation; the same model and no metrics where the method does not."""
-        ...
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         """Score a model on the server's test images; an empty report where there are none."""
-        ...
-
-
-class Weigher(Protocol):
-    """How much each update counts; implementations in `anchorage.engine.aggregation`."""
-
-    @property
-    def barrier(self) -> bool:
-        """Whether weights need every announcement first."""
-        ...
-
-    @property
-    def evaluated(self) -> bool:
-        """Whether weights need every update scored by the silos first (DVW)."""
-        ...
-
-    @property
-    def repetitions(self) -> int:
-        """How many models an update may hold at most, one behind the other: a silo may be asked to train more than once (RSCFed)."""
-        ...
-
-    def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
-        """Return who of a round's silos takes part, in their order (RSCFed draws groups)."""
-        ...
-
-    def auxiliary_data(self, silo: str) -> AuxiliaryData:
-        """Return what a silo of the round that was chosen last is told."""
-        ...
-
-    def measure(
-        self, updates: Mapping[str, ChunkSource], announcements: Mapping[str, Announcement], layout: Layout
-    ) -> None:
-        """Look at the whole updates of a synchronous round before they are weighed (RSCFed's distances).
-
-        Raises
-        ------
-        NonFiniteUpdate
-            An update holds a number that is not finite; its index is that of `updates`.
-        """
-        ...
-
-    def weigh(
-        self, announcements: Mapping[str, Announcement], evaluations: Mapping[str, Sequence[Evaluation]]
-    ) -> Mapping[str, float]:
-        """Return a finite, non-negative, unnormalised weight per silo. All zero where nothing counts."""
-        ...
-
-    def terms(
-        self, updates: Mapping[str, ChunkSource], weights: Mapping[str, float]
-    ) -> Sequence[tuple[str, ChunkSource, float]]:
-        """Return the terms of the mean, silo, model and weight each, of the measured `updates` and their `weights`."""
-        ...
 
 
 class SiloLearner(Protocol):
     """What a silo does with a task; implementations in `anchorage.learning` and the null trainer of the benchmark."""
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train from `model` (flat bytes in the down layout) and write the update (up layout).
 
         Parameters
@@ -191,8 +126,6 @@ class SiloLearner(Protocol):
         AnchorageError
             Such as a loss that is not finite; the task is reported as failed.
         """
-        ...
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score a model (flat bytes, down or up layout by its digest) on the validation split, in eval mode, beside a running `train`."""
-        ...

@@ -1,15 +1,23 @@
 """A silo that trains more than once in a round, as RSCFed's do that several groups drew (methods reference, 6.10)."""
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import MALFORMED_MESSAGE
 from anchorage.engine.interfaces import SiloLearner
-from anchorage.transport.messages import MOST_REPETITIONS, REPETITION, REPETITIONS, Announcement, Evaluation, Task
+from anchorage.transport.messages import (
+    MOST_REPETITIONS,
+    REPETITION,
+    REPETITIONS,
+    Announcement,
+    Bytes,
+    Evaluation,
+    Out,
+    Progress,
+    Task,
+)
 from anchorage.transport.tensors.chunks import LateManifest
 
 
@@ -25,13 +33,7 @@ class RepeatingLearner:
     def __init__(self, learner: SiloLearner) -> None:
         self._learner = learner
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train and write the models one behind the other; what is announced beside them is of the last time."""
         times = repetitions_of(task)
         if times == 1:
@@ -39,7 +41,7 @@ class RepeatingLearner:
         whole = np.empty(0, np.uint8)
         for number in range(times):
 
-            def part(nbytes: int, number: int = number) -> NDArray[np.uint8]:
+            def part(nbytes: int, number: int = number) -> Bytes:
                 nonlocal whole
                 whole = whole if whole.nbytes else out(times * nbytes)
                 return whole[number * nbytes : (number + 1) * nbytes]
@@ -52,7 +54,7 @@ class RepeatingLearner:
         update = announcement.update and LateManifest(announcement.update.layout, whole)
         return replace(announcement, update=update)
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score a model."""
         return self._learner.evaluate(task, model)
 

@@ -5,9 +5,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from threading import Lock
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.engine.interfaces import ServerLearner, SiloLearner
@@ -15,7 +12,7 @@ from anchorage.engine.repeating import RepeatingLearner
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.hooks import expect
-from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 
 
 @dataclass(frozen=True)
@@ -58,17 +55,11 @@ class StagedLearner:
         self._ends, self._build, self._choosing = ends, build, Lock()
         self._index, self._learner = 0, build(1)
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train as the stage of the task's round does."""
         return self._of(task).train(task, model, out, progress)
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score a model as the stage of the task's round does."""
         return self._of(task).evaluate(task, model)
 

@@ -12,8 +12,8 @@ from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
+from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
-from anchorage.engine.interfaces import Weigher
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -36,7 +36,7 @@ class Strategy:
     `state` and `restore` make it survive a restart.
     """
 
-    weigher: Weigher
+    weigher: BaseWeigher
     """How much each update counts."""
 
     aggregation: AggregationHooks | WeightedMean = field(default_factory=WeightedMean)

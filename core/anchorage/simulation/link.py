@@ -17,7 +17,7 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 
 
 class InProcessLink(Exchange):
-    """The server's end (`SiloLink`) of links to silos in the same process; usable from one thread or several.
+    """The server's end (`Exchange`) of links to silos in the same process; usable from one thread or several.
 
     Parameters
     ----------

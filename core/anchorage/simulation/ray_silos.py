@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, commands
 from anchorage.api.federation import Silo
 from anchorage.api.run import RunDescription
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.silos import LocalLearners
-from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 
 LOCAL = "local"
 """In the place of a cluster's address: a cluster of this machine, for this simulation."""
@@ -36,21 +35,21 @@ class _Host:
         """Build a silo's learner."""
         return self._told(lambda: bool(self._learners(silo)))
 
-    def train(self, silo: str, task: Task, model: NDArray[np.uint8]) -> Any:
+    def train(self, silo: str, task: Task, model: Bytes) -> Any:
         """Return the announcement and the update."""
-        updates: list[NDArray[np.uint8]] = []
+        updates: list[Bytes] = []
 
-        def out(nbytes: int) -> NDArray[np.uint8]:
+        def out(nbytes: int) -> Bytes:
             updates.append(np.empty(nbytes, np.uint8))
             return updates[-1]
 
-        def trained() -> tuple[Announcement, NDArray[np.uint8] | None]:
+        def trained() -> tuple[Announcement, Bytes | None]:
             announcement = self._learners(silo).train(task, model, out, lambda done, total: 0)
             return announcement, updates[-1] if announcement.update else None
 
         return self._told(trained)
 
-    def evaluate(self, silo: str, task: Task, model: NDArray[np.uint8]) -> Any:
+    def evaluate(self, silo: str, task: Task, model: Bytes) -> Any:
         """Return the evaluation."""
         return self._told(lambda: self._learners(silo).evaluate(task, model))
 
@@ -133,7 +132,7 @@ class RayLearners:
             raise AnchorageError(CATALOGUE[code], message)
         return answer
 
-    def put(self, silo: str, task: Task, model: NDArray[np.uint8]) -> Any:
+    def put(self, silo: str, task: Task, model: Bytes) -> Any:
         """Let actors read a model, once per lane and model; it stays until the lane has another one."""
         place, digest = self._places[silo], task.model.digest
         if self._models.get(place, ("", None))[0] != digest:
@@ -156,13 +155,7 @@ class RayLearner:
         """Have the actor do something."""
         return self._learners.ask(self._silo, what, *arguments)
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train in the actor; see `anchorage.engine.interfaces.SiloLearner.train`. How far it is, is not told."""
         announcement: Announcement
         announcement, update = self.ask("train", task, self._learners.put(self._silo, task, model))
@@ -170,7 +163,7 @@ class RayLearner:
             out(update.nbytes)[:] = update
         return announcement
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score in the actor; see `anchorage.engine.interfaces.SiloLearner.evaluate`."""
         evaluation: Evaluation = self.ask("evaluate", task, self._learners.put(self._silo, task, model))
         return evaluation

@@ -4,7 +4,6 @@ Engine, links and clock have no state on disk: a simulation that was stopped is 
 silos say again what they said, until there is something new to calculate.
 """
 
-from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -27,7 +26,7 @@ from anchorage.transport.grpc.convert import (
     encode_announcement,
     encode_evaluation,
 )
-from anchorage.transport.messages import Announcement, Evaluation, Task
+from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task
 
 KEPT_BYTES = 4 << 30
 """What is kept of one simulation; of one that needs more nothing is, and it begins anew."""
@@ -114,13 +113,7 @@ class RememberedLearner:
     def __init__(self, silo: str, learner: SiloLearner, results: Results) -> None:
         self._silo, self._learner, self._results = silo, learner, results
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train, or say again what was said; see `anchorage.engine.interfaces.SiloLearner.train`."""
         known = self._results.read(self._silo, task)
         if known is None:
@@ -135,7 +128,7 @@ class RememberedLearner:
             out(announcement.update.nbytes)[:] = known["update"]
         return announcement
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Score a model, or say again what was said."""
         known = self._results.read(self._silo, task)
         if known is None:
@@ -144,21 +137,15 @@ class RememberedLearner:
             self._results.write(self._silo, task, known)
         return decode_evaluation(known["evaluation"].tobytes())
 
-    def _trained(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def _trained(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         steps: list[tuple[int, int]] = []
-        written: list[NDArray[np.uint8]] = []
+        written: list[Bytes] = []
 
         def heard(done: int, total: int) -> int:
             steps.append((done, total))
             return progress(done, total)
 
-        def given(nbytes: int) -> NDArray[np.uint8]:
+        def given(nbytes: int) -> Bytes:
             written.append(out(nbytes))
             return written[-1]
 
@@ -180,5 +167,5 @@ def remembered(learners: Learners, results: Results) -> Learners:
     return lambda silo: RememberedLearner(silo, learners(silo), results)
 
 
-def _array(data: bytes) -> NDArray[np.uint8]:
+def _array(data: bytes) -> Bytes:
     return np.frombuffer(data, np.uint8)

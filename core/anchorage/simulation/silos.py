@@ -5,9 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import numpy as np
-from numpy.typing import NDArray
-
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Silo
@@ -21,7 +18,18 @@ from anchorage.learning.learners import Networks, build_silo_learner
 from anchorage.simulation.buffers import SiloBuffers, WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
-from anchorage.transport.messages import Announcement, Dismissed, Evaluation, Order, Profile, Task, TaskKind
+from anchorage.transport.messages import (
+    Announcement,
+    Bytes,
+    Dismissed,
+    Evaluation,
+    Order,
+    Out,
+    Profile,
+    Progress,
+    Task,
+    TaskKind,
+)
 
 KEPT_BYTES = 1 << 30
 """Pixels of the silos whose learners stay: on a GPU they lie in its memory."""
@@ -141,16 +149,10 @@ class _Summoned:
     def __init__(self, silo: str, learners: Learners, broken: Callable[[AnchorageError], None]) -> None:
         self._silo, self._learners, self._broken = silo, learners, broken
 
-    def train(
-        self,
-        task: Task,
-        model: NDArray[np.uint8],
-        out: Callable[[int], NDArray[np.uint8]],
-        progress: Callable[[int, int], int],
-    ) -> Announcement:
+    def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         return self._learner().train(task, model, out, progress)
 
-    def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
+    def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         return self._learner().evaluate(task, model)
 
     def _learner(self) -> SiloLearner:

@@ -27,7 +27,9 @@ from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 
 
 class Exchange:
-    """Orders to and events from all silos (`SiloLink`); a transport adds the sessions.
+    """Orders to and events from all silos; a transport adds the sessions: `anchorage.transport.grpc`, or `anchorage.simulation` in one process.
+
+    Orders are sticky: a silo that comes back is given its open task again, and announces again what it had announced.
 
     Parameters
     ----------

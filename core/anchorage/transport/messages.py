@@ -1,6 +1,6 @@
 """What the server and a silo tell each other. Plain values: every transport carries the same ones."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
@@ -12,6 +12,13 @@ from anchorage.transport.tensors.chunks import Manifest
 
 AuxiliaryData = Mapping[str, NDArray[Any]]
 """Small named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up."""
+
+Bytes = NDArray[np.uint8]
+"""Bytes of a model or an update, shape [nbytes]."""
+Out = Callable[[int], Bytes]
+"""``out(nbytes)`` returns the writable buffer for an update."""
+Progress = Callable[[int, int], int]
+"""``progress(done, total)`` in steps; returns the newest number of committed steps heard of."""
 
 DIFFERENCES = "differences"
 """What a silo is told whose update travels as differences from the task's model (`anchorage.transport.tensors.differences`)."""

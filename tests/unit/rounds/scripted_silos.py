@@ -95,7 +95,7 @@ class ScriptedSilo:
 
 
 class ScriptedLink:
-    """`SiloLink` whose silos follow a script in fake time."""
+    """An `Exchange` whose silos follow a script in fake time."""
 
     def __init__(self, clock: FakeClock, silos: Sequence[ScriptedSilo]) -> None:
         self.clock = clock

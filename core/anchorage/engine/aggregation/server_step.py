@@ -19,7 +19,6 @@ class ServerStep(Protocol):
     @property
     def scores_each_update(self) -> bool:
         """Whether every silo's own model is evaluated in place of the global one."""
-        ...
 
     def apply(self, previous: ModelBytes, mean: ModelBytes, round_number: int, share: float = 1.0) -> ModelBytes:
         """Return the new model, in the layout of `mean`.
@@ -35,15 +34,12 @@ class ServerStep(Protocol):
         share : float
             Silos whose updates are in the mean, of all members.
         """
-        ...
 
     def state(self) -> State:
         """Return what the next round needs, to be kept in the checkpoint; empty before the first round."""
-        ...
 
     def restore(self, state: State) -> None:
         """Continue from what a checkpoint kept."""
-        ...
 
 
 class StatelessStep:

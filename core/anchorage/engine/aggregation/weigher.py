@@ -16,24 +16,33 @@ Evaluations = Mapping[str, Sequence[Evaluation]]
 
 
 class BaseWeigher(ABC):
-    """Implements `anchorage.engine.interfaces.Weigher`.
+    """How much each update counts.
 
     A silo without an update weighs nothing. Where a silo announced numbers that mean nothing, its weight is NaN and every other is 1: the
     engine takes it out and weighs the rest again.
     """
 
     barrier = False
+    """Whether weights need every announcement first."""
     evaluated = False
+    """Whether weights need every update scored by the silos first (DVW)."""
     repetitions = 1
+    """How many models an update may hold at most, one behind the other: a silo may be asked to train more than once (RSCFed)."""
 
     def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
-        """Return who of a round's silos takes part, in their order: all of them."""
+        """Return who of a round's silos takes part, in their order: all of them, unless groups are drawn (RSCFed)."""
         return silos
 
     def measure(  # noqa: B027  (an override is not needed)
         self, updates: Mapping[str, ChunkSource], announcements: Announcements, layout: Layout
     ) -> None:
-        """Look at the whole updates before they are weighed; most weighers need not."""
+        """Look at the whole updates of a synchronous round before they are weighed (RSCFed's distances); most weighers need not.
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update holds a number that is not finite; its index is that of `updates`.
+        """
 
     def weigh(self, announcements: Announcements, evaluations: Evaluations) -> Mapping[str, float]:
         """Return an unnormalised weight per silo: finite and not negative, all zero where nothing counts; NaN for a bad announcement."""
@@ -48,7 +57,7 @@ class BaseWeigher(ABC):
         return all(count >= 0 for count in announcement.samples.values())
 
     def auxiliary_data(self, silo: str) -> AuxiliaryData:
-        """Return what a silo of the round is told: mostly nothing."""
+        """Return what a silo of the round that was chosen last is told: mostly nothing."""
         return {}
 
     def terms(

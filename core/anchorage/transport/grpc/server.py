@@ -30,7 +30,7 @@ _ACK = pb.Ack().SerializeToString()
 
 
 class GrpcSiloLink(Exchange):
-    """Serves silos over gRPC with mutual TLS (`SiloLink`).
+    """Serves silos over gRPC with mutual TLS (`Exchange`).
 
     A silo is identified by its certificate. It may fetch the models of its open tasks and upload permitted updates; every call
     belongs to the session that the silo opened last.

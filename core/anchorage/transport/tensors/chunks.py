@@ -100,11 +100,9 @@ class ChunkSource(Protocol):
     @property
     def manifest(self) -> Manifest:
         """What the bytes are."""
-        ...
 
     def chunk(self, index: int) -> bytes:
         """Return one chunk."""
-        ...
 
 
 class ChunkSink(Protocol):
@@ -113,11 +111,9 @@ class ChunkSink(Protocol):
     @property
     def manifest(self) -> Manifest:
         """What is being received."""
-        ...
 
     def missing(self) -> tuple[int, ...]:
         """Return the indices that have not arrived, ascending."""
-        ...
 
     def write(self, index: int, data: bytes) -> None:
         """Check one chunk against its digest and keep it.
@@ -127,4 +123,3 @@ class ChunkSink(Protocol):
         AnchorageError
             The bytes are not the ones that the manifest names.
         """
-        ...
