@@ -41,14 +41,11 @@ types: $(VENV)/.dev ## mypy strict
 layers: $(VENV)/.dev ## import-linter
 	$(BIN)/lint-imports
 
-GENERATED := core/anchorage/transport/grpc docs/errors docs/conditions.md docs/federation.md crds charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml \
+GENERATED := core/anchorage/transport/grpc docs/errors docs/methods docs/conditions.md docs/federation.md crds cli/fedctl/definitions.json charts/anchorage/templates/crd-federations.yaml charts/anchorage/templates/crd-silos.yaml \
 	$(foreach chart,anchorage silo-agent,$(addprefix charts/$(chart)/,README.md values.schema.json values.yaml))
 
 generate: $(VENV)/.dev ## Write gRPC code, error pages, the file's reference, the CustomResourceDefinitions and the charts' values
 	$(BIN)/python -m grpc_tools.protoc -I core --python_out=core --pyi_out=core core/anchorage/transport/grpc/anchorage.proto
-	$(BIN)/python -m anchorage.methods.pages docs/methods
-	$(BIN)/python -m anchorage.crd crds
-	$(BIN)/python -m anchorage.crd --chart charts/anchorage/templates
 	$(BIN)/python tools/make_files.py
 
 check-generated: generate ## Fail when a generated file is not in step with its source

@@ -1,12 +1,14 @@
 """Checks of ``fedctl doctor`` on a cluster."""
 
+import json
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from email.utils import parsedate_to_datetime
+from hashlib import sha256
+from importlib.resources import files
 from typing import Any
 
-from anchorage.crd.definitions import RESOURCES, definition
 from anchorage.transport.kube import resources
 from anchorage.transport.kube.client import KubeClient
 from fedctl.arguments import Site
@@ -19,6 +21,9 @@ SELECTABLE_FIELDS_VERSION = (1, 31)
 
 CLOCK_WARNS_SECONDS, CLOCK_FAILS_SECONDS = 30.0, 240.0
 """Certificates are valid from five minutes before they are made; a clock further behind than that refuses them."""
+
+DEFINITIONS = "definitions.json"
+"""Digests of the CRDs' schemas by their names, beside this module; made by `make generate`."""
 
 GPU = "nvidia.com/gpu"
 DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
@@ -100,22 +105,23 @@ def clock_check(ahead: float, uncertain: float) -> Check:
 
 def definitions_check(api: KubeClient) -> Check:
     """Compare the installed CRDs with those of this fedctl."""
-    present = {resource.name: api.get("CustomResourceDefinition", "", resource.name) for resource in RESOURCES}
+    ours: dict[str, str] = json.loads(files("fedctl").joinpath(DEFINITIONS).read_text("utf-8"))
+    present = {name: api.get("CustomResourceDefinition", "", name) for name in ours}
     if not any(present.values()):
         return Check("CRDs", Level.OK, "not installed yet; the chart brings them (crds.enabled)")
-    ours = {resource.name: definition(resource) for resource in RESOURCES}
-    different = [name for name in ours if _schema(present[name]) != _schema(ours[name])]
+    different = [name for name, known in ours.items() if schemas_digest(present[name]) != known]
     if different:
         found = f"{', '.join(different)} differ from this fedctl's"
-        return Check(
-            "CRDs", Level.WARN, found, "upgrade the chart (crds.enabled=true), or use the fedctl of its version"
-        )
+        remedy = "upgrade the chart (crds.enabled=true), or use the fedctl of its version"
+        return Check("CRDs", Level.WARN, found, remedy)
     return Check("CRDs", Level.OK, f"{', '.join(ours)} as this fedctl knows them")
 
 
-def _schema(definition: Mapping[str, Any] | None) -> Mapping[str, Any]:
+def schemas_digest(definition: Mapping[str, Any] | None) -> str:
+    """Return SHA-256 over the schemas of a CustomResourceDefinition by version, hexadecimal; of None over no version."""
     versions = definition["spec"]["versions"] if definition else []
-    return {version["name"]: version["schema"] for version in versions}
+    schemas = {version["name"]: version["schema"] for version in versions}
+    return sha256(json.dumps(schemas, sort_keys=True).encode()).hexdigest()
 
 
 def nodes_checks(nodes: Sequence[Mapping[str, Any]]) -> Iterator[Check]:

@@ -18,7 +18,6 @@ from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
-from anchorage.crd.definitions import RESOURCES, definition
 from anchorage.transport.pki import Authority
 from anchorage.transport.pki.identity import server_uri
 from anchorage.transport.pki.keys import SigningRequest, new_key
@@ -26,6 +25,7 @@ from fedctl.address_checks import Expectation, address_checks, certificate_check
 from fedctl.checkup import Check, Level
 from fedctl.cluster_checks import clock_check, nodes_checks, storage_check, version_check
 from fedctl.main import app
+from makers.crd.definitions import RESOURCES, definition
 
 READY = {"conditions": [{"type": "Ready", "status": "True"}]}
 SLICE = {

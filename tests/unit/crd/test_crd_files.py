@@ -1,21 +1,11 @@
 """The committed definitions are what the types say, small, and the same in the chart."""
 
 import json
-from pathlib import Path
 
 import pytest
 import yaml
 
-from anchorage.crd.__main__ import main
-from anchorage.crd.definitions import MOST_BYTES, files, templates
-
-ROOT = Path(__file__).parents[3]
-CHART = ROOT / "charts" / "anchorage" / "templates"
-
-
-@pytest.mark.parametrize("arguments", [[str(ROOT / "crds")], [str(CHART), "--chart"]])
-def test_the_project_s_files_are_in_step(arguments: list[str]) -> None:
-    assert main([*arguments, "--check"]) == 0
+from makers.crd.definitions import MOST_BYTES, files, templates
 
 
 def test_they_are_small() -> None:
@@ -39,20 +29,3 @@ def test_a_template_is_the_same_between_helm_s_words() -> None:
         assert text.count("{{- if ") == text.count("{{- end }}") == 2
         assert ".Values.crds.enabled" in text
         assert "    helm.sh/resource-policy: keep" in text
-
-
-def test_writes_what_differs_only(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path), "--check"]) == 1
-    assert "silos.yaml: not what the spec says; run `make generate`" in capsys.readouterr().err
-    assert list(tmp_path.iterdir()) == []
-    assert main([str(tmp_path)]) == 0
-    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == files()
-    assert main([str(tmp_path), "--check"]) == 0
-    (tmp_path / "silos.yaml").write_text("stale")
-    assert main([str(tmp_path), "--check"]) == 1
-    assert capsys.readouterr().err.startswith(str(tmp_path / "silos.yaml"))
-
-
-def test_a_folder_that_is_not_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([str(tmp_path / "nowhere")]) == 2
-    assert "cannot be written" in capsys.readouterr().err

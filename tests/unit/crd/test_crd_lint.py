@@ -9,7 +9,7 @@ from pydantic.alias_generators import to_camel, to_snake
 
 from anchorage.api.method import SLOTS
 from anchorage.api.piece import PIECES
-from anchorage.crd.definitions import RESOURCES, definition
+from makers.crd.definitions import RESOURCES, definition
 
 DEFINITIONS = {resource.plural: definition(resource) for resource in RESOURCES}
 TYPES = {"object", "array", "string", "integer", "boolean"}

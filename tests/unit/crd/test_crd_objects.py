@@ -13,8 +13,8 @@ import yaml
 from anchorage.api.mistakes import DocumentError, dotted
 from anchorage.api.silo_status import SiloCertificate, SiloCrStatus
 from anchorage.api.status import Condition, FederationStatus, Metric, SiloStatus, timestamp
-from anchorage.crd.definitions import RESOURCES, definition
 from anchorage.methods import PRESETS, validate_documents
+from makers.crd.definitions import RESOURCES, definition
 
 ROOT = Path(__file__).parents[3]
 SCHEMAS = {

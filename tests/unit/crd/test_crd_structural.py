@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from anchorage.api.base import NAME_PATTERN, Document
 from anchorage.api.pod import Amount
-from anchorage.crd.structural import NotStructuralError, described, structural
+from makers.crd.structural import NotStructuralError, described, structural
 
 Text = Annotated[str, StringConstraints(max_length=8)]
 

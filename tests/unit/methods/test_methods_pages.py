@@ -5,9 +5,9 @@ from pathlib import Path
 import pytest
 
 from anchorage.methods import PRESETS, validate_study
-from anchorage.methods.pages import pages
 from anchorage.methods.published import NAMES, published_results
 from anchorage.methods.snippet import snippet
+from makers.method_pages import pages
 
 
 @pytest.mark.parametrize("name", PRESETS)

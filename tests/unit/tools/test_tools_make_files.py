@@ -32,7 +32,9 @@ def test_the_project_s_files_are_in_step() -> None:
 
 def test_it_makes_a_file_of_every_kind() -> None:
     made = {path.relative_to(ROOT).as_posix() for path in make_files.wanted(ROOT)}
-    assert {"docs/federation.md", "docs/conditions.md", "docs/errors/README.md"} <= made
+    assert {"docs/federation.md", "docs/conditions.md", "docs/errors/README.md", "docs/methods/FedAvg.md"} <= made
+    assert {"crds/silos.yaml", "cli/fedctl/definitions.json"} <= made
+    assert {f"charts/anchorage/templates/crd-{kind}.yaml" for kind in ("federations", "silos")} <= made
     for chart in ("anchorage", "silo-agent"):
         assert {f"charts/{chart}/{name}" for name in ("values.yaml", "values.schema.json", "README.md")} <= made
 

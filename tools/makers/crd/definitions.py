@@ -9,7 +9,7 @@ import yaml
 
 from anchorage.api.base import API_VERSION, Document
 from anchorage.api.federation import Federation, Silo
-from anchorage.crd.structural import described, structural
+from makers.crd.structural import described, structural
 
 GROUP, VERSION = API_VERSION.split("/")
 

@@ -7,7 +7,7 @@ condition Accepted, by the very code of `fedctl validate`: a rule here would say
 from collections.abc import Mapping
 
 from anchorage.api.base import NAME_PATTERN
-from anchorage.crd.rule import Rule
+from makers.crd.rule import Rule
 
 LONGEST_NAME = 45
 """Characters of a name: the pods, services and labels that are named after it have 63."""

@@ -19,8 +19,8 @@ from anchorage.api.base import (
     Document,
 )
 from anchorage.api.piece import PLUGIN
-from anchorage.crd.rule import Rule
-from anchorage.crd.rules import NO_PARENT_FOLDER, RULES
+from makers.crd.rule import Rule
+from makers.crd.rules import NO_PARENT_FOLDER, RULES
 
 _FOLLOWED = {"$ref", "anyOf", "properties", "required", "items", "patternProperties", "propertyNames"}
 _KEPT = {"type", "enum", "minimum", "maximum", "minLength", "maxLength", "maxItems", "minItems", "pattern"}

@@ -1,7 +1,5 @@
-"""Writes one page per method, and an index: ``python -m anchorage.methods.pages DIR``."""
+"""One page per method, and an index: docs/methods."""
 
-import argparse
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -12,6 +10,7 @@ from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.registry import BUILT_IN
 from anchorage.methods.snippet import snippet
 
+FOLDER = Path("docs/methods")
 INDEX = "README.md"
 
 
@@ -20,15 +19,10 @@ def pages() -> Mapping[str, str]:
     return {INDEX: _index(BUILT_IN)} | {f"{preset.name}.md": _page(preset) for preset in BUILT_IN}
 
 
-def write(folder: Path) -> None:
-    """Write every page into a folder and remove pages of methods that are no more."""
-    folder.mkdir(parents=True, exist_ok=True)
-    wanted = pages()
-    for path in folder.glob("*.md"):
-        if path.name not in wanted:
-            path.unlink()
-    for name, text in wanted.items():
-        (folder / name).write_text(text, encoding="utf-8")
+def files(root: Path) -> Mapping[Path, str | None]:
+    """Return the pages of a checkout; a page whose method is no more must go."""
+    old = {FOLDER / path.name: None for path in (root / FOLDER).glob("*.md")}
+    return {**old, **{FOLDER / name: text for name, text in pages().items()}}
 
 
 def _index(presets: Sequence[Preset]) -> str:
@@ -90,15 +84,3 @@ def _results(results: Sequence[PublishedResult]) -> list[str]:
     ]
     table = "\n".join(["| source | images, model | setting | published |", "| --- | --- | --- | --- |", *rows])
     return ["## Published results", table] if rows else []
-
-
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Write the pages."""
-    parser = argparse.ArgumentParser(description="Write one page per method.")
-    parser.add_argument("folder", type=Path)
-    write(parser.parse_args(arguments).folder)
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())
