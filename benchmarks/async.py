@@ -28,7 +28,7 @@ from anchorage.api.federation import Federation, FederationSpec, Protocol, Silo,
 from anchorage.api.files import Study
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
-from anchorage.engine.aggregation import Community
+from anchorage.engine.aggregation import ContributionSum
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation.run import play
@@ -57,7 +57,7 @@ class Committing:
     def __init__(self, silos: int, updates: list[ModelBytes]) -> None:
         self.silos = silos
         self._updates = updates
-        self._community = Community(updates[0].layout)
+        self._community = ContributionSum(updates[0].layout)
         self._held = [updates[k % len(updates)] for k in range(silos)]
         for k, update in enumerate(self._held):
             self._community.commit(str(k), 1.0, update)

@@ -30,15 +30,7 @@ DEFAULT_CLASS = "storageclass.kubernetes.io/is-default-class"
 ENFORCED = "pod-security.kubernetes.io/enforce"
 
 _VERBS = ("get", "create", "patch", "delete")
-_AGENT = (
-    "StatefulSet",
-    "ServiceAccount",
-    "ConfigMap",
-    "Service",
-    "PersistentVolumeClaim",
-    "Secret",
-    "NetworkPolicy",
-)
+_AGENT = ("StatefulSet", "ServiceAccount", "ConfigMap", "Service", "PersistentVolumeClaim", "Secret", "NetworkPolicy")
 _OPERATOR = (*_AGENT, "Deployment", "PodDisruptionBudget", "Role", "RoleBinding")
 
 

@@ -214,20 +214,12 @@ def _without_decision(name: str, namespace: str) -> Json:
 def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
     """Store the token's hash, never the token; removes a key that used an earlier token."""
     name = silo["metadata"]["name"]
-    facts = {
-        "hash": hashlib.sha256(token.encode()).hexdigest(),
-        "expires": timestamp(time.time() + seconds),
-    }
+    facts = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": timestamp(time.time() + seconds)}
     data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
     if exists:
         api.patch("Secret", api.namespace, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
         return
-    owner = {
-        "apiVersion": API_VERSION,
-        "kind": "Silo",
-        "name": name,
-        "uid": silo["metadata"]["uid"],
-    }
+    owner = {"apiVersion": API_VERSION, "kind": "Silo", "name": name, "uid": silo["metadata"]["uid"]}
     metadata = {
         "name": secret_name(name),
         "namespace": api.namespace,

@@ -12,6 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import UNKNOWN_METHOD
 from anchorage.api.piece import AuxiliaryArray
 from anchorage.methods import PRESETS, Preset
+from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.published import PublishedResult, published_of
 from anchorage.methods.resolution import unknown_method
@@ -77,7 +78,7 @@ def _document(preset: Preset) -> dict[str, Any]:
         "setting": preset.setting,
         "labels": list(preset.labels),
         "protocols": list(preset.protocols),
-        "advice": preset.advice,
+        "advice": advice_of(preset),
         "slots": written_slots(preset.slots),
         "auxiliaryData": {"down": _channels(preset.down), "up": _channels(preset.up)},
         "reveals": {"toServer": preset.reveals_to_server, "toSilos": preset.reveals_to_silos},
@@ -117,7 +118,7 @@ def _description(preset: Preset) -> RenderableType:
     for field, value in leaves(written_slots(preset.slots)):
         slots.add_row(field, str(value))
     lines: list[RenderableType] = [Text(preset.name, style="bold"), Text(preset.summary)]
-    lines += [Text(), Text(preset.advice), Text()] if preset.advice else []
+    lines += [Text(), Text(advice_of(preset)), Text()] if advice_of(preset) else []
     lines += [facts, Text(), Text("spec.method, slot by slot:"), slots]
     for way, channels in (("to the silos", preset.down), ("to the server", preset.up)):
         if channels:

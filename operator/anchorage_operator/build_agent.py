@@ -4,35 +4,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from anchorage.api.federation import Managed, Silo
+from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import agent_network_policy
-from anchorage_operator.build_pod import (
-    PodParts,
-    config_mount,
-    kube_object,
-    merge_overrides,
-    resources_of,
-    secret_mount,
-    stateful_set,
-)
 from anchorage_operator.build_server import service_account
 from anchorage_operator.drift import digest
-from anchorage_operator.names import (
-    AGENT_FILE,
-    AUTHORITY_FOLDER,
-    AUTHORITY_HASH,
-    DATA_FOLDER,
-    ENROLMENT_PORT,
-    PROBES_PORT,
-    SILOS_PORT,
-    STATE_FOLDER,
-    TOKEN_FOLDER,
-    agent_labels,
-    agent_name,
-    authority_name,
-    child_metadata,
-    enrolment_name,
-    server_name,
-)
 from anchorage_operator.situation import Situation
 from anchorage_operator.yaml_text import as_yaml
 
@@ -59,52 +34,52 @@ def agent_objects(
         Whether the Secret that the pod mounts is there.
     """
     name, federation, owner = silo.metadata.name, silo.spec.federation, situation.silos[silo.metadata.name]
-    metadata = child_metadata(owner, agent_name(name), agent_labels(federation, name))
-    config = {AGENT_FILE: as_yaml(_configuration(situation, silo, managed))}
-    yield kube_object("ConfigMap", metadata, data=config)
+    metadata = names.child_metadata(owner, names.agent_name(name), names.agent_labels(federation, name))
+    config = {names.AGENT_FILE: as_yaml(_configuration(situation, silo, managed))}
+    yield build_pod.kube_object("ConfigMap", metadata, data=config)
     yield service_account(metadata)
     yield agent_network_policy(metadata, federation)
     if with_pod:
         settings = situation.settings
-        parts = PodParts(
-            {**metadata, "annotations": {AUTHORITY_HASH: authority_hash}},
+        parts = build_pod.PodParts(
+            {**metadata, "annotations": {names.AUTHORITY_HASH: authority_hash}},
             container="agent",
             module="anchorage_silo",
-            config=AGENT_FILE,
+            config=names.AGENT_FILE,
             config_hash=digest(config),
             image=settings.images.agent,
-            overrides=merge_overrides(managed.pod, settings.agent),
-            resources=resources_of(managed.resources, REQUESTS),
+            overrides=build_pod.merge_overrides(managed.pod, settings.agent),
+            resources=build_pod.resources_of(managed.resources, REQUESTS),
             storage=managed.storage,
             running=situation.agents_wanted,
             keep_claim=False,
             mounts=[
-                secret_mount("enrolment", TOKEN_FOLDER, enrolment_name(name), ("token",)),
-                config_mount("authority", AUTHORITY_FOLDER, authority_name(federation)),
+                build_pod.secret_mount("enrolment", names.TOKEN_FOLDER, names.enrolment_name(name), ("token",)),
+                build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
             claims=_claims_of(managed),
         )
-        yield stateful_set(parts, settings)
+        yield build_pod.stateful_set(parts, settings)
 
 
 def _configuration(situation: Situation, silo: Silo, managed: Managed) -> dict[str, Any]:
     name, federation, namespace = silo.metadata.name, silo.spec.federation, situation.observed.namespace
-    host = f"{server_name(federation)}.{namespace}.svc.{situation.settings.cluster_domain}"
+    host = f"{names.server_name(federation)}.{namespace}.svc.{situation.settings.cluster_domain}"
     return {
         "silo": name,
         "federation": federation,
-        "server": f"{host}:{SILOS_PORT}",
-        "enrolment": f"{host}:{ENROLMENT_PORT}",
-        "authority": f"{AUTHORITY_FOLDER}/ca.pem",
-        "token": f"{TOKEN_FOLDER}/token",
-        "state": STATE_FOLDER,
+        "server": f"{host}:{names.SILOS_PORT}",
+        "enrolment": f"{host}:{names.ENROLMENT_PORT}",
+        "authority": f"{names.AUTHORITY_FOLDER}/ca.pem",
+        "token": f"{names.TOKEN_FOLDER}/token",
+        "state": names.STATE_FOLDER,
         "labels": silo.spec.labels,
         "data": situation.silos[name]["spec"]["managed"]["data"],
-        "dataRoot": DATA_FOLDER,
-        "probesListen": f"0.0.0.0:{PROBES_PORT}",
+        "dataRoot": names.DATA_FOLDER,
+        "probesListen": f"0.0.0.0:{names.PROBES_PORT}",
         "stay": True,
         "patienceSeconds": 0,
-        **({"policy": f"{DATA_FOLDER}/{managed.policy}"} if managed.policy is not None else {}),
+        **({"policy": f"{names.DATA_FOLDER}/{managed.policy}"} if managed.policy is not None else {}),
     }
 
 

@@ -80,10 +80,7 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         Image pull policy and secrets where the overrides say nothing.
     """
     metadata, storage = parts.metadata, parts.storage
-    claim: dict[str, Any] = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": storage.size}},
-    }
+    claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage.size}}}
     if storage.class_name is not None:
         claim["storageClassName"] = storage.class_name
     kept = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}

@@ -6,34 +6,9 @@ from typing import Any
 from anchorage.api.federation import FederationSpec, Service
 from anchorage.api.pod import Resources
 from anchorage.transport.kube.resources import Json
+from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import server_network_policy
-from anchorage_operator.build_pod import (
-    PodParts,
-    kube_object,
-    merge_overrides,
-    resources_of,
-    secret_mount,
-    stateful_set,
-)
 from anchorage_operator.drift import digest
-from anchorage_operator.names import (
-    CONFIG_FOLDER,
-    CONTROL_PORT,
-    DATA_FOLDER,
-    ENROLMENT_PORT,
-    FEDERATION_FILE,
-    PROBES_PORT,
-    SILOS_PORT,
-    STATE_FOLDER,
-    TLS_FOLDER,
-    authority_name,
-    child_metadata,
-    public_name,
-    selector,
-    server_labels,
-    server_name,
-    server_tls_name,
-)
 from anchorage_operator.situation import Situation
 from anchorage_operator.yaml_text import as_yaml
 
@@ -60,18 +35,18 @@ def server_objects(situation: Situation, spec: FederationSpec, authority: str) -
         The authority's certificate, PEM.
     """
     federation, name = situation.federation, situation.observed.name
-    labels, service = server_labels(name), spec.server.service
-    metadata = child_metadata(federation, server_name(name), labels)
+    labels, service = names.server_labels(name), spec.server.service
+    metadata = names.child_metadata(federation, names.server_name(name), labels)
     tracking = spec.tracking.uri or situation.settings.tracking_uri
     config = _configuration(federation, tracking)
-    authority_metadata = child_metadata(federation, authority_name(name), labels)
-    yield kube_object("ConfigMap", authority_metadata, data={"ca.pem": authority})
-    yield kube_object("ConfigMap", metadata, data=config)
+    authority_metadata = names.child_metadata(federation, names.authority_name(name), labels)
+    yield build_pod.kube_object("ConfigMap", authority_metadata, data={"ca.pem": authority})
+    yield build_pod.kube_object("ConfigMap", metadata, data=config)
     yield service_account(metadata)
     inside = service.type == "ClusterIP"
     yield _service(metadata, "ClusterIP", service.annotations if inside else {}, _INSIDE_PORTS)
     if not inside:
-        public = child_metadata(federation, public_name(name), labels)
+        public = names.child_metadata(federation, names.public_name(name), labels)
         yield _service(public, service.type, service.annotations, _public_ports(service))
     yield server_network_policy(metadata, tracking)
     if situation.server_wanted and not situation.results_only:
@@ -83,36 +58,38 @@ def server_objects(situation: Situation, spec: FederationSpec, authority: str) -
 def _configuration(federation: Json, tracking: str | None) -> dict[str, str]:
     """Return the server's configuration and the federation's document, without silos, which may change while it runs."""
     server = {
-        "federation": f"{CONFIG_FOLDER}/{FEDERATION_FILE}",
-        "state": STATE_FOLDER,
-        "dataRoot": DATA_FOLDER,
-        "listen": f"0.0.0.0:{SILOS_PORT}",
-        "enrolListen": f"0.0.0.0:{ENROLMENT_PORT}",
-        "controlListen": f"0.0.0.0:{CONTROL_PORT}",
-        "statusListen": f"0.0.0.0:{PROBES_PORT}",
-        "tls": TLS_FOLDER,
+        "federation": f"{names.CONFIG_FOLDER}/{names.FEDERATION_FILE}",
+        "state": names.STATE_FOLDER,
+        "dataRoot": names.DATA_FOLDER,
+        "listen": f"0.0.0.0:{names.SILOS_PORT}",
+        "enrolListen": f"0.0.0.0:{names.ENROLMENT_PORT}",
+        "controlListen": f"0.0.0.0:{names.CONTROL_PORT}",
+        "statusListen": f"0.0.0.0:{names.PROBES_PORT}",
+        "tls": names.TLS_FOLDER,
         "stay": True,
     }
     spec = {key: value for key, value in federation["spec"].items() if key not in CLUSTER_ONLY}
     if tracking is not None:
         spec["tracking"] = {**spec.get("tracking", {}), "uri": tracking}
     metadata = {"name": federation["metadata"]["name"]}
-    document = kube_object("Federation", metadata, spec=spec)
-    return {"server.yaml": as_yaml(server), FEDERATION_FILE: as_yaml(document)}
+    document = build_pod.kube_object("Federation", metadata, spec=spec)
+    return {"server.yaml": as_yaml(server), names.FEDERATION_FILE: as_yaml(document)}
 
 
 def service_account(metadata: Json) -> dict[str, Any]:
     """Build a service account without permissions and without a token."""
-    return kube_object("ServiceAccount", metadata, automountServiceAccountToken=False)
+    return build_pod.kube_object("ServiceAccount", metadata, automountServiceAccountToken=False)
 
 
 def _service(
     metadata: Json, kind: str, annotations: Mapping[str, str], ports: Sequence[Mapping[str, Any]]
 ) -> dict[str, Any]:
     """Build a Service. It includes the pod before it is ready, so that the operator can ask what it is waiting for."""
-    match = selector(metadata["labels"])
+    match = names.selector(metadata["labels"])
     spec = {"type": kind, "selector": match, "ports": ports, "publishNotReadyAddresses": True}
-    return kube_object("Service", {**metadata, **({"annotations": annotations} if annotations else {})}, spec=spec)
+    return build_pod.kube_object(
+        "Service", {**metadata, **({"annotations": annotations} if annotations else {})}, spec=spec
+    )
 
 
 def _public_ports(service: Service) -> list[dict[str, Any]]:
@@ -126,9 +103,9 @@ def _disruption_budget(metadata: Json) -> dict[str, Any]:
 
     It exists only while training runs; ``suspend: true`` takes it away and stops after the last committed round.
     """
-    match = {"matchLabels": selector(metadata["labels"])}
+    match = {"matchLabels": names.selector(metadata["labels"])}
     spec = {"minAvailable": 1, "selector": match, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return kube_object("PodDisruptionBudget", metadata, spec=spec)
+    return build_pod.kube_object("PodDisruptionBudget", metadata, spec=spec)
 
 
 def _claims_of(spec: FederationSpec) -> set[str]:
@@ -142,31 +119,31 @@ def _claims_of(spec: FederationSpec) -> set[str]:
 
 def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, config_hash: str) -> dict[str, Any]:
     server, settings = spec.server, situation.settings
-    results = resources_of(Resources(), RESULTS_REQUESTS)
-    tls = server_tls_name(situation.observed.name)
-    parts = PodParts(
+    results = build_pod.resources_of(Resources(), RESULTS_REQUESTS)
+    tls = names.server_tls_name(situation.observed.name)
+    parts = build_pod.PodParts(
         metadata,
         container="server",
         module="anchorage_server",
         config="server.yaml",
         config_hash=config_hash,
         image=settings.images.server,
-        overrides=merge_overrides(server.pod, settings.server),
-        resources=results if situation.results_only else resources_of(server.resources, REQUESTS),
+        overrides=build_pod.merge_overrides(server.pod, settings.server),
+        resources=results if situation.results_only else build_pod.resources_of(server.resources, REQUESTS),
         storage=server.storage,
         running=situation.server_wanted,
         keep_claim=spec.deletion_policy == "Retain",
-        ports={"silos": SILOS_PORT, "enrolment": ENROLMENT_PORT, "control": CONTROL_PORT},
-        mounts=[secret_mount("tls", TLS_FOLDER, tls, ("tls.key", "tls.crt", "ca.pem"))],
+        ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
+        mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls, ("tls.key", "tls.crt", "ca.pem"))],
         claims=_claims_of(spec),
         grace_seconds=60,
     )
-    return stateful_set(parts, settings)
+    return build_pod.stateful_set(parts, settings)
 
 
 def _port(name: str, number: int, target: str = "") -> dict[str, Any]:
     return {"name": name, "port": number, "targetPort": target or name, "protocol": "TCP"}
 
 
-_PUBLIC_PORTS = [_port("silos", SILOS_PORT), _port("enrolment", ENROLMENT_PORT)]
-_INSIDE_PORTS = [*_PUBLIC_PORTS, _port("control", CONTROL_PORT), _port("metrics", PROBES_PORT, "probes")]
+_PUBLIC_PORTS = [_port("silos", names.SILOS_PORT), _port("enrolment", names.ENROLMENT_PORT)]
+_INSIDE_PORTS = [*_PUBLIC_PORTS, _port("control", names.CONTROL_PORT), _port("metrics", names.PROBES_PORT, "probes")]

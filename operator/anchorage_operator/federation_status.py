@@ -24,12 +24,7 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
     open_reason = reasons.TRAINING if quorum.holds or has_begun(situation) else reasons.WAITING
     failed = _failed(situation, open_reason)
     succeeded = _succeeded(situation, failed, open_reason)
-    findings = {
-        "Accepted": accepted,
-        "CertificatesValid": certificates,
-        "ServerAvailable": server,
-        "QuorumMet": quorum,
-    }
+    findings = {"Accepted": accepted, "CertificatesValid": certificates, "ServerAvailable": server, "QuorumMet": quorum}
     findings["Ready"] = _ready(situation, findings, succeeded, failed)
     return findings | {"Succeeded": succeeded, "Failed": failed}
 

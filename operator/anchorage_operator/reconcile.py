@@ -204,11 +204,7 @@ class Reconciler:
         self.cache.add_answer(self.api.apply(body))
 
     def _carry_out_effects(
-        self,
-        key: Key,
-        invitations: Mapping[str, Invitation],
-        effects: Sequence[Effect],
-        causes: list[Exception],
+        self, key: Key, invitations: Mapping[str, Invitation], effects: Sequence[Effect], causes: list[Exception]
     ) -> bool:
         """Carry out effects; return whether to reconcile again at once."""
         again = False

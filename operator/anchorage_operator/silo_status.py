@@ -57,11 +57,7 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
 
 
 def silo_findings(
-    situation: Situation,
-    name: str,
-    decided: Approval,
-    reported: SiloStatus | None,
-    federation: Mapping[str, Finding],
+    situation: Situation, name: str, decided: Approval, reported: SiloStatus | None, federation: Mapping[str, Finding]
 ) -> dict[str, Finding]:
     """Return the silo's conditions in the order in which they are shown."""
     silo = situation.silos[name]

@@ -28,10 +28,10 @@ from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import Setup
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.outbound_gate import OutboundGate
-from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, Patience
 from anchorage_silo.policy import Policy
 from anchorage_silo.probes import serve_probes
 from anchorage_silo.renewal import CertificateRenewal
+from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer_process import TrainerProcess
 
@@ -52,13 +52,13 @@ def run_agent(config: SiloConfig) -> None:
     """
     policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
     state = AgentState(credentials_of(config).certificate)
-    patience = Patience(config.patience_seconds, state)
+    retry = ServerRetry(config.patience_seconds, state)
     with (
         lock_state_folder(config.state),
         closing(AuditLog(config.state / "audit.jsonl")) as audit,
         serve_probes(config.probes_listen, state),
     ):
-        credentials, text = _enrol_and_describe(config, audit, patience)
+        credentials, text = _enrol_and_describe(config, audit, retry)
         with closing(_start_renewal(config, credentials, audit, state)):
             while True:
                 state.set_finished(_run_once(config, policy, text, credentials, audit, state))
@@ -67,7 +67,7 @@ def run_agent(config: SiloConfig) -> None:
                 text = _wait_for_changed_run(config, text, credentials, state)
 
 
-def _enrol_and_describe(config: SiloConfig, audit: AuditLog, patience: Patience) -> tuple[Credentials, str]:
+def _enrol_and_describe(config: SiloConfig, audit: AuditLog, retry: ServerRetry) -> tuple[Credentials, str]:
     """Enrol and wait for admission; return the credentials and the description of the run (JSON).
 
     A silo whose key is refused and that has a new token enrols again with a new key.
@@ -78,7 +78,7 @@ def _enrol_and_describe(config: SiloConfig, audit: AuditLog, patience: Patience)
         The silo cannot enrol, the server refuses it, or does not answer.
     """
     while True:
-        credentials = ensure_enrolled(config, audit, patience)
+        credentials = ensure_enrolled(config, audit, retry)
 
         def fetch_description(credentials: Credentials = credentials) -> str | None:
             try:
@@ -88,7 +88,7 @@ def _enrol_and_describe(config: SiloConfig, audit: AuditLog, patience: Patience)
                     return None
                 raise
 
-        text = patience.until_answered("request for the run's description", fetch_description)
+        text = retry.until_answered("request for the run's description", fetch_description)
         if text is not None:
             return credentials, text
         _log.warning("the server refuses this silo's key; enrolling with a new key and the new token")

@@ -14,7 +14,7 @@ from anchorage.transport.pki.keys import PrivateKey
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import state_unusable
-from anchorage_silo.patience import Patience
+from anchorage_silo.server_retry import ServerRetry
 
 USED_TOKEN = "token.sha256"
 """File with the digest of the token that the silo enrolled with."""
@@ -28,7 +28,7 @@ def credentials_of(config: SiloConfig) -> Credentials:
 
 
 def ensure_enrolled(
-    config: SiloConfig, audit: AuditLog, patience: Patience, now: Callable[[], float] = time.time
+    config: SiloConfig, audit: AuditLog, retry: ServerRetry, now: Callable[[], float] = time.time
 ) -> Credentials:
     """Return the silo's credentials; enrol first if there is no valid certificate.
 
@@ -55,7 +55,7 @@ def ensure_enrolled(
         audit.record("enrol", nbytes=len(request))
         _log.info("requesting enrolment; SHA-256 of the key: %s", key_fingerprint(request))
         credentials.save_certificate(
-            patience.until_answered(
+            retry.until_answered(
                 "enrolment",
                 lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
             )

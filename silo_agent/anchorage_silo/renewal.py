@@ -14,7 +14,7 @@ from anchorage.transport.pki.credentials import read_certificate
 from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.files import state_unusable
-from anchorage_silo.patience import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, UNDECIDED
+from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, UNDECIDED
 
 PART = "certificate renewal"
 CHECK_SECONDS = 60.0

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from anchorage.api.piece import AuxiliaryArray
+from anchorage.methods.advice import advice_of
 from anchorage.methods.effective import leaves, written_slots
 from anchorage.methods.preset import Preset, slots
 from anchorage.methods.published import PublishedResult, published_of
@@ -51,7 +52,7 @@ def _page(preset: Preset) -> str:
             [
                 f"# {preset.name}",
                 preset.summary,
-                *([preset.advice] if preset.advice else []),
+                *([advice_of(preset)] if advice_of(preset) else []),
                 f"- Labels: {preset.setting}; a silo's `spec.labels` may be {', '.join(preset.labels)}.\n"
                 f"- Protocols: {', '.join(preset.protocols)}.\n"
                 f"- The server learns: {preset.reveals_to_server}.\n"

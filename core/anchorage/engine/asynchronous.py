@@ -5,26 +5,13 @@ from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
-from anchorage.engine.aggregation import Community, find_nonfinite
+from anchorage.engine.aggregation import ContributionSum, find_nonfinite
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import RoundStarted, SiloChanged
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
 from anchorage.engine.stages import Stage
 from anchorage.engine.step_counter import StepCounter
-from anchorage.transport.messages import (
-    Announced,
-    Announcement,
-    Arrived,
-    Evaluated,
-    Evaluation,
-    Event,
-    Joined,
-    Left,
-    MembersChanged,
-    Task,
-    TaskFailed,
-    TaskKind,
-)
+from anchorage.transport import messages
 from anchorage.transport.tensors.model import ModelBytes
 
 
@@ -35,11 +22,11 @@ class OpenUpdate:
     `evaluators` are the silos whose score of the whole update is still to come.
     """
 
-    task: Task
-    announcement: Announcement | None = None
+    task: messages.Task
+    announcement: messages.Announcement | None = None
     update: SpooledUpdate | None = None
     evaluators: set[str] = field(default_factory=set)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[messages.Evaluation] = field(default_factory=list)
     evaluation_task: str = ""
 
 
@@ -65,10 +52,10 @@ class AsynchronousEngine(Engine):
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
         self._contributions = dict(self.store.contributions())
-        self._community = Community(self.learner.up) if self.strategy.mixing is None else None
-        if self._community is not None:
+        self._sum = ContributionSum(self.learner.up) if self.strategy.mixing is None else None
+        if self._sum is not None:
             for silo, (weight, update) in self._contributions.items():
-                self._community.commit(silo, weight, update)
+                self._sum.commit(silo, weight, update)
         self._publish_steps()
         self._await_quorum()
         for silo in list(self.connected):
@@ -80,7 +67,7 @@ class AsynchronousEngine(Engine):
                 for silo in self.connected.keys() - self._open.keys():
                     self._assign(silo)
             before = self._record.round
-            events: Sequence[Event | None] = self._early.take() or [self._next(quiet_until)]
+            events: Sequence[messages.Event | None] = self._early.take() or [self._next(quiet_until)]
             for event in events:
                 if event is None:
                     self._give_up_scores()
@@ -99,7 +86,9 @@ class AsynchronousEngine(Engine):
         side = self.learner.auxiliary_data(self._model, number)
         if self._steps is not None:
             side = {**side, **self._steps.auxiliary_data(silo)}
-        task = Task(f"{number}.train.{self._model.digest[:16]}", TaskKind.TRAIN, number, self._model.manifest, side)
+        task = messages.Task(
+            f"{number}.train.{self._model.digest[:16]}", messages.TaskKind.TRAIN, number, self._model.manifest, side
+        )
         self._release_model(silo)
         self._open[silo] = OpenUpdate(task)
         self._stalled.discard(silo)
@@ -151,28 +140,28 @@ class AsynchronousEngine(Engine):
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
                 self._scored(owner, evaluator, None)
 
-    def _take(self, event: Event) -> None:
-        if isinstance(event, Joined | Announced | Evaluated):
+    def _take(self, event: messages.Event) -> None:
+        if isinstance(event, messages.Joined | messages.Announced | messages.Evaluated):
             self._silent.discard(event.silo)
         match event:
-            case Joined(silo, profile):
+            case messages.Joined(silo, profile):
                 if silo in self.connected and silo not in self._open and profile.samples > 0:
                     self._assign(silo)
-            case Left(silo, _):
+            case messages.Left(silo, _):
                 for owner in [o for o, opened in self._open.items() if silo in opened.evaluators]:
                     self._scored(owner, silo, None)
-            case MembersChanged():
+            case messages.MembersChanged():
                 for silo in [s for s in self._open if event.voids(s)]:
                     self._drop(silo)
                 for silo in self._in_order({*event.gone} & self.connected.keys() - self._open.keys()):
                     self._assign(silo)
-            case Announced(silo, announcement):
+            case messages.Announced(silo, announcement):
                 self._hear(silo, announcement)
-            case Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
+            case messages.Arrived(silo, task) if silo in self._open and self._open[silo].task.id == task:
                 self._arrive(silo)
-            case Evaluated(silo, evaluation):
+            case messages.Evaluated(silo, evaluation):
                 self._hear_score(silo, evaluation.task, evaluation)
-            case TaskFailed(silo, task, code, message):
+            case messages.TaskFailed(silo, task, code, message):
                 self._failed(silo, task, code, message)
             case _:
                 pass
@@ -188,7 +177,7 @@ class AsynchronousEngine(Engine):
         self.link.dismiss(silo, opened.task.id, "Removed")
         self._release_model(silo)
 
-    def _hear(self, silo: str, announcement: Announcement) -> None:
+    def _hear(self, silo: str, announcement: messages.Announcement) -> None:
         """Permit the upload of an announced update; its weight is known when it is whole."""
         opened = self._open.get(silo)
         if opened is None or opened.task.id != announcement.task or opened.evaluation_task:
@@ -223,18 +212,18 @@ class AsynchronousEngine(Engine):
         self._scored_for[opened.evaluation_task] = silo
         self.observer(SiloChanged(silo, "Evaluating"))
         self._offer(opened.update)
+        kind, manifest = messages.TaskKind.EVALUATE, opened.update.manifest
+        task = messages.Task(opened.evaluation_task, kind, opened.task.round, manifest)
         for evaluator in sorted(opened.evaluators):
-            self.link.assign(
-                evaluator, Task(opened.evaluation_task, TaskKind.EVALUATE, opened.task.round, opened.update.manifest)
-            )
+            self.link.assign(evaluator, task)
 
-    def _hear_score(self, silo: str, task: str, evaluation: Evaluation | None) -> None:
+    def _hear_score(self, silo: str, task: str, evaluation: messages.Evaluation | None) -> None:
         """Note a silo's answer to an evaluate task that still waits for it."""
         owner = self._scored_for.get(task)
         if owner is not None and silo in self._open[owner].evaluators:
             self._scored(owner, silo, evaluation)
 
-    def _scored(self, owner: str, evaluator: str, evaluation: Evaluation | None) -> None:
+    def _scored(self, owner: str, evaluator: str, evaluation: messages.Evaluation | None) -> None:
         """Note one evaluator's score, None where it cannot come any more; commit the update when it was the last."""
         opened = self._open[owner]
         opened.evaluators.discard(evaluator)
@@ -293,17 +282,17 @@ class AsynchronousEngine(Engine):
         """Mix an update into the model, or put it into the sum in the place of the silo's last one."""
         if self.strategy.mixing is not None:
             return self._model.replaced(self.strategy.mixing.mixed(self._model, update, self.learner.up, weight))
-        assert self._community is not None
+        assert self._sum is not None
         previous_weight, previous = self._contributions.get(silo, (0.0, None))
-        self._community.commit(silo, weight, update, previous, previous_weight)
+        self._sum.commit(silo, weight, update, previous, previous_weight)
         self.store.contribute(silo, self._open[silo].task.round, weight)
         self._contributions[silo] = (weight, update)
-        mean = self._community.model()
+        mean = self._sum.model()
         return self._model if mean is None else self._model.replaced(mean)
 
     def _share(self, weight: float) -> float:
         """Return the weight of an update that was just put into the model as its share of the model, from 0 to 1."""
-        total = self._community.total if self._community is not None else 1.0
+        total = self._sum.total if self._sum is not None else 1.0
         return weight / total if total else 0.0
 
     def _publish_steps(self) -> None:

@@ -11,19 +11,8 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.engine.buffers import Buffers, BufferSource, ModelBuffer
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.transport import messages
 from anchorage.transport.link import ServerLink
-from anchorage.transport.messages import (
-    DIFFERENCES,
-    Announcement,
-    Assigned,
-    Dismissed,
-    Evaluation,
-    Finished,
-    Order,
-    Permit,
-    Task,
-    TaskKind,
-)
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.differences import Differences
 
@@ -39,7 +28,7 @@ class WithdrawnError(Exception):
 class _Work:
     """A task and how far it is; `withdrawn` stops it at its next step, chunk or call."""
 
-    task: Task
+    task: messages.Task
     withdrawn: bool = False
 
     def check(self) -> None:
@@ -49,7 +38,7 @@ class _Work:
 
 @dataclass(eq=False)
 class _Training(_Work):
-    announcement: Announcement | None = None
+    announcement: messages.Announcement | None = None
     announced: bool = False
     permitted: bool = False
     uploading: bool = False
@@ -59,7 +48,7 @@ class _Training(_Work):
 
 @dataclass(eq=False)
 class _Scoring(_Work):
-    evaluation: Evaluation | None = None
+    evaluation: messages.Evaluation | None = None
 
 
 class SiloWorker:
@@ -95,7 +84,7 @@ class SiloWorker:
         *,
         threads: bool = False,
         lanes: Callable[[str, Callable[[], None]], None] | None = None,
-        admit: Callable[[Task], None] = lambda task: None,
+        admit: Callable[[messages.Task], None] = lambda task: None,
     ) -> None:
         self._link = link
         self._learner = learner
@@ -126,24 +115,24 @@ class SiloWorker:
         """
         while (order := self._link.next_order(None)) is not None:
             self.handle(order)
-            if isinstance(order, Finished):
+            if isinstance(order, messages.Finished):
                 return order.why
         if self._fault is not None:
             raise self._fault
         return None
 
-    def handle(self, order: Order) -> None:
+    def handle(self, order: messages.Order) -> None:
         """Carry out one order, or start to."""
         match order:
-            case Assigned(task) if task.kind is TaskKind.TRAIN:
+            case messages.Assigned(task) if task.kind is messages.TaskKind.TRAIN:
                 self._take_training(task)
-            case Assigned(task):
+            case messages.Assigned(task):
                 self._take_scoring(task)
-            case Permit(task_id):
+            case messages.Permit(task_id):
                 self._take_permit(task_id)
-            case Dismissed(task_id):
+            case messages.Dismissed(task_id):
                 self._dismiss(task_id)
-            case Finished():
+            case messages.Finished():
                 self._withdraw_all()
 
     def stop(self) -> None:
@@ -170,7 +159,7 @@ class SiloWorker:
             self._fault = self._fault or fault
             self._link.close()
 
-    def _take_training(self, task: Task) -> None:
+    def _take_training(self, task: messages.Task) -> None:
         with self._lock:
             work = self._training
             if work is None or work.task.id != task.id:
@@ -199,7 +188,7 @@ class SiloWorker:
             work.announced = True
         self._upload_if_due(work)
 
-    def _trained(self, work: _Training) -> Announcement:
+    def _trained(self, work: _Training) -> messages.Announcement:
         model = self._received(work)
 
         def out(nbytes: int) -> NDArray[np.uint8]:
@@ -261,8 +250,8 @@ class SiloWorker:
 
     def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
         """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
-        model = self._buffers.model(TaskKind.TRAIN)
-        if DIFFERENCES in work.task.side and model.manifest == work.task.model:
+        model = self._buffers.model(messages.TaskKind.TRAIN)
+        if messages.DIFFERENCES in work.task.side and model.manifest == work.task.model:
             return Differences(update, BufferSource(model.manifest, model.array))
         return update
 
@@ -271,7 +260,7 @@ class SiloWorker:
             work.uploading, work.permitted = work.permitted, False
             return work.uploading
 
-    def _take_scoring(self, task: Task) -> None:
+    def _take_scoring(self, task: messages.Task) -> None:
         full = False
         with self._lock:
             work = self._scorings.get(task.id)

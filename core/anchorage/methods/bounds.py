@@ -12,7 +12,6 @@ def _bound(
     summary: str,
     setting: str,
     labels: tuple[Labels, ...],
-    advice: str,
     *,
     source: str = "federated averaging, McMahan et al. 2017; methods reference, 6.1",
     pull: Regulariser | None = None,
@@ -28,7 +27,6 @@ def _bound(
         reveals_to_silos="nothing beyond the global model",
         source=source,
         results="",
-        advice=advice,
         every_label=every_label,
     )
 
@@ -38,8 +36,6 @@ UPPER_BOUND = _bound(
     "FedAvg with labels at every silo: what a semi-supervised method is held against from above.",
     "labels at every silo",
     ("All",),
-    "What labels everywhere would buy, with the same model, data and schedule as the method under study. For classes of very different "
-    "frequency set `localLoss: {balancedSoftmax: {}}`, as the published bounds do.",
     every_label=True,
 )
 LOWER_BOUND = _bound(
@@ -47,24 +43,15 @@ LOWER_BOUND = _bound(
     "FedAvg of the silos with labels alone: what the unlabelled silos must improve on.",
     "labels at some silos; the others do not take part",
     ("None", "All", "Partial"),
-    "What the labels alone give, with the same model and schedule as the method under study: silos without labels are inactive, and "
-    "partially labelled ones leave their other images aside. For classes of very different frequency set "
-    "`localLoss: {balancedSoftmax: {}}`, as the published bounds do.",
 )
 
 _SL_SOURCE = "FedMatch slides, upper bound {}; methods reference, 6.5"
 _SL_SETTING = "labels at every silo, or at the server too (serverTraining: anchors)"
-_SL_ADVICE = (
-    "The upper bound of FedMatch, UDA and FixMatch: every image has its true label. Where the study holds labels at the server, set "
-    "`serverTraining: {anchors: {}}`: the server learns its own labelled images too, before the first round and after each. With another "
-    "`serverTraining.anchors.optimiser.sgd.learningRate` set `pretrainLearningRate` to the same."
-)
 FEDAVG_SL = _bound(
     "FedAvgSL",
     "FedAvg with every label shown: the upper bound of the consistency baselines.",
     _SL_SETTING,
     ("All",),
-    _SL_ADVICE,
     source=_SL_SOURCE.format("FedAvg-SL"),
     every_label=True,
 )
@@ -73,18 +60,13 @@ FEDPROX_SL = _bound(
     "FedAvgSL with a pull towards the received model.",
     _SL_SETTING,
     ("All",),
-    _SL_ADVICE,
     source=_SL_SOURCE.format("FedProx-SL"),
     every_label=True,
     pull=Proximal(mu="0.01"),
 )
 
 SOLO = Preset(
-    slots=slots(
-        "SOLO",
-        weighting=SampleCount(),
-        server_step=Keep(),
-    ),
+    slots=slots("SOLO", weighting=SampleCount(), server_step=Keep()),
     summary="Every silo trains on its own; nothing is averaged.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
@@ -93,9 +75,4 @@ SOLO = Preset(
     reveals_to_silos="nothing",
     source="MOON, baseline SOLO; methods reference, 6.1",
     results="",
-    advice=(
-        "What each silo reaches without the others. A silo goes on from its own last model, which it keeps in its state folder, and sends "
-        "it to be scored on the server's evaluation data: `accuracy` and the other metrics are means over silos, `accuracy_std` and the "
-        "like their standard deviations over silos. The model that the server stores at the end is the one of the beginning."
-    ),
 )

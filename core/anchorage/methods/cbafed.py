@@ -31,13 +31,6 @@ CBAFED = Preset(
     reveals_to_silos="the federation's class shares, by way of the thresholds",
     source="Li et al. 2023 (CBAFed), as read in its public code; methods reference, 6.11",
     results="",
-    advice=(
-        "For some labelled and many unlabelled silos with classes of very different frequency. A class that the "
-        "federation has used often must be predicted with more confidence, and a rare class is believed as a "
-        "second guess. The server learns each silo's class histogram of used images; choose SemiAnAgg where that "
-        "must not be known. The published schedule trains the labelled silos alone first; begin from such a model "
-        "with `model.initial`."
-    ),
 )
 
 CBAFED_LOWER_BOUND = Preset(
@@ -55,8 +48,4 @@ CBAFED_LOWER_BOUND = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Li et al. 2023 (CBAFed), stage 1; methods reference, 6.11",
     results="",
-    advice=(
-        "CBAFed's first stage: only labelled silos take part, and every fifth round the model is mixed with its "
-        "own record. Use it as CBAFed's lower bound, and as the model that CBAFed starts from."
-    ),
 )

@@ -11,15 +11,6 @@ _FIXMATCH = FixMatch(threshold="0.95")
 _UDA = UDA(threshold="0.8", temperature="0.4")
 _PULL = Proximal(mu="0.01")
 
-_ADVICE = (
-    "The simplest way to use unlabelled images: a silo's model labels a weakly changed image, and must say the same of a "
-    "strongly changed one. It feeds on its own confidence, so it needs labels at most silos (or server training on "
-    "anchors) to be right from the start; the published runs with labels at the server alone collapse. A baseline, and "
-    "a fair one where every silo has a few labels. Each unlabelled image costs one more pass per step. A server with anchors trains on "
-    "them before the first round and after each; with another learning rate of `serverTraining.anchors.optimiser` set "
-    "`pretrainLearningRate` to the same."
-)
-
 
 def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Regulariser | None = None) -> Preset:
     return Preset(
@@ -32,7 +23,6 @@ def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Reg
         reveals_to_silos="nothing beyond the global model",
         source=f"FedMatch slides, baseline {name}; methods reference, 6.5",
         results="",
-        advice=_ADVICE,
     )
 
 

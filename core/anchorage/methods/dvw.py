@@ -20,13 +20,6 @@ DVW = Preset(
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; methods reference, 6.14",
     results="",
-    advice=(
-        "For labelled hospitals of very different quality: what counts is not how many images a silo has but how "
-        "well its model does on everybody's validation images. Every silo's model is sent to every other silo to "
-        "be scored, which costs as many further transfers as there are silos and shows each hospital the others' "
-        "models: agree on that first. With the default metric the score is pooled accuracy, which separates silos "
-        "only a little."
-    ),
 )
 
 _REVEALS_COUNTS = "a confusion matrix on the validation images per update, so each silo's class histogram"
@@ -37,11 +30,6 @@ DVW_GMEAN = replace(
     summary="DVW by the geometric mean of the classes' recalls.",
     reveals_to_server=_REVEALS_COUNTS,
     results="",
-    advice=(
-        "DVW where rare classes must count as much as frequent ones. A model that misses one class altogether counts "
-        "nothing, which is common while hospitals hold different classes: where no model counts, a round takes their "
-        "plain mean, and an asynchronous federation keeps its model."
-    ),
 )
 
 DVW_MCC = replace(
@@ -50,9 +38,4 @@ DVW_MCC = replace(
     summary="DVW by Matthews' correlation of true and predicted classes.",
     reveals_to_server=_REVEALS_COUNTS,
     results="",
-    advice=(
-        "DVW that does not reward models for guessing the most frequent class: a model without any skill counts "
-        "nothing, and one worse than chance no less. Where no model counts, a round takes their plain mean, and an "
-        "asynchronous federation keeps its model."
-    ),
 )

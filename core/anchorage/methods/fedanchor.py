@@ -40,22 +40,13 @@ FEDANCHOR = Preset(
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; methods reference, 6.8",
     results="",
-    advice=(
-        "For labels at the server alone. Silos compare their images with the server's labelled anchors in a space "
-        "that the server trains for just that, and train on those that are close to one class. Every class needs "
-        "anchors; their quality bounds everything, so choose them with care and by hand. The threshold decides "
-        "how much is believed: watch `acceptance` in MLflow, and raise `pseudoLabels.anchorSimilarity.threshold` where nearly "
-        "everything is accepted; lower it while `unreachable_classes`, which counts the classes as which the next round "
-        "cannot accept any image, stays above 0. With `anchors: Prototypes` only class means leave the server, and "
-        "labels are the same as with every embedding."
-    ),
 )
 
 
-def _variant(name: str, summary: str, source: str, advice: str, **changes: Any) -> Preset:
+def _variant(name: str, summary: str, source: str, **changes: Any) -> Preset:
     slots = FEDANCHOR.slots.model_copy(update={"name": name, **changes})
     source = f"FedAnchor, {source}; methods reference, 6.8"
-    return replace(FEDANCHOR, slots=slots, summary=summary, source=source, advice=advice)
+    return replace(FEDANCHOR, slots=slots, summary=summary, source=source)
 
 
 _FROM = FEDANCHOR.slots
@@ -64,37 +55,29 @@ FEDANCHOR_MIX = _variant(
     "FedAnchorMix",
     "FedAnchor whose server mixes its anchors as silos mix their images.",
     'client and server mixup, "FedAnchor (mix)"',
-    "FedAnchor for a server with many anchors: the server too learns from mixed images instead of strongly changed ones. "
-    "With few anchors the published figures are below FedAnchor's (SVHN with 250).",
     mixup=BothMixup(),
 )
 FEDANCHOR_NO_MIXUP = _variant(
     "FedAnchorNoMixup",
     "FedAnchor without mixed images anywhere: accepted images alone.",
     "ablation without mixup",
-    "Shows what mixup is worth. A silo's round takes half of FedAnchor's time, for it trains on the accepted images alone.",
     mixup=NoMixup(),
 )
 FEDANCHOR_SERVER_MIXUP = _variant(
     "FedAnchorServerMixup",
     "FedAnchor with mixed images at the server only.",
     "ablation with server mixup",
-    "Between FedAnchorNoMixup and FedAnchorMix: silos train on the accepted images alone, the server on mixed anchors.",
     mixup=ServerMixup(),
 )
 FEDANCHOR_NO_CONTRASTIVE = _variant(
     "FedAnchorNoContrastive",
     "FedAnchor without the label contrastive epoch at the server.",
     "ablation without the contrastive loss",
-    "Shows what the contrastive epoch is worth: nothing trains the space in which silos compare, so the anchor head stays a "
-    "random projection of what the encoder sees.",
     server_training=Anchors(pretrain_epochs=5, pretrain_learning_rate="0.05"),
 )
 FEDANCHOR_ENSEMBLE = _variant(
     "FedAnchorEnsemble",
     "FedAnchor whose pseudo-labels are means over four weak views of each image.",
     "pseudo-label ensemble (proposed, no figures)",
-    "FedAnchor for noisy images: each image is labelled by the mean of several slightly changed views, which costs as many "
-    "passes without learning, once per round. `pseudoLabels.anchorSimilarity.views` says how many.",
     pseudo_labels=_FROM.pseudo_labels.model_copy(update={"views": 4}),
 )

@@ -12,13 +12,7 @@ from anchorage.pieces.weighting.uniform import Uniform
 
 
 def _slots(name: str, step: ServerStep) -> ResolvedMethod:
-    return slots(
-        name,
-        regulariser=Proximal(mu="0.005"),
-        weighting=Uniform(),
-        server_step=step,
-        local=METIS_LOCAL,
-    )
+    return slots(name, regulariser=Proximal(mu="0.005"), weighting=Uniform(), server_step=step, local=METIS_LOCAL)
 
 
 FEDASYNC = Preset(
@@ -31,11 +25,6 @@ FEDASYNC = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Xie et al. 2019, Algorithm 1 with s(t - tau) = 1; methods reference, 6.14",
     results="",
-    advice=(
-        "The asynchronous method that needs least of the server: one model, whatever the number of hospitals. What a "
-        "hospital does counts by how often it commits, not by how many images it has, so fast hospitals dominate. "
-        "`serverStep.alpha` is the weight of an update. Set `protocol.mode: Asynchronous`."
-    ),
 )
 
 FEDASYNC_POLYNOMIAL = replace(
@@ -44,10 +33,6 @@ FEDASYNC_POLYNOMIAL = replace(
     summary="FedAsync whose weights fall with a power of the update's age.",
     source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; methods reference, 6.14",
     results="",
-    advice=(
-        "FedAsync for hospitals of different speed: an update counts the less, the more models the server made since "
-        "the hospital's download. Metis' comparison uses it. Set `protocol.mode: Asynchronous`."
-    ),
 )
 
 FEDASYNC_HINGE = replace(
@@ -55,9 +40,4 @@ FEDASYNC_HINGE = replace(
     slots=_slots("FedAsyncHinge", MixHinge(alpha="0.6", slope="10", grace=4)),
     summary="FedAsync whose weights fall sharply once an update is older than a few models.",
     source="Xie et al. 2019, Algorithm 1 with s = 1 up to b, then 1 / (a (t - tau - b) + 1); methods reference, 6.14",
-    advice=(
-        "FedAsync that takes every update for fresh that is at most `serverStep.grace` models old, and lets older ones "
-        "hardly count. With many hospitals most updates are older: raise the grace to about their number. Set "
-        "`protocol.mode: Asynchronous`."
-    ),
 )

@@ -17,12 +17,6 @@ FEDAVG = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; methods reference, 6.1 and 6.14",
     results="",
-    advice=(
-        "The place to start when every hospital has labels. It assumes that a label means the same everywhere; "
-        "the more the hospitals' patients differ, the more the average of their models lags behind one trained on "
-        "all images. A round costs one model down and one up per silo. With `protocol.mode: Asynchronous` no silo "
-        "waits for another, at the price of a model that is made of updates of different age."
-    ),
 )
 
 FEDPROX = Preset(
@@ -35,27 +29,12 @@ FEDPROX = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; methods reference, 6.2",
     results="",
-    advice=(
-        "FedAvg for hospitals that differ, or that do very different amounts of work per round: `regulariser.proximal.mu` "
-        "holds each silo near the model it received. Too large a value keeps silos from learning anything; tune "
-        "it in powers of ten from 0.001 to 1. It costs one more copy of the model in memory at the silo, and "
-        "nothing on the wire."
-    ),
 )
 
 BALANCED_SOFTMAX = replace(
     FEDAVG,
-    slots=slots(
-        "BalancedSoftmax",
-        local_loss=BalancedSoftmax(),
-        weighting=SampleCount(),
-    ),
+    slots=slots("BalancedSoftmax", local_loss=BalancedSoftmax(), weighting=SampleCount()),
     summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
     source="Ren et al. 2020 (balanced softmax); methods reference, 6.12",
     results="",
-    advice=(
-        "For labelled hospitals with rare classes. Training adds the logarithm of the silo's own class shares to the "
-        "model's outputs, which favours frequent classes there and so rare ones where the model is used, with its "
-        "outputs as they are. On classes of equal frequency it is FedAvg."
-    ),
 )

@@ -31,11 +31,4 @@ FEDCON = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Long et al. 2021 (FedCon), the method that its public code intends; methods reference, 6.7",
     results="",
-    advice=(
-        "For labels at the server alone, as a baseline that never guesses a label: silos teach the encoder what images "
-        "have in common, and only the server trains the classifier, which silos do not send back. Every silo keeps a "
-        "projector and a slowly moving copy of the encoder on its own disk. The server's two views must agree with what a slowly "
-        "moving copy of its model makes of each other, more and more over the first 100 rounds; the copy stays in its checkpoints. "
-        "FedAnchor and SemiFL are better wherever both were compared."
-    ),
 )

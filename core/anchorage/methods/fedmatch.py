@@ -13,12 +13,7 @@ _PLAIN = Sgd(learning_rate="0.001", momentum="0", weight_decay="0")
 _LOCAL = Local(epochs=1, batch_size=10, optimiser=_PLAIN, unlabelled=UnlabelledWork(batch_size=100))
 
 FEDMATCH = Preset(
-    slots=slots(
-        "FedMatch",
-        pseudo_labels=Helpers(threshold="0.75"),
-        weighting=Uniform(),
-        local=_LOCAL,
-    ),
+    slots=slots("FedMatch", pseudo_labels=Helpers(threshold="0.75"), weighting=Uniform(), local=_LOCAL),
     summary="Labels train one part of every weight, agreement with the most similar silos' models on unlabelled images a sparse second part.",
     setting="some labels at every silo",
     labels=("All", "Partial", "None"),
@@ -27,10 +22,6 @@ FEDMATCH = Preset(
     reveals_to_silos="the unsupervised parts of other silos' models: with the shared part known, single silos' models",
     source="Jeong et al. 2021 (FedMatch), Algorithm 1; methods reference, 6.6 (KAT-K1)",
     results="",
-    advice="For silos that each have a few labels and may see parts of each other's models. It costs a model and its second part each way, "
-    "and in every tenth round the helpers' parts on the way down. What hardly changed at a silo is sent up as it was received, which travels "
-    "as next to nothing; the way down is dense, so the paper's sparse traffic is reached in one direction only. The learning rate does not "
-    "fall on a plateau: in the published code every client judges that on 2,000 labelled validation images, which silos do not have.",
 )
 
 FEDMATCH_SERVER = replace(
@@ -50,5 +41,4 @@ FEDMATCH_SERVER = replace(
     setting="labels at the server only",
     labels=("None",),
     source="Jeong et al. 2021 (FedMatch), Algorithm 2; methods reference, 6.6 (KAT-K1)",
-    advice="For silos without labels that may see parts of each other's models. Only the second part travels up.",
 )

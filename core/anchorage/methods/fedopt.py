@@ -8,13 +8,6 @@ from anchorage.pieces.server_step.yogi import Yogi
 from anchorage.pieces.slots import ServerStep
 from anchorage.pieces.weighting.sample_count import SampleCount
 
-_ADVICE = (
-    "FedAvg with an optimiser at the server, for federations whose rounds pull in different directions: the server "
-    "remembers earlier rounds and smooths or scales their step. `serverStep.learningRate` decides everything; tune it "
-    "in powers of the root of ten. Batch normalisation's running values are averaged, never stepped. The server keeps "
-    "one or two more copies of the model, in memory and in every checkpoint; the wire carries nothing more."
-)
-
 
 def _fedopt(name: str, step: ServerStep, summary: str, source: str) -> Preset:
     return Preset(
@@ -27,7 +20,6 @@ def _fedopt(name: str, step: ServerStep, summary: str, source: str) -> Preset:
         reveals_to_silos="nothing beyond the global model",
         source=f"{source}; methods reference, 6.2",
         results="",
-        advice=_ADVICE,
     )
 
 

@@ -31,7 +31,6 @@ def _mafl(
     name: str,
     mixing: InputMixing,
     summary: str,
-    advice: str,
     *,
     pull: Regulariser | None = None,
     to_server: str = _REVEALED,
@@ -47,7 +46,6 @@ def _mafl(
         reveals_to_silos=to_silos,
         source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; methods reference, 6.4",
         results="",
-        advice=advice,
     )
 
 
@@ -55,36 +53,15 @@ _FEDMIX = FedMix(share="0.05", group_size=5)
 _NAIVE = NaiveMix(share="0.05", group_size=5)
 _LOCAL = LocalMix(share="0.05")
 
-_FEDMIX_ADVICE = (
-    "For labelled silos that see few classes each, and may show averages of their images to each other. "
-    + _FRAME
-    + "FedMix approximates mixup with single foreign images to first order in `inputMixing.share`; a step costs about twice "
-    "FedAvg's. "
-    + _SIZE
-    + "Means of small groups can be recognised: agree on a group size before anything leaves, and see `allowedAuxiliaryData` and "
-    "`minimumSamples` (fewest images per mean) of the hospital's policy."
-)
-_NAIVE_ADVICE = (
-    "FedMix without its derivative: images are simply mixed with mean images and their mean labels, at the price of FedAvg's "
-    "training. " + _FRAME + _SIZE
-)
-_LOCAL_ADVICE = (
-    "Mixup within the silo alone: FedMix's lower bound. Nothing leaves a silo beyond its model, and where silos see few "
-    "classes it helps little."
-)
 
 FEDMIX = _mafl(
-    "FedMix",
-    _FEDMIX,
-    "Mixup with other silos' images to first order, from means of groups of images alone.",
-    _FEDMIX_ADVICE,
+    "FedMix", _FEDMIX, "Mixup with other silos' images to first order, from means of groups of images alone."
 )
-NAIVE_MIX = _mafl("NaiveMix", _NAIVE, "Mixup with means of other silos' images.", _NAIVE_ADVICE)
+NAIVE_MIX = _mafl("NaiveMix", _NAIVE, "Mixup with means of other silos' images.")
 LOCAL_MIX = _mafl(
     "LocalMix",
     _LOCAL,
     "Mixup within a silo's own batches.",
-    _LOCAL_ADVICE,
     to_server="the number of training images",
     to_silos="nothing beyond the global model",
 )
@@ -92,23 +69,15 @@ GLOBAL_MIXUP = _mafl(
     "GlobalMixup",
     GlobalMixup(share="0.2"),
     "Mixup with other silos' raw images: a reference that protects nothing.",
-    "FedMix's upper bound, for simulations with public data: every silo's images go to every other silo, as they are. An agent refuses "
-    "to send them unless the hospital's policy names raw_images and raw_labels in `allowedAuxiliaryData`. In the first round there is no "
-    "pool yet, and silos train plainly. A silo's images must stay below 3.5 MiB, all silos' together below 30 MiB.",
     to_server="every labelled image",
     to_silos="every labelled image of every silo",
 )
-FEDPROX_FEDMIX = _mafl(
-    "FedProxFedMix", _FEDMIX, "FedMix with a pull towards the received model.", _FEDMIX_ADVICE, pull=_PULL
-)
-FEDPROX_NAIVE_MIX = _mafl(
-    "FedProxNaiveMix", _NAIVE, "NaiveMix with a pull towards the received model.", _NAIVE_ADVICE, pull=_PULL
-)
+FEDPROX_FEDMIX = _mafl("FedProxFedMix", _FEDMIX, "FedMix with a pull towards the received model.", pull=_PULL)
+FEDPROX_NAIVE_MIX = _mafl("FedProxNaiveMix", _NAIVE, "NaiveMix with a pull towards the received model.", pull=_PULL)
 FEDPROX_LOCAL_MIX = _mafl(
     "FedProxLocalMix",
     _LOCAL,
     "LocalMix with a pull towards the received model.",
-    _LOCAL_ADVICE,
     pull=_PULL,
     to_server="the number of training images",
     to_silos="nothing beyond the global model",

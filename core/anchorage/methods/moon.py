@@ -10,13 +10,6 @@ from anchorage.pieces.weighting.sample_count import SampleCount
 
 _LOCAL = Local(epochs=10, batch_size=64, optimiser=Sgd(learning_rate="0.01", momentum="0.9", weight_decay="0.00001"))
 
-_ADVICE = (
-    "For labelled hospitals whose classes are mixed very differently, with enough local work per round that their models "
-    "drift apart. Each step also looks at the batch through the received model (and MOON through the silo's last one), "
-    "so local training takes about five thirds of FedAvg's time. A silo keeps its last model on its own disk. The model "
-    "has a projection head before its classifier, so weights of other methods do not fit."
-)
-
 
 def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Preset:
     return Preset(
@@ -29,7 +22,6 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
         reveals_to_silos="nothing beyond the global model",
         source=f"{source}; methods reference, 6.3",
         results="",
-        advice=_ADVICE,
     )
 
 

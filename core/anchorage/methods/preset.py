@@ -55,7 +55,7 @@ class Preset:
     """Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none."""
 
     advice: str = ""
-    """Plain words: what it assumes, when to use it, what it costs."""
+    """Plain words: what it assumes, when to use it, what it costs; those on the methods of this package stand in ``advice.md``."""
 
     every_label: bool = False
     """Whether every silo must have all labels: an upper bound with labels missing bounds nothing."""

@@ -26,13 +26,4 @@ RSCFED = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Liang et al. 2022 (RSCFed), as read in its public code; methods reference, 6.10",
     results="",
-    advice=(
-        "For few labelled and many unlabelled silos whose updates disagree: in every round a few groups are drawn at "
-        "random, and in each group an update far from the group's mean counts less. The server must see individual "
-        "updates. A silo that several groups draw trains once for each of them and sends as many models, so a round "
-        "costs as much training and upload as its groups have members. Distances are of parameters alone; with "
-        "`weighting.distance: All` buffers and counters are in them, too, as in the published code. "
-        "`pseudoLabels.meanTeacher.weight` is the published 0.02, which takes many rounds: in a run of few, 1 learnt more from images "
-        "without labels."
-    ),
 )

@@ -21,10 +21,4 @@ SCAFFOLD = Preset(
     reveals_to_silos="the federation's mean gradient",
     source="Karimireddy et al. 2020, Algorithm 1, option II; methods reference, 6.2",
     results="",
-    advice=(
-        "For labelled silos that differ and take many plain steps per round: the correction keeps their models from drifting apart. "
-        "It needs plain SGD at the silos (no momentum, no weight decay, no clipping), twice FedAvg's bytes in both directions, and "
-        "silos that keep their state; in published comparisons it fails with one local epoch and with very deep models. Updates count "
-        "alike, whatever the number of images. An update that came too late is undone at the silo, too."
-    ),
 )

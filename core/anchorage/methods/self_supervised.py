@@ -16,10 +16,7 @@ _BARLOW = Local(
 
 FEDBARLOW = Preset(
     slots=slots(
-        "FedBarlow",
-        self_supervised=Barlow(scale="0.01", off_diagonal="0.0051"),
-        weighting=SampleCount(),
-        local=_BARLOW,
+        "FedBarlow", self_supervised=Barlow(scale="0.01", off_diagonal="0.0051"), weighting=SampleCount(), local=_BARLOW
     ),
     summary="Silos learn features that two views of an image share, and no two features say the same; no label is looked at.",
     setting="no labels",
@@ -29,14 +26,6 @@ FEDBARLOW = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; methods reference, 6.13",
     results="",
-    advice=(
-        "Where nobody has labels yet, or before a method with labels (`warmUp`). It trains the encoder and a projector, "
-        "which travels with the model (9.4 million numbers with ResNet18), and no classifier: give labelled `anchorData` and "
-        "a linear probe on them is trained for each evaluation; else no accuracy is reported. Take batches as large as "
-        "fit: the statistics of a batch are the loss. Every step costs two passes. The step size (the paper has "
-        "0.016 for SVHN and ISIC) rises for ten epochs and falls to 0 "
-        "with the last round, so in a run of a dozen rounds or so set `local.optimiser.schedule: Constant`."
-    ),
 )
 
 FEDCLR = Preset(
@@ -54,11 +43,6 @@ FEDCLR = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, appendix A (FedCLR, online classifier); methods reference, 6.13",
     results="",
-    advice=(
-        "Shows during self-supervised training how good the features are, without changing them, and leaves a classifier "
-        "for what follows. The classifier is averaged over the silos with labels alone, by their labelled images; a round "
-        "without any of them leaves it as it is."
-    ),
 )
 
 ORCHESTRA = Preset(
@@ -78,10 +62,4 @@ ORCHESTRA = Preset(
     reveals_to_silos="128 cluster means of the federation's features",
     source="Lubana et al. 2022 (Orchestra), as read in its public code; methods reference, 6.13",
     results="",
-    advice=(
-        "The alternative to FedBarlow without labels, for small batches. In the first round silos only cluster. Each silo "
-        "keeps a slowly following copy of the network and 128 features from round to round. A silo with a few dozen images "
-        "should not take part: its clusters are then of two or three images. Evaluated by a linear probe on `anchorData`, "
-        "like FedBarlow."
-    ),
 )

@@ -35,11 +35,6 @@ FEDAVG_SEMI = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, baseline FedAvg-Semi; methods reference, 6.9",
     results="",
-    advice=(
-        "For a federation in which some hospitals have labels and most have none, or all have a few. Labelled and "
-        "unlabelled silos get half of the average each, however many there are, so a few labelled images are not "
-        "drowned. The baseline to hold SemiAnAgg against."
-    ),
 )
 
 SEMIANAGG = Preset(
@@ -61,13 +56,6 @@ SEMIANAGG = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); methods reference, 6.9",
     results="",
-    advice=(
-        "As FedAvgSemi, but among the unlabelled silos those count more whose images have moved away from what an "
-        "untrained model sees, class by class: silos with rare classes are heard. It needs a barrier in each "
-        "round (every announcement before any upload), so it cannot be asynchronous. All silos must compute the "
-        "very same random model; its digest is checked. The mean of a class that one image was taken for is that image's: "
-        "`weighting.semiAnAgg.minimumPerClass` has silos leave out classes of fewer confident images."
-    ),
 )
 
 SEMIANAGG_CODE = replace(
@@ -75,10 +63,6 @@ SEMIANAGG_CODE = replace(
     slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggCode", "weighting": SemiAnAgg(order="Code")}),
     summary="SemiAnAgg with the published code's order: similarities are normalised first and then taken from 1.",
     source="SemiAnAgg, public code (normalise, then 1 - w); methods reference, 6.9",
-    advice=(
-        "To reproduce runs of the public code. Its weights are nearly uniform, about ten times closer together than "
-        "SemiAnAgg's, which follow the paper."
-    ),
 )
 
 SEMIANAGG_SECOND_SEED = replace(
@@ -86,8 +70,4 @@ SEMIANAGG_SECOND_SEED = replace(
     slots=SEMIANAGG.slots.model_copy(update={"name": "SemiAnAggSecondSeed", "weighting": SemiAnAgg(anchor_seed=2)}),
     summary="SemiAnAgg with another random anchor model of the same run.",
     source="SemiAnAgg, ablation with a second anchor seed; methods reference, 6.9",
-    advice=(
-        "Shows how much of SemiAnAgg hangs on the draw of its random anchor model: everything else is drawn as in "
-        "SemiAnAgg with the same seed."
-    ),
 )

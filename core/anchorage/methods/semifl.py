@@ -42,12 +42,6 @@ SEMIFL = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="Diao et al. 2022 (SemiFL), as read in its public code; methods reference, 6.7",
     results="",
-    advice=(
-        "For labels at the server alone, when the first model already labels many images with confidence: silos "
-        "train only on images that the received model is at least 95 % sure of, so a weak start means silent "
-        "silos (state Inactive) until server training has lifted it. Batch normalisation's running values are counted at "
-        "the server on its labelled images alone (the published code's sbn=0), and silos label with those."
-    ),
 )
 
 SEMIFL_NO_MIXUP = replace(
@@ -56,7 +50,6 @@ SEMIFL_NO_MIXUP = replace(
     summary="SemiFL without mixed images: confident images alone.",
     source='FedAnchor, ablation "SemiFL + no mixup"; methods reference, 6.7',
     results="",
-    advice="Shows what mixup is worth to SemiFL; compare it with FedAnchorNoMixup. A round takes half of SemiFL's time.",
 )
 
 FIXMATCH_ALTERNATE = Preset(
@@ -75,11 +68,6 @@ FIXMATCH_ALTERNATE = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="FedAnchor, baseline FedAvg+FixMatch; methods reference, 6.7",
     results="",
-    advice=(
-        "The plain baseline of labels at the server: silos learn their own confident predictions, batch by batch, "
-        "and the server's anchors pull the model back after each round. Compare FedAnchor and SemiFL with it "
-        "before believing in either."
-    ),
 )
 
 SUPERVISED = Preset(
@@ -92,8 +80,4 @@ SUPERVISED = Preset(
     reveals_to_silos="nothing beyond the global model",
     source="FedAnchor (preprint), baseline Supervised; methods reference, 6.7",
     results="",
-    advice=(
-        "What labels at every silo would buy: the upper bound to hold FedAnchor and SemiFL against, with the same "
-        "model, server training and schedule. Useful where a study has labels that it pretends not to have."
-    ),
 )

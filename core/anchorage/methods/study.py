@@ -46,10 +46,7 @@ def describe_run(study: Study, learner: ServerLearner, warm_up: Sequence[ServerL
     method = resolve(spec.method)
     stages = (
         StageDescription(
-            method=part.method,
-            down=task_layout(own.down, part.method).to_json(),
-            up=own.up.to_json(),
-            last=part.last,
+            method=part.method, down=task_layout(own.down, part.method).to_json(), up=own.up.to_json(), last=part.last
         )
         for part, own in zip(parts_of(spec)[:-1], warm_up, strict=True)
     )

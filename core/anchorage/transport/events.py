@@ -1,18 +1,6 @@
 """The queue of events for the engine. It never blocks, and its size is bounded by the number of silos and tasks."""
 
-from anchorage.transport.messages import (
-    Announced,
-    Arrived,
-    Broken,
-    Evaluated,
-    Event,
-    Joined,
-    Left,
-    MembersChanged,
-    Progressed,
-    StopRequested,
-    TaskFailed,
-)
+from anchorage.transport import messages
 
 
 class EventQueue:
@@ -23,40 +11,40 @@ class EventQueue:
     """
 
     def __init__(self) -> None:
-        self._events: dict[tuple[str, ...], Event] = {}
+        self._events: dict[tuple[str, ...], messages.Event] = {}
 
     def __len__(self) -> int:
         return len(self._events)
 
-    def post(self, event: Event) -> None:
+    def post(self, event: messages.Event) -> None:
         """Add an event, or replace the one that it supersedes."""
         match event:
-            case Joined(silo) | Left(silo):
+            case messages.Joined(silo) | messages.Left(silo):
                 self._post_presence(silo, event)
-            case Progressed(silo):
+            case messages.Progressed(silo):
                 self._events["progressed", silo] = event
-            case Announced(silo, announcement):
+            case messages.Announced(silo, announcement):
                 self._events["announced", silo, announcement.task] = event
-            case Arrived(silo, task):
+            case messages.Arrived(silo, task):
                 self._events["arrived", silo, task] = event
-            case Evaluated(silo, evaluation):
+            case messages.Evaluated(silo, evaluation):
                 self._events["evaluated", silo, evaluation.task] = event
-            case TaskFailed(silo, task):
+            case messages.TaskFailed(silo, task):
                 self._events["failed", silo, task] = event
-            case MembersChanged(silos, gone):  # it comes after the joins and leaves that it is about
+            case messages.MembersChanged(silos, gone):  # it comes after the joins and leaves that it is about
                 unread = self._events.pop(("members",), None)
-                earlier = unread.gone if isinstance(unread, MembersChanged) else frozenset()
-                self._events[("members",)] = MembersChanged(silos, earlier | gone)
-            case Broken():
+                earlier = unread.gone if isinstance(unread, messages.MembersChanged) else frozenset()
+                self._events[("members",)] = messages.MembersChanged(silos, earlier | gone)
+            case messages.Broken():
                 self._events.setdefault(("broken",), event)
-            case StopRequested():
+            case messages.StopRequested():
                 self._events[("stop",)] = event
 
-    def pop(self) -> Event | None:
+    def pop(self) -> messages.Event | None:
         """Remove and return the oldest event; None when there is none."""
         return self._events.pop(next(iter(self._events))) if self._events else None
 
-    def _post_presence(self, silo: str, event: Joined | Left) -> None:
+    def _post_presence(self, silo: str, event: messages.Joined | messages.Left) -> None:
         places = ("presence 1", silo), ("presence 2", silo)
         unread = [place for place in places if place in self._events]
         if len(unread) == 2:  # the older first

@@ -4,23 +4,9 @@ import threading
 from collections.abc import Sequence
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport import messages
 from anchorage.transport.events import EventQueue
 from anchorage.transport.link import Clock
-from anchorage.transport.messages import (
-    Arrived,
-    Assigned,
-    Broken,
-    Dismissed,
-    Event,
-    Finished,
-    Joined,
-    MembersChanged,
-    Permit,
-    Profile,
-    StopRequested,
-    Task,
-    TaskKind,
-)
 from anchorage.transport.session import Session
 from anchorage.transport.silo_tasks import SiloTasks, Upload, close_all
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
@@ -45,7 +31,7 @@ class Exchange:
         self._events = EventQueue()
         self._models: dict[str, ChunkSource] = {}
         self._silos: dict[str, SiloTasks] = {}
-        self._finished: Finished | None = None
+        self._finished: messages.Finished | None = None
         self._received = self._sent = 0
         self._committed_steps = 0
 
@@ -59,19 +45,19 @@ class Exchange:
         with self._changed:
             self._models.pop(digest, None)
 
-    def assign(self, silo: str, task: Task) -> None:
+    def assign(self, silo: str, task: messages.Task) -> None:
         """Give a silo a task. Another train task replaces the silo's open train task; evaluate tasks queue."""
         with self._changed:
             known = self._tasks_of(silo)
             if task.id in known.tasks:
                 return
             uploads = []
-            if task.kind is TaskKind.TRAIN:
-                for old in [t.id for t in known.tasks.values() if t.kind is TaskKind.TRAIN]:
+            if task.kind is messages.TaskKind.TRAIN:
+                for old in [t.id for t in known.tasks.values() if t.kind is messages.TaskKind.TRAIN]:
                     uploads.append(self._forget(known, old))
             known.tasks[task.id] = task
             if known.session is not None:
-                known.session.orders.put(Assigned(task))
+                known.session.orders.put(messages.Assigned(task))
         close_all(uploads)
 
     def permit(self, silo: str, task: str, sink: ChunkSink) -> None:
@@ -93,13 +79,13 @@ class Exchange:
             upload = self._forget(known, task)
             if known.session is not None:
                 known.session.announced.discard(task)
-                known.session.orders.put(Dismissed(task, why))
+                known.session.orders.put(messages.Dismissed(task, why))
         close_all([upload])
 
     def finish(self, why: str) -> None:
         """Tell every silo, connected now or later, that the run has ended."""
         with self._changed:
-            self._finished = Finished(why)
+            self._finished = messages.Finished(why)
             uploads = [upload for known in self._silos.values() for upload in known.uploads.values()]
             for known in self._silos.values():
                 known.tasks.clear()
@@ -134,15 +120,15 @@ class Exchange:
         for silo in gone:
             self.expel(silo, why)
         close_all(uploads)
-        self._post(MembersChanged(tuple(silos), frozenset(gone)))
+        self._post(messages.MembersChanged(tuple(silos), frozenset(gone)))
 
     def break_down(self, error: Exception) -> None:
         """Make `next_event` return a `Broken`: the server itself cannot continue."""
-        self._post(Broken(error))
+        self._post(messages.Broken(error))
 
     def request_stop(self, reason: str) -> None:
         """Make `next_event` return a `StopRequested`; may be called from a signal handler."""
-        self._post(StopRequested(reason))
+        self._post(messages.StopRequested(reason))
 
     def publish_steps(self, committed: int) -> None:
         """Report the number of committed steps to silos, in the answers to their progress."""
@@ -154,7 +140,7 @@ class Exchange:
         with self._changed:
             return self._received, self._sent
 
-    def next_event(self, until: float | None) -> Event | None:
+    def next_event(self, until: float | None) -> messages.Event | None:
         """Wait for the next event; None when the clock reaches `until` (seconds) first."""
         with self._changed:
             while (event := self._events.pop()) is None:
@@ -164,17 +150,17 @@ class Exchange:
                 self._changed.wait(remaining)
             return event
 
-    def join(self, silo: str, profile: Profile) -> Session:
+    def join(self, silo: str, profile: messages.Profile) -> Session:
         """Open a silo's session and end its previous one; its open tasks are the first orders."""
         session = Session(self, silo)
         with self._changed:
             known = self._tasks_of(silo)
             replaced, known.session = known.session, session
             for task in known.tasks.values():
-                session.orders.put(Assigned(task))
+                session.orders.put(messages.Assigned(task))
             if self._finished is not None:
                 session.orders.put(self._finished)
-            self._post(Joined(silo, profile))
+            self._post(messages.Joined(silo, profile))
         if replaced is not None:
             taken = f"another connection of silo {silo} took over; see that only one agent runs for it"
             replaced.end(AnchorageError(transfer.SESSION_REPLACED, taken))
@@ -197,7 +183,7 @@ class Exchange:
     def _tasks_of(self, silo: str) -> SiloTasks:
         return self._silos.setdefault(silo, SiloTasks())
 
-    def _post(self, event: Event) -> None:
+    def _post(self, event: messages.Event) -> None:
         with self._changed:
             self._events.post(event)
             self._changed.notify_all()
@@ -211,7 +197,7 @@ class Exchange:
         if not upload.sink.missing():
             if not upload.arrived:
                 upload.arrived = True
-                self._post(Arrived(silo, task))
+                self._post(messages.Arrived(silo, task))
         elif session is not None and task in session.announced and upload.permitted_in is not session:
             upload.permitted_in = session
-            session.orders.put(Permit(task))
+            session.orders.put(messages.Permit(task))

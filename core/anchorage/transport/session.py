@@ -7,16 +7,7 @@ from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 from anchorage.api.errors import AnchorageError, transfer
-from anchorage.transport.messages import (
-    Announced,
-    Announcement,
-    Evaluated,
-    Evaluation,
-    Left,
-    Order,
-    Progressed,
-    TaskFailed,
-)
+from anchorage.transport import messages
 from anchorage.transport.silo_tasks import STORAGE, SiloTasks, Upload, close_all, unknown_task
 from anchorage.transport.tensors.chunks import ChunkSource
 
@@ -41,14 +32,14 @@ class Session:
     def __init__(self, exchange: "Exchange", silo: str) -> None:
         self.id = secrets.token_hex(8)
         self.silo = silo
-        self.orders: SimpleQueue[Order | None] = SimpleQueue()
+        self.orders: SimpleQueue[messages.Order | None] = SimpleQueue()
         self.announced: set[str] = set()
         self.refusal: AnchorageError | None = None
         self._exchange = exchange
         self._over = False
         self._transfers: set[Callable[[], object]] = set()
 
-    def next_order(self, timeout: float | None) -> Order | None:
+    def next_order(self, timeout: float | None) -> messages.Order | None:
         """Wait for the next order; None after `timeout` seconds and when the session has ended."""
         try:
             order = self.orders.get(timeout=timeout)
@@ -58,7 +49,7 @@ class Session:
             self.orders.put(None)
         return order
 
-    def announce(self, announcement: Announcement) -> None:
+    def announce(self, announcement: messages.Announcement) -> None:
         """Receive an announcement; the permit is repeated if it was given before.
 
         Raises
@@ -71,12 +62,12 @@ class Session:
             if not expected and len(self.announced.difference(known.tasks)) >= STRANGE_TASKS:
                 raise unknown_task(announcement.task)
             self.announced.add(announcement.task)
-            self._exchange._post(Announced(self.silo, announcement))
+            self._exchange._post(messages.Announced(self.silo, announcement))
             upload = known.uploads.get(announcement.task)
             if upload is not None and upload.sink.manifest == announcement.update:
                 self._exchange._permit_or_arrive(self.silo, known, announcement.task)
 
-    def report(self, evaluation: Evaluation) -> None:
+    def report(self, evaluation: messages.Evaluation) -> None:
         """Receive the result of an evaluate task, which closes the task.
 
         Raises
@@ -87,7 +78,7 @@ class Session:
         with self._while_open() as known:
             if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
-            self._exchange._post(Evaluated(self.silo, evaluation))
+            self._exchange._post(messages.Evaluated(self.silo, evaluation))
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Receive the failure of a task, which closes the task.
@@ -102,7 +93,7 @@ class Session:
                 raise unknown_task(task)
             upload = self._exchange._forget(known, task)
             self.announced.discard(task)
-            self._exchange._post(TaskFailed(self.silo, task, code, message))
+            self._exchange._post(messages.TaskFailed(self.silo, task, code, message))
         close_all([upload])
 
     def progress(self, task: str, done: int, total: int) -> int:
@@ -115,7 +106,7 @@ class Session:
         """
         with self._while_open() as known:
             if task in known.tasks:
-                self._exchange._post(Progressed(self.silo, task, done, total))
+                self._exchange._post(messages.Progressed(self.silo, task, done, total))
             return self._exchange._committed_steps
 
     def source(self, model: str) -> ChunkSource:
@@ -216,7 +207,7 @@ class Session:
             known = self._exchange._tasks_of(self.silo)
             if known.session is self:
                 known.session = None
-                self._exchange._post(Left(self.silo, reason))
+                self._exchange._post(messages.Left(self.silo, reason))
             transfers = list(self._transfers)
             self.orders.put(None)
         for cancel in transfers:

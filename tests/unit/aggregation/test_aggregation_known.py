@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.engine.aggregation import Community, weighted_mean
+from anchorage.engine.aggregation import ContributionSum, weighted_mean
 from anchorage.engine.aggregation.confusion import (
     balanced_accuracy,
     geometric_mean,
@@ -230,14 +230,14 @@ def test_e5_empty_validation(known):
     weigher = Dvw(metric="MacroF1").weigher(len(counts))
     announcements = {"a": Announcement("task", {}, {"validation": counts}, {}, UPDATE)}
     assert weigher.weigh(announcements, {}) == {"a": 0.0}
-    community = Community(model_of([1.0]).layout)
+    community = ContributionSum(model_of([1.0]).layout)
     community.commit("a", 0.0, model_of([1.0]))
     assert community.model() is None
 
 
 def test_f1_community(known):
     events = known.inputs("F1_async_community_cache")["events"]
-    community = Community(model_of(events[0][2]).layout)
+    community = ContributionSum(model_of(events[0][2]).layout)
     committed: dict[str, tuple[ModelBytes, float]] = {}
     rows = []
     for learner, p, theta in events:
@@ -254,7 +254,7 @@ def test_f2_rounding_drift(known):
     inputs = known.inputs("F2_cache_rounding_drift")
     draws = np.random.default_rng(inputs["seed"])
     size, learners = inputs["M"], inputs["learners"]
-    community = Community(model_of(np.zeros(size)).layout)
+    community = ContributionSum(model_of(np.zeros(size)).layout)
     committed: dict[int, tuple[ModelBytes, float]] = {}
     sum32, weights32, thetas32 = np.zeros(size, np.float32), np.zeros(learners), np.zeros((learners, size), np.float32)
     for _ in range(inputs["commits"]):
@@ -309,7 +309,7 @@ def test_q2_streaming(known):
     counts = draws.integers(1, 1000, silos).astype(np.float64)
     w = draws.uniform(0.2, 0.9, (silos, classes))
     exact = counts @ thetas / counts.sum()
-    community = Community(model_of(thetas[0]).layout)
+    community = ContributionSum(model_of(thetas[0]).layout)
     for index, (theta, count) in enumerate(zip(thetas, counts, strict=True)):
         community.commit(str(index), count, model_of(theta))
     per_class = [mean_of(thetas, remoteness(w)[:, c]) for c in range(classes)]

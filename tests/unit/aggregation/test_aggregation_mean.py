@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from anchorage.engine.aggregation import Community, NonFiniteUpdate, find_nonfinite, weighted_mean
+from anchorage.engine.aggregation import ContributionSum, NonFiniteUpdate, find_nonfinite, weighted_mean
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -138,7 +138,7 @@ def test_another_layout_is_refused():
     with pytest.raises(ValueError, match="layout"):
         weighted_mean([random_model(0)], [1.0], other)
     with pytest.raises(ValueError, match="layout"):
-        Community(other).commit("a", 1.0, random_model(0))
+        ContributionSum(other).commit("a", 1.0, random_model(0))
 
 
 def test_an_empty_layout():
@@ -153,7 +153,7 @@ def test_an_empty_layout():
 )
 def test_community_is_the_mean_of_the_last_updates(commits):
     layout = Layout.of([("x", "F64", (7,)), ("n", "I64", ())])
-    community = Community(layout)
+    community = ContributionSum(layout)
     last: dict[str, tuple[ModelBytes, float]] = {}
     for silo, weight, seed in commits:
         update = random_model(seed, layout)
@@ -172,7 +172,7 @@ def test_community_is_the_mean_of_the_last_updates(commits):
 
 def test_a_removed_silo_no_longer_counts():
     one, other = random_model(1), random_model(2)
-    community = Community(MIXED)
+    community = ContributionSum(MIXED)
     community.commit("a", 0.75, one)
     community.commit("b", 0.25, other)
     community.remove("a", one, 0.75)

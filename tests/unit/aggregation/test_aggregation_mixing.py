@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.engine.aggregation import Community
+from anchorage.engine.aggregation import ContributionSum
 from anchorage.engine.store import HeldUpdate
 from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial
 from anchorage.transport.tensors.layout import Layout
@@ -57,7 +57,7 @@ def test_a_community_outlives_the_memory_of_its_updates() -> None:
     model = ModelBytes.from_arrays(UP, {"theta": np.ones(2, np.float32), "batches": np.array(5)})
     update, buffer = HeldUpdate(model.manifest), model.buffer()
     update.adopt(buffer)
-    community = Community(UP)
+    community = ContributionSum(UP)
     community.commit("a", 1.0, update)
     buffer[:] = 0
     found = community.model()

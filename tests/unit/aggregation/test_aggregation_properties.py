@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from anchorage.api.piece import PIECES
-from anchorage.engine.aggregation import Community, weighted_mean
+from anchorage.engine.aggregation import ContributionSum, weighted_mean
 from anchorage.engine.aggregation.confusion import micro_f1
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.pieces.slots import Weighting
@@ -81,7 +81,7 @@ def test_a_mean_is_streamed_in_any_order_and_of_deltas_too(weights: list[float],
     plain = np.average([m.arrays()["w"] for m in models], axis=0, weights=weights)
     order = draw.sample(range(len(weights)), len(weights))
     shuffled = weighted_mean([models[i] for i in order], [weights[i] for i in order], LAYOUT).arrays()["w"]
-    community = Community(LAYOUT)
+    community = ContributionSum(LAYOUT)
     for i in order:
         community.commit(str(i), weights[i], models[i])
     streamed = community.model()

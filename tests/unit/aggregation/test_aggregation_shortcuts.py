@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.spatial import cKDTree
 
-from anchorage.engine.aggregation import Community, weighted_mean
+from anchorage.engine.aggregation import ContributionSum, weighted_mean
 from anchorage.pieces.pseudo_labels.helpers import Helpers
 from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.fedavg_semi import FedAvgSemi, normalised
@@ -143,7 +143,7 @@ commits = st.lists(st.tuples(st.integers(0, 3), st.floats(0, 5), seeds), min_siz
 @few
 @given(commits)
 def test_24_a_commit_reads_two_updates_and_gives_the_sum_over_all_silos(events: list[tuple[int, float, int]]) -> None:
-    community, last = Community(LAYOUT), dict[str, tuple[Counted, float]]()
+    community, last = ContributionSum(LAYOUT), dict[str, tuple[Counted, float]]()
     for silo, weight, seed in events:
         update = Counted(model_of(seed))
         before, previous_weight = last.get(str(silo), (None, 0.0))

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from anchorage.methods import PRESETS, validate_study
+from anchorage.methods.advice import advice_of
 from anchorage.methods.published import NAMES, published_results
 from anchorage.methods.snippet import snippet
 from makers.method_pages import pages
@@ -25,7 +26,7 @@ def test_every_method_has_its_page() -> None:
     assert set(texts) == {f"{name}.md" for name in PRESETS} | {"README.md"}
     for name, preset in PRESETS.items():
         assert preset.summary in texts[f"{name}.md"] and f"[{name}]({name}.md)" in texts["README.md"]
-        assert preset.advice, name
+        assert advice_of(preset), name
 
 
 def test_pages_hold_the_numbers_that_papers_report() -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.methods.advice import advice_of
 from anchorage.methods.published import find_published, published_results
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.input_mixing.pool import Pooled
@@ -38,12 +39,12 @@ def test_13_accuracy_is_not_called_robust_and_a_histogram_is_named() -> None:
     """Number 13 (and 19): micro-F1 is pooled accuracy, and the page says so; other metrics cost a confusion matrix."""
     weighed = {preset.name: (preset, preset.slots.weighting) for preset in PRESETS.values()}
     metrics = {name: piece.metric for name, (_, piece) in weighed.items() if isinstance(piece, Dvw)}
-    assert metrics["DVW"] == "MicroF1" and "pooled accuracy" in PRESETS["DVW"].advice
+    assert metrics["DVW"] == "MicroF1" and "pooled accuracy" in advice_of(PRESETS["DVW"])
     assert set(metrics.values()) > {"MicroF1"}
     for name, metric in metrics.items():
         if metric != "MicroF1":
             preset = PRESETS[name]
-            assert "histogram" in preset.reveals_to_server and "counts nothing" in preset.advice.replace("\n", " ")
+            assert "histogram" in preset.reveals_to_server and "counts nothing" in advice_of(preset).replace("\n", " ")
 
 
 def test_14_scaffold_takes_plain_steps() -> None:

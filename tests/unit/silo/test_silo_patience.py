@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from anchorage.api.errors import AnchorageError, Failure, identity, transfer
-from anchorage_silo.patience import LONGEST_PAUSE_SECONDS, TOLD_AGAIN_SECONDS, Patience
+from anchorage_silo.server_retry import LONGEST_PAUSE_SECONDS, TOLD_AGAIN_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 
 
@@ -18,7 +18,7 @@ class World:
         self.calls = 0
         self.answer: Callable[[], Failure | None] = lambda: None
         self.state = AgentState(Path("silo.crt"))
-        self.patience = Patience(limit, self.state, lambda: self.time, self.sleep)
+        self.patience = ServerRetry(limit, self.state, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
         assert not self.state.vitals.stuck()

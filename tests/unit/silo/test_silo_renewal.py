@@ -10,8 +10,8 @@ from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, silo_uri
 from anchorage.transport.pki.credentials import read_certificate
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.patience import LONGEST_PAUSE_SECONDS
 from anchorage_silo.renewal import CHECK_SECONDS, LONGEST_BACK_OFF_SECONDS, CertificateRenewal
+from anchorage_silo.server_retry import LONGEST_PAUSE_SECONDS
 from anchorage_silo.state import AgentState
 
 START = 1_800_000_000.0

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
@@ -20,18 +21,6 @@ from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.liveness import LivenessRegistry
-from anchorage.transport.messages import (
-    Announcement,
-    Assigned,
-    Dismissed,
-    Evaluation,
-    Finished,
-    Order,
-    Permit,
-    Profile,
-    Task,
-    TaskKind,
-)
 from anchorage.transport.pki import Credentials
 from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage.transport.silo_tasks import unknown_task
@@ -74,7 +63,7 @@ class GrpcServerLink:
         *,
         server: str,
         credentials: Credentials,
-        profile: Profile,
+        profile: messages.Profile,
         idle_timeout_seconds: float = 60.0,
         longest_pause_seconds: float = 30.0,
         proxy: str | None = None,
@@ -92,8 +81,8 @@ class GrpcServerLink:
         self._attempt: Connection | None = None
         self._connection: Connection | None = None
         self._run: str | None = None
-        self._orders: deque[Order] = deque()
-        self._assigned: dict[str, tuple[Task, Connection]] = {}
+        self._orders: deque[messages.Order] = deque()
+        self._assigned: dict[str, tuple[messages.Task, Connection]] = {}
         self._permitted: dict[str, Connection] = {}
         self._announced: dict[str, bytes] = {}
         self._unreceived: dict[tuple[str, str], bytes] = {}
@@ -120,7 +109,7 @@ class GrpcServerLink:
                 raise self._refusal or self._unreachable()
             return self._run
 
-    def next_order(self, timeout: float | None) -> Order | None:
+    def next_order(self, timeout: float | None) -> messages.Order | None:
         """Wait for the next order; None after `timeout` seconds, after `close`, and when the run is over.
 
         Raises
@@ -164,7 +153,7 @@ class GrpcServerLink:
         while sink.missing():
             self._transfer_with_retries(is_granted, fetch)
 
-    def announce(self, announcement: Announcement) -> None:
+    def announce(self, announcement: messages.Announcement) -> None:
         """Announce the update of a train task; repeated automatically after a reconnect until dismissed.
 
         Raises
@@ -203,7 +192,7 @@ class GrpcServerLink:
 
         self._transfer_with_retries(is_granted, push)
 
-    def report(self, evaluation: Evaluation) -> None:
+    def report(self, evaluation: messages.Evaluation) -> None:
         """Send the result of an evaluate task."""
         self._send_until_received("Report", evaluation.task, convert.encode_evaluation(evaluation))
 
@@ -294,19 +283,19 @@ class GrpcServerLink:
                 self._contact.closed(f"the session with {self._server} ended")
             connection.close()
 
-    def _handle_order(self, order: Order, connection: Connection) -> None:
+    def _handle_order(self, order: messages.Order, connection: Connection) -> None:
         with self._changed:
             match order:
-                case Assigned(task):
-                    if task.kind is TaskKind.TRAIN:
-                        others = [old.id for old, _ in self._assigned.values() if old.kind is TaskKind.TRAIN]
+                case messages.Assigned(task):
+                    if task.kind is messages.TaskKind.TRAIN:
+                        others = [old.id for old, _ in self._assigned.values() if old.kind is messages.TaskKind.TRAIN]
                         self._forget({*others, *self._announced} - {task.id})
                     self._assigned[task.id] = task, connection
-                case Permit(task_id):
+                case messages.Permit(task_id):
                     self._permitted[task_id] = connection
-                case Dismissed(task_id):
+                case messages.Dismissed(task_id):
                     self._forget({task_id})
-                case Finished():
+                case messages.Finished():
                     self._over = True
             self._orders.append(order)
             self._changed.notify_all()
@@ -357,9 +346,7 @@ class GrpcServerLink:
         return True
 
     def _transfer_with_retries(
-        self,
-        is_granted: Callable[[Connection], bool],
-        transfer_on: Callable[[Connection, Callable[[], None]], None],
+        self, is_granted: Callable[[Connection], bool], transfer_on: Callable[[Connection, Callable[[], None]], None]
     ) -> None:
         """Make a transfer in a session in which the server granted it; continue it after every interruption."""
         backoff = Backoff(self._retry)

@@ -24,7 +24,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 
-class Patience:
+class ServerRetry:
     """Asks again while a better answer may come.
 
     Parameters

@@ -11,7 +11,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 
-class Community:
+class ContributionSum:
     """Sum over the silos of weight times last committed update, in float64 (methods reference, 6.14: W and P).
 
     The sum drifts by rounding, about 1e-14 in 20,000 commits (KAT-F2); a restarted server builds it anew from the stored updates.
