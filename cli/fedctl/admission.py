@@ -5,10 +5,10 @@ import time
 
 import typer
 
-from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.status import find_condition, timestamp
+from anchorage.transport.kube.resources import kube_object
 from fedctl.choice import Place
 from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
@@ -44,14 +44,8 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         "lastTransitionTime": before.last_transition_time if before and same else timestamp(time.time()),
         "observedGeneration": silo["metadata"].get("generation", 0),
     }
-    source.api.apply_status(
-        {
-            "apiVersion": API_VERSION,
-            "kind": "Silo",
-            "metadata": {"name": name, "namespace": source.api.namespace},
-            "status": {"conditions": [decision]},
-        }
-    )
+    metadata = {"name": name, "namespace": source.api.namespace}
+    source.api.apply_status(kube_object("Silo", metadata, status={"conditions": [decision]}))
     key = _key(status)
     if not output.for_people:
         emit({"federation": federation, "silo": name, "approved": approved, "key": key}, output)

@@ -15,7 +15,7 @@ from anchorage.api.base import API_VERSION
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.status import timestamp
 from anchorage.transport.kube.client import KubeClient
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import Json, kube_object
 from fedctl.arguments import Labels
 from fedctl.choice import Place, in_cluster, local_run
 from fedctl.cluster_source import ClusterSource, is_managed
@@ -65,9 +65,11 @@ def invite(name: str, place: Place, request: InvitationRequest) -> None:
             cluster.SILO_TAKEN,
             f"silo {request.silo} has enrolled already; --replace invites it again and refuses its present key",
         )
-    silo = present or api.create(_silo(name, request.silo, labels, api.namespace))
+    metadata = {"name": request.silo, "namespace": api.namespace}
+    silo = present or api.create(kube_object("Silo", metadata, spec={"federation": name, "labels": labels}))
     if present and request.replace:
-        api.apply_status(_without_decision(request.silo, api.namespace))
+        # without fedctl's condition, so that a new key must be approved again
+        api.apply_status(kube_object("Silo", metadata, status={"conditions": []}))
     token = secrets.token_urlsafe(32)
     _store(api, silo, name, token, seconds, exists=held is not None)
     values = {
@@ -192,25 +194,6 @@ def _authority(api: KubeClient, federation: str) -> str:
     return str(certificate)
 
 
-def _silo(federation: str, name: str, labels: str, namespace: str) -> Json:
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Silo",
-        "metadata": {"name": name, "namespace": namespace},
-        "spec": {"federation": federation, "labels": labels},
-    }
-
-
-def _without_decision(name: str, namespace: str) -> Json:
-    """Return a status without fedctl's condition, so that a new key must be approved again."""
-    return {
-        "apiVersion": API_VERSION,
-        "kind": "Silo",
-        "metadata": {"name": name, "namespace": namespace},
-        "status": {"conditions": []},
-    }
-
-
 def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: int, *, exists: bool) -> None:
     """Store the token's hash, never the token; removes a key that used an earlier token."""
     name = silo["metadata"]["name"]
@@ -226,7 +209,7 @@ def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: in
         "labels": {"anchorage.dev/federation": federation, "anchorage.dev/silo": name},
         "ownerReferences": [owner],
     }
-    api.create({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": data})
+    api.create(kube_object("Secret", metadata, type="Opaque", data=data))
 
 
 class _Dumper(yaml.SafeDumper):

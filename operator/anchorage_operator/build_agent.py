@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anchorage.api.federation import Managed, Silo
+from anchorage.transport.kube.resources import kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_server import service_account
@@ -36,7 +37,7 @@ def agent_objects(
     name, federation, owner = silo.metadata.name, silo.spec.federation, situation.silos[silo.metadata.name]
     metadata = names.child_metadata(owner, names.agent_name(name), names.agent_labels(federation, name))
     config = {names.AGENT_FILE: as_yaml(_configuration(situation, silo, managed))}
-    yield build_pod.kube_object("ConfigMap", metadata, data=config)
+    yield kube_object("ConfigMap", metadata, data=config)
     yield service_account(metadata)
     yield agent_network_policy(metadata, federation)
     if with_pod:

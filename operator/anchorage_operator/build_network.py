@@ -3,9 +3,8 @@
 from typing import Any
 from urllib.parse import urlsplit
 
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import names
-from anchorage_operator.build_pod import kube_object
 
 OPERATOR_NAME = "anchorage-operator"
 """Label `NAME_LABEL` of the operator's own pod, as the chart sets it."""

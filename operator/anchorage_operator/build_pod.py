@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from anchorage.api.pod import Amount, PodOverrides, Resources, Storage
-from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator.names import CONFIG_FOLDER, CONFIG_HASH, DATA_FOLDER, PROBES_PORT, STATE_FOLDER, selector
 from anchorage_operator.settings import OperatorSettings
 
@@ -60,11 +60,6 @@ class PodParts:
     """Volume claims with images, read-only below `DATA_FOLDER`."""
     grace_seconds: int = 30
     """How long the process has to end."""
-
-
-def kube_object(kind: str, metadata: Json, **content: Any) -> dict[str, Any]:
-    """Build an object of a kind."""
-    return {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, **content}
 
 
 def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from typing import Any
 
 from anchorage.api.federation import FederationSpec, Service
 from anchorage.api.pod import Resources
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.drift import digest
@@ -40,8 +40,8 @@ def server_objects(situation: Situation, spec: FederationSpec, authority: str) -
     tracking = spec.tracking.uri or situation.settings.tracking_uri
     config = _configuration(federation, tracking)
     authority_metadata = names.child_metadata(federation, names.authority_name(name), labels)
-    yield build_pod.kube_object("ConfigMap", authority_metadata, data={"ca.pem": authority})
-    yield build_pod.kube_object("ConfigMap", metadata, data=config)
+    yield kube_object("ConfigMap", authority_metadata, data={"ca.pem": authority})
+    yield kube_object("ConfigMap", metadata, data=config)
     yield service_account(metadata)
     inside = service.type == "ClusterIP"
     yield _service(metadata, "ClusterIP", service.annotations if inside else {}, _INSIDE_PORTS)
@@ -72,13 +72,13 @@ def _configuration(federation: Json, tracking: str | None) -> dict[str, str]:
     if tracking is not None:
         spec["tracking"] = {**spec.get("tracking", {}), "uri": tracking}
     metadata = {"name": federation["metadata"]["name"]}
-    document = build_pod.kube_object("Federation", metadata, spec=spec)
+    document = kube_object("Federation", metadata, spec=spec)
     return {"server.yaml": as_yaml(server), names.FEDERATION_FILE: as_yaml(document)}
 
 
 def service_account(metadata: Json) -> dict[str, Any]:
     """Build a service account without permissions and without a token."""
-    return build_pod.kube_object("ServiceAccount", metadata, automountServiceAccountToken=False)
+    return kube_object("ServiceAccount", metadata, automountServiceAccountToken=False)
 
 
 def _service(
@@ -87,9 +87,7 @@ def _service(
     """Build a Service. It includes the pod before it is ready, so that the operator can ask what it is waiting for."""
     match = names.selector(metadata["labels"])
     spec = {"type": kind, "selector": match, "ports": ports, "publishNotReadyAddresses": True}
-    return build_pod.kube_object(
-        "Service", {**metadata, **({"annotations": annotations} if annotations else {})}, spec=spec
-    )
+    return kube_object("Service", {**metadata, **({"annotations": annotations} if annotations else {})}, spec=spec)
 
 
 def _public_ports(service: Service) -> list[dict[str, Any]]:
@@ -105,7 +103,7 @@ def _disruption_budget(metadata: Json) -> dict[str, Any]:
     """
     match = {"matchLabels": names.selector(metadata["labels"])}
     spec = {"minAvailable": 1, "selector": match, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return build_pod.kube_object("PodDisruptionBudget", metadata, spec=spec)
+    return kube_object("PodDisruptionBudget", metadata, spec=spec)
 
 
 def _claims_of(spec: FederationSpec) -> set[str]:

@@ -17,7 +17,7 @@ from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.api.status import timestamp
 from anchorage.transport.files import write_once
 from anchorage.transport.kube.client import ApiError, KubeClient
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
 from anchorage_operator.cache import Key
@@ -205,7 +205,7 @@ class Identity:
 def _secret(namespace: str, name: str, labels: Json, owner: Json | None) -> dict[str, Any]:
     owners = {} if owner is None else {"ownerReferences": [owner]}
     metadata = {"name": name, "namespace": namespace, "labels": labels, **owners}
-    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque"}
+    return kube_object("Secret", metadata, type="Opaque")
 
 
 def _context(authority: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext:

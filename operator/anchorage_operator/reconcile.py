@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.kube.client import ApiError, KubeClient
-from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.events import EventPoster
@@ -179,9 +179,8 @@ class Reconciler:
         if status is None:
             return True
         metadata = {"name": name, "namespace": key.namespace} | ({"resourceVersion": version} if version else {})
-        body = {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, "status": status}
         try:
-            self.cache.add_answer(self.api.apply_status(body))
+            self.cache.add_answer(self.api.apply_status(kube_object(kind, metadata, status=status)))
         except ApiError as error:
             if error.status == 404:
                 self.cache.remove(Ref(kind, key.namespace, name))

@@ -6,7 +6,6 @@ from functools import lru_cache
 
 import yaml
 
-from anchorage.api.base import API_VERSION
 from anchorage.api.changes import find_changes, refusals, silo_changes
 from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
 from anchorage.api.federation import Federation, FederationSpec, Silo
@@ -14,7 +13,7 @@ from anchorage.api.mistakes import Mistake
 from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
-from anchorage.transport.kube.resources import Json
+from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import reasons
 from anchorage_operator.drift import parse_quantity
 from anchorage_operator.names import (
@@ -141,8 +140,7 @@ def _silo_in(text: str) -> Silo | None:
         "labels": agent.get("labels"),
         "managed": {"data": agent.get("data")},
     }
-    document = {"apiVersion": API_VERSION, "kind": "Silo", "metadata": {"name": agent.get("silo")}, "spec": spec}
-    return read_objects({}, [document]).silos[0]
+    return read_objects({}, [kube_object("Silo", {"name": agent.get("silo")}, spec=spec)]).silos[0]
 
 
 def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None, list[Mistake], Sequence[Silo | None]]:

@@ -1,6 +1,10 @@
 """What happens while the engine waits for a quorum, kept until it goes on."""
 
+from anchorage.transport.events import key_of
 from anchorage.transport.messages import Announced, Arrived, Evaluated, Event, Joined, Left, TaskFailed
+
+KEPT = (Announced, Evaluated, Arrived, TaskFailed, Joined, Left)
+"""Events about a task or about a silo's presence; others need no second look."""
 
 
 class EarlyEvents:
@@ -13,23 +17,10 @@ class EarlyEvents:
         self._events: dict[tuple[str, ...], Event] = {}
 
     def keep(self, event: Event) -> None:
-        """Keep an event about a task or about a silo's presence; others need no second look."""
-        key: tuple[str, ...]
-        match event:
-            case Announced(silo, announcement):
-                key = ("announced", silo, announcement.task)
-            case Evaluated(silo, evaluation):
-                key = ("evaluated", silo, evaluation.task)
-            case Arrived(silo, task):
-                key = ("arrived", silo, task)
-            case TaskFailed(silo, task):
-                key = ("failed", silo, task)
-            case Joined(silo) | Left(silo):
-                key = ("presence", silo)
-            case _:
-                return
-        self._events.pop(key, None)
-        self._events[key] = event
+        """Keep an event of `KEPT`."""
+        if isinstance(event, KEPT):
+            self._events.pop(key_of(event), None)
+            self._events[key_of(event)] = event
 
     def take(self) -> list[Event]:
         """Return what was kept, and forget it."""

@@ -21,24 +21,14 @@ class EventQueue:
         match event:
             case messages.Joined(silo) | messages.Left(silo):
                 self._post_presence(silo, event)
-            case messages.Progressed(silo):
-                self._events["progressed", silo] = event
-            case messages.Announced(silo, announcement):
-                self._events["announced", silo, announcement.task] = event
-            case messages.Arrived(silo, task):
-                self._events["arrived", silo, task] = event
-            case messages.Evaluated(silo, evaluation):
-                self._events["evaluated", silo, evaluation.task] = event
-            case messages.TaskFailed(silo, task):
-                self._events["failed", silo, task] = event
             case messages.MembersChanged(silos, gone):  # it comes after the joins and leaves that it is about
-                unread = self._events.pop(("members",), None)
+                unread = self._events.pop(key_of(event), None)
                 earlier = unread.gone if isinstance(unread, messages.MembersChanged) else frozenset()
-                self._events[("members",)] = messages.MembersChanged(silos, earlier | gone)
+                self._events[key_of(event)] = messages.MembersChanged(silos, earlier | gone)
             case messages.Broken():
-                self._events.setdefault(("broken",), event)
-            case messages.StopRequested():
-                self._events[("stop",)] = event
+                self._events.setdefault(key_of(event), event)
+            case _:
+                self._events[key_of(event)] = event
 
     def pop(self) -> messages.Event | None:
         """Remove and return the oldest event; None when there is none."""
@@ -55,3 +45,20 @@ class EventQueue:
             self._events[unread[-1]] = event
         else:
             self._events[next(place for place in places if place not in unread)] = event
+
+
+def key_of(event: messages.Event) -> tuple[str, ...]:
+    """Return what two events share of which only the newer one needs to be read: their kind, silo and task."""
+    match event:
+        case messages.Joined(silo) | messages.Left(silo):
+            return ("presence", silo)
+        case messages.Announced(silo, messages.Announcement(task)) | messages.Evaluated(
+            silo, messages.Evaluation(task)
+        ):
+            return (type(event).__name__, silo, task)
+        case messages.Arrived(silo, task) | messages.TaskFailed(silo, task):
+            return (type(event).__name__, silo, task)
+        case messages.Progressed(silo):
+            return ("Progressed", silo)
+        case _:
+            return (type(event).__name__,)

@@ -77,6 +77,11 @@ RESOURCES: Mapping[str, Resource] = {
 """Every kind that is read or written, by its name."""
 
 
+def kube_object(kind: str, metadata: Json, **content: Any) -> dict[str, Any]:
+    """Build an object of a kind, of its metadata and its other parts by name."""
+    return {"apiVersion": RESOURCES[kind].api_version, "kind": kind, "metadata": metadata, **content}
+
+
 def json_object(text: bytes) -> dict[str, Any]:
     """Parse a JSON object; return an empty one where the text is none."""
     try:
