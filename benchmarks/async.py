@@ -31,6 +31,7 @@ from anchorage.api.model import ModelSpec
 from anchorage.engine.aggregation import ContributionSum
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.store import MemoryStore, SpareUpdates
+from anchorage.pieces.task.classification import Classification
 from anchorage.simulation.run import play
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
@@ -106,7 +107,8 @@ def played(silos: int, parameters: int, commits: int, folder: Path) -> list[floa
     save_file({"w": np.zeros(parameters, np.float32)}, initial)
     spec = FederationSpec(
         rounds=silos + commits,
-        model=ModelSpec(name="SmallCnn", num_classes=2, image_size=8, initial=initial.name),
+        task=Classification(classes=("a", "b")),
+        model=ModelSpec(network="SmallCnn", image_size=8, initial=initial.name),
         method=MethodSpec(name="AsyncFedAvg"),
         protocol=Protocol(mode="Asynchronous", min_silos=silos),
     )

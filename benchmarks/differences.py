@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.aggregation import weighted_mean
 from anchorage.engine.buffers import ModelBuffer
@@ -62,13 +62,13 @@ class Federation:
 
     Parameters
     ----------
-    model : ModelSpec
+    model : ModelDescription
         The network.
     folder : Path
         Of the silos.
     """
 
-    def __init__(self, model: ModelSpec, folder: Path) -> None:
+    def __init__(self, model: ModelDescription, folder: Path) -> None:
         method = resolve(MethodSpec.model_validate({"name": "DVW"}))
         server = build_server_learner(model=model, method=method, seed=1, anchors=None, test=None, device="cpu")
         run = RunDescription(
@@ -107,8 +107,14 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
     pixels = 8 * ENLARGED
-    model = ModelSpec.model_validate(
-        {"name": options.model, "numClasses": 10, "imageSize": pixels, "channels": 1, "augmentation": "Digits"}
+    model = ModelDescription.model_validate(
+        {
+            "task": {"classification": {"classes": list("0123456789")}},
+            "network": options.model,
+            "imageSize": pixels,
+            "channels": 1,
+            "augmentation": "Digits",
+        }
     )
     rows = []
     with tempfile.TemporaryDirectory() as folder:

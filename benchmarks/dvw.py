@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.learners import TorchSiloLearner, build_server_learner, build_silo_learner
@@ -42,7 +42,7 @@ class Silos:
     ----------
     count, images : int
         Silos, and images of each.
-    model : ModelSpec
+    model : ModelDescription
         The network.
     batch_size : int
         Images per step.
@@ -52,7 +52,9 @@ class Silos:
         Folder of the silos.
     """
 
-    def __init__(self, count: int, images: int, model: ModelSpec, batch_size: int, device: str, state: Path) -> None:
+    def __init__(
+        self, count: int, images: int, model: ModelDescription, batch_size: int, device: str, state: Path
+    ) -> None:
         method = resolve(MethodSpec.model_validate({"name": "DVW", "local": {"batchSize": batch_size}}))
         server = build_server_learner(model=model, method=method, seed=1, anchors=None, test=None, device=device)
         run = RunDescription(
@@ -99,8 +101,13 @@ def main() -> None:
     parser.add_argument("--commits", type=int, default=5, help="counted commits")
     parser.add_argument("--json", type=Path)
     options = parser.parse_args()
-    model = ModelSpec.model_validate(
-        {"name": options.model, "numClasses": CLASSES, "imageSize": options.size, "channels": 3}
+    model = ModelDescription.model_validate(
+        {
+            "task": {"classification": {"classes": list(map(str, range(CLASSES)))}},
+            "network": options.model,
+            "imageSize": options.size,
+            "channels": 3,
+        }
     )
     with tempfile.TemporaryDirectory() as folder:
         silos = Silos(options.silos, options.images, model, options.batch_size, options.device, Path(folder))

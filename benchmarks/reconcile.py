@@ -101,7 +101,8 @@ def documents(federations: int, silos: int, managed: int) -> Iterable[tuple[str,
         name = f"bench-{n:03d}"
         spec = {
             "rounds": 15,
-            "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+            "task": {"classification": {"classes": list("0123456789")}},
+            "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
             "method": {"name": "FedAnchor"},
             "protocol": {"mode": "Synchronous", "minSilos": silos, "roundDeadlineSeconds": 300},
             "anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 20, "anchors": 80},

@@ -27,6 +27,7 @@ from anchorage.api.model import ModelSpec
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, SpareUpdates
 from anchorage.learning.randomness import generator
+from anchorage.pieces.task.classification import Classification
 from anchorage.simulation.run import play
 from anchorage.simulation.silos import Learners
 from anchorage.transport.messages import Profile
@@ -87,7 +88,8 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
 def _study(silos: int, per_round: int, rounds: int, initial: Path) -> Study:
     spec = FederationSpec(
         rounds=rounds,
-        model=ModelSpec(name="ResNet18ImageNet", num_classes=CLASSES, image_size=224, initial=initial.name),
+        task=Classification(classes=tuple(map(str, range(CLASSES)))),
+        model=ModelSpec(network="ResNet18ImageNet", image_size=224, initial=initial.name),
         method=MethodSpec(name="FedAvg"),
         protocol=Protocol(silos_per_round=min(silos, per_round)),
     )

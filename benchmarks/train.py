@@ -15,11 +15,12 @@ import numpy as np
 import torch
 
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.methods import resolve
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Task, TaskKind
 
 CLASSES = 10
@@ -48,7 +49,9 @@ def timed(work: Callable[[], object], device: str, repeats: int) -> tuple[float,
 
 def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
     """Play rounds of one silo."""
-    model = ModelSpec(name=given.model, num_classes=CLASSES, image_size=given.side)
+    model = ModelDescription(
+        network=given.model, task=Classification(classes=tuple(map(str, range(CLASSES)))), image_size=given.side
+    )
     local = {"epochs": given.epochs, "batchSize": given.batch}
     spec = {"name": "FedAnchor", "pseudoLabels": {"anchorSimilarity": {"threshold": "0"}}, "local": local}
     method = resolve(MethodSpec.model_validate({**spec, "serverTraining": {"anchors": {"pretrainEpochs": 0}}}))

@@ -46,18 +46,11 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
 
     def read(section: DataSection) -> data.ImageSet:
-        images, _ = data.read(
-            section,
-            data_root,
-            image_size=spec.model.image_size,
-            channels=spec.model.channels,
-            num_classes=spec.model.num_classes,
-            seed=spec.seed,
-        )
+        images, _ = data.read(section, data_root, spec.model_description, spec.seed)
         return images
 
     report = learners.train_on_anchors_alone(
-        model=spec.model,
+        model=spec.model_description,
         method=resolve(spec.method),
         seed=spec.seed,
         anchors=read(spec.anchor_data),

@@ -34,8 +34,9 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
             found = f"found --silo {silo}, allowed are {', '.join(sections)}"
             raise AnchorageError(UNKNOWN_CHOICE, found)
         sections = {silo: sections[silo]}
+    blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     reports = {
-        name: check(section, root, num_classes=spec.model.num_classes, seed=spec.seed)
+        name: check(section, root, spec.task.classes, spec.seed, labelled=name not in blind)
         for name, section in sections.items()
     }
     if output.for_people:

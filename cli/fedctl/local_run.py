@@ -71,7 +71,7 @@ class RunWatcher:
         self.view.show(
             Picture(
                 federation=self.federation.metadata.name,
-                method=f"{spec.method.name} on {spec.model.name}",
+                method=f"{spec.method.name} on {spec.model.network}",
                 status=self.status,
                 processes=processes,
                 elapsed_seconds=now - self.begun,

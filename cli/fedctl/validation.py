@@ -28,7 +28,7 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
     if output.for_people:
         spec = federation.spec
         typer.echo(
-            f"{file}: valid: federation {federation.metadata.name}, {spec.method.name} on {spec.model.name}, "
+            f"{file}: valid: federation {federation.metadata.name}, {spec.method.name} on {spec.model.network}, "
             f"{counted(spec.rounds, 'round')}, {counted(len(names), 'silo')} ({', '.join(names)})"
         )
     else:

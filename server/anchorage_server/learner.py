@@ -33,12 +33,12 @@ def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLea
     from anchorage.learning.learners import build_server_learner
 
     anchors, evaluation = (
-        read_images(section, data_root, spec.model, spec.seed) if section else None
+        read_images(section, data_root, spec.model_description, spec.seed) if section else None
         for section in (spec.anchor_data, spec.evaluation.data if spec.evaluation else None)
     )
     learners = [
         build_server_learner(
-            model=spec.model,
+            model=spec.model_description,
             method=part.method,
             seed=spec.seed,
             anchors=anchors,

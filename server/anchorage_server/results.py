@@ -45,6 +45,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
             written[name] = {"file": path.name, "digest": digest, **known}
             models.append(StoredModel(path=str(path), digest=digest, round=checkpoint.record.round))
         values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
+        values["classes"] = list(run.model.classes)
         write_atomically(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]

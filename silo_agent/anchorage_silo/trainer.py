@@ -186,7 +186,8 @@ def read_images(setup: Setup) -> "ImageSet":
     from anchorage.methods.study import read_images as read_section
 
     run = RunDescription.model_validate_json(setup.run)
-    images = read_section(DataSection.model_validate_json(setup.data), Path(setup.data_root), run.model, run.seed)
+    section, labelled = DataSection.model_validate_json(setup.data), setup.labels != "None"
+    images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled)
     return images.as_said(setup.labels, setup.silo)
 
 

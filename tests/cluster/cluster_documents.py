@@ -21,7 +21,8 @@ def federation(rounds: int = 3, *, epochs: int = 1, min_silos: int = 2, **spec: 
     protocol = {"minSilos": min_silos, "roundDeadlineSeconds": 300, "idleTimeoutSeconds": 10}
     fields = {
         "rounds": rounds,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": "FedAvg", "local": {"epochs": epochs, "batchSize": 32}},
         "protocol": protocol,
         **spec,

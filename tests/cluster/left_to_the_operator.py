@@ -78,7 +78,7 @@ FIELDS = (
         )
         for field, value in (("testPercent", 10), ("groupBy", "patient"))
     ),
-    spec("images too small for their network", {"model.name": "MoonCnn"}, "model", "WrongForm"),
+    spec("images too small for their network", {"model.network": "MoonCnn"}, "model", "WrongForm"),
     spec(
         "ports of nodes that lead nowhere",
         {"server.service.nodePorts": {"silos": 30443}},

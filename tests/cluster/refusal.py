@@ -14,7 +14,8 @@ FEDERATION: Object = {
     "metadata": {"name": "derm"},
     "spec": {
         "rounds": 5,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": "FedAvg"},
     },
 }

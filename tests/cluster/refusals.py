@@ -70,7 +70,7 @@ BOUNDS = (
     spec("rounds that are text", {"rounds": "5"}, "rounds", "must be of type integer"),
     spec("a negative seed", {"seed": -1}, "seed", "should be greater than or equal to 0"),
     spec("no model", {"model": None}, "model", "Required value"),
-    spec("a model that is not known", {"model.name": "SmallCNN"}, "model.name", "should match"),
+    spec("a model that is not known", {"model.network": "SmallCNN"}, "model.network", "should match"),
     spec("a word that is not known", {"protocol.mode": "Async"}, "protocol.mode", 'Unsupported value: "Async"'),
     spec("a boolean for a word", {"labels": False}, "labels", "must be of type string", SILO),
     spec(

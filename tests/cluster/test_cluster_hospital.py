@@ -93,7 +93,7 @@ def sent_by(hospital: Namespace) -> int:
 
 
 def test_the_line_is_cut_in_the_middle_of_an_upload(started: Namespace, hospital: Namespace, cable: Cable) -> None:
-    model = {"name": "ResNet18", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+    model = {"network": "ResNet18", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
     started.apply(open_to_the_outside(rounds=1, model=model), managed_silo("silo-a", 0))
     started.wait_for_condition("federation", STUDY, "ServerAvailable")
     agent = install_agent(hospital, invited(started))

@@ -71,7 +71,7 @@ def test_the_server_dies_in_the_middle_of_a_commit(started: Namespace) -> None:
     cluster = started.site.cluster
     if cluster is None:
         pytest.skip("the nodes of a given cluster are not here")
-    model = {"name": "ResNet18", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+    model = {"network": "ResNet18", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
     started.apply(federation(ROUNDS, model=model), *two_silos())
     started.wait_for_round(STUDY, 1)
     checkpoints = _server_state(started) / "checkpoints"

@@ -24,7 +24,8 @@ DERM = Key("study", "derm")
 SETTINGS = OperatorSettings.model_validate({"images": {"server": "example.org/s:1", "agent": "example.org/a:1"}})
 SPEC = {
     "rounds": 20,
-    "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+    "task": {"classification": {"classes": list("0123456789")}},
+    "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
     "method": {"name": "FedAnchor"},
     "protocol": {"minSilos": 2},
     "anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 20, "anchors": 80},

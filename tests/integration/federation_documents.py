@@ -42,7 +42,8 @@ def null_study(folder: Path, *, silos: int = 2, rounds: int = 2, **spec: Any) ->
     save_file(WEIGHTS, folder / "initial.safetensors")
     described = {
         "rounds": rounds,
-        "model": {"name": "ResNet18", "numClasses": 3, "imageSize": 32, "initial": "initial.safetensors"},
+        "task": {"classification": {"classes": ["a", "b", "c"]}},
+        "model": {"network": "ResNet18", "imageSize": 32, "initial": "initial.safetensors"},
         "method": {"name": "FedAvg"},
         "protocol": {"minSilos": silos, "roundDeadlineSeconds": 60},
         **spec,
@@ -147,7 +148,8 @@ def digits_study(
     held = labels.split()[:silos]
     described_spec = {
         "rounds": rounds,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {**described, **(slots or {})},
         "protocol": {"mode": mode, "minSilos": len(held), "roundDeadlineSeconds": 120},
         "evaluation": {"data": {**DIGITS, "use": "Test"}},

@@ -47,7 +47,7 @@ def null_digest(study: Study) -> str:
         store=MemoryStore(),
         clock=WallClock(),
         learner=learner,
-        strategy=Strategy.of(resolve(spec.method), spec.model.num_classes, spec.seed),
+        strategy=Strategy.of(resolve(spec.method), len(spec.task.classes), spec.seed),
         settings=round_settings(study),
         observer=tell_all(),
     )

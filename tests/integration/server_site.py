@@ -37,7 +37,8 @@ class Site:
         save_file(WEIGHTS, folder / "initial.safetensors")
         described = {
             "rounds": 2,
-            "model": {"name": "ResNet18", "numClasses": 3, "imageSize": 32, "initial": "initial.safetensors"},
+            "task": {"classification": {"classes": ["a", "b", "c"]}},
+            "model": {"network": "ResNet18", "imageSize": 32, "initial": "initial.safetensors"},
             "method": {"name": "FedAvg"},
             "protocol": {"minSilos": 2, "roundDeadlineSeconds": 200},
             **spec,

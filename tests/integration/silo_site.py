@@ -19,10 +19,11 @@ import yaml
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.methods import resolve
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
@@ -59,8 +60,10 @@ class Site:
         self.undecided_renewal: AnchorageError | None = None
         self._enrolment, port = serve_enrolment("127.0.0.1:0", self._server, self.enrol)
         self.enrolment = f"127.0.0.1:{port}"
+        task = Classification(classes=tuple("0123456789"))
+        model = ModelDescription(network="SmallCnn", task=task, image_size=8, channels=1)
         run = RunDescription(
-            federation=FEDERATION, seed=1, model=ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1),
+            federation=FEDERATION, seed=1, model=model,
             method=resolve(MethodSpec(name=method)), down=layout.to_json(), up=layout.to_json(), rounds=3,
             mode="Synchronous",
         )  # fmt: skip

@@ -17,8 +17,9 @@ from federation_images import cut_short, draw_images
 from safetensors.numpy import save_file
 
 WAIT_SECONDS = 200.0
-FOLDER = {"format": "ImageFolder", "claimName": "images", "classes": ["cat", "dog"]}
-MODEL = {"name": "SmallCnn", "numClasses": 2, "imageSize": 16}
+FOLDER = {"format": "ImageFolder", "claimName": "images"}
+TASK = {"classification": {"classes": ["cat", "dog"]}}
+MODEL = {"network": "SmallCnn", "imageSize": 16}
 
 
 @dataclass(frozen=True)
@@ -50,7 +51,9 @@ def fedctl(*arguments: object, folder: Path) -> Answer:
 
 
 def write(folder: Path, spec: Mapping[str, Any], *silos: Mapping[str, Any]) -> Path:
-    documents = [document("Federation", NAME, {"rounds": 1, "model": MODEL, "method": {"name": "FedAvg"}, **spec})]
+    documents = [
+        document("Federation", NAME, {"rounds": 1, "task": TASK, "model": MODEL, "method": {"name": "FedAvg"}, **spec})
+    ]
     documents += [document("Silo", f"silo-{i}", {"federation": NAME, **silo}) for i, silo in enumerate(silos)]
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "federation.yaml").write_text(yaml.safe_dump_all(documents))
@@ -68,7 +71,8 @@ spec:
   rounds: 0
   raunds: 5
   seed: many
-  model: {name: SmallCnn, numClasses: 2, imageSize: 16}
+  task: {classification: {classes: [a, b]}}
+  model: {network: SmallCnn, imageSize: 16}
   method: {name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 0.6}}}
 ---
 kind: Silo

@@ -26,7 +26,7 @@ FEDERATIONS: Mapping[str, Any] = yaml.safe_load((GOLDEN / "federations.yaml").re
 TABLE = GOLDEN / "digests.json"
 REWRITE = "ANCHORAGE_REWRITE_GOLDEN"
 
-MODEL = {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"}
+MODEL = {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
 POOL = {"format": "Digits", "testPercent": 20, "anchors": 20}
 PARTITION = {"recipe": "PerClass", "parts": 60, "alpha": "0.7", "minSize": 8}
 SYNCHRONOUS = {"rounds": 3, "protocol": {"mode": "Synchronous"}}
@@ -37,6 +37,7 @@ SPEEDS = ["a=0.04", "b=0.06+0.05", "c=0.03+0.1"]
 def documents(federation: Mapping[str, Any]) -> str:
     """Write a federation and its silos, of 32, 15, 42 and 16 images of very different classes, as YAML."""
     spec = (ASYNCHRONOUS if "asynchronous" in federation else SYNCHRONOUS) | federation["spec"]
+    spec["task"] = {"classification": {"classes": list("0123456789")}}
     spec["model"] = MODEL | spec.get("model", {})
     if "anchors" in federation:
         spec["anchorData"] = POOL | {"use": "Anchors"}

@@ -25,7 +25,8 @@ kind: Federation
 metadata: {{name: tiny}}
 spec:
   rounds: {rounds}
-  model: {{name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1, augmentation: Digits}}
+  task: {{classification: {{classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}}}
+  model: {{network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}}
   method: {{name: FedAvg, local: {{epochs: 1, batchSize: 50}}}}
   protocol: {{minSilos: 2, roundDeadlineSeconds: 120}}
   evaluation: {{data: {{format: Digits, use: Test, testPercent: 20}}}}

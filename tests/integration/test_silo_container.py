@@ -14,13 +14,14 @@ import pytest
 from silo_site import Agent, Site
 
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 USER = 65532
-MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
+MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1)
 SETPRIV = f"setpriv --reuid {USER} --regid {USER} --clear-groups --no-new-privs --inh-caps=-all"
 CONTAINER = f"""
 mount --make-rprivate / && mount --bind "$0" "$0" && mount --bind /tmp /tmp && mount -o remount,bind,ro / || exit 99

@@ -22,6 +22,7 @@ from anchorage.api.files import dump_yaml
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelSpec
 from anchorage.learning.randomness import generator
+from anchorage.pieces.task.classification import Classification
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import last_status
 from fedctl.research.resnet18 import random_model
@@ -178,7 +179,8 @@ def _new_run(work: Path) -> Workdir:
 def _federation(run: Workdir, silos: int, rounds: int) -> Federation:
     spec = FederationSpec(
         rounds=rounds,
-        model=ModelSpec(name="ResNet18ImageNet", num_classes=CLASSES, image_size=224, initial=INITIAL),
+        task=Classification(classes=tuple(map(str, range(CLASSES)))),
+        model=ModelSpec(network="ResNet18ImageNet", image_size=224, initial=INITIAL),
         method=MethodSpec(name="FedAvg"),
         protocol=Protocol(min_silos=silos),
         tracking=Tracking(uri=run.tracking_uri),

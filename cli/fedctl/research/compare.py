@@ -175,7 +175,7 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
         cells.append(amount(_nbytes(result)))
         if wide:
             cells += [row.published.source if row.published else ""] if papers else []
-            cells += [spec.model.name, str(result.folder)]
+            cells += [spec.model.network, str(result.folder)]
         table.add_row(*cells)
     return table
 
@@ -199,7 +199,7 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
         "folder": str(result.folder),
         "federation": result.federation.metadata.name,
         "method": spec.method.name,
-        "model": spec.model.name,
+        "model": spec.model.network,
         "seeds": [seed.seed for seed in result.seeds],
         "rounds": min(seed.rounds[-1].round for seed in result.seeds),
         "metric": metric,

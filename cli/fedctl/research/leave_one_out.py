@@ -119,7 +119,7 @@ def _value(
 def _table(whole: Results, values: Sequence[SiloValue]) -> RenderableType:
     spec = whole.federation.spec
     counts = f"{counted(len(whole.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
-    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {counts}"
+    head = f"{whole.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     table = plain_table("left out", "labels", "accuracy", "error grows by", right=("accuracy", "error grows by"))
     table.add_row("nobody", "", str(whole.last(METRIC)), "")
     for value in values:

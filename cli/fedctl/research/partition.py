@@ -147,7 +147,7 @@ def holders_of(study: Study, root: Path) -> dict[str, Holder]:
     spec, pools = study.federation.spec, Pools()
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     return {
-        name: Holder(section, pools.choose(section, root, spec.model.num_classes, spec.seed), name not in blind)
+        name: Holder(section, pools.choose(section, root, spec.task.classes, spec.seed), name not in blind)
         for name, section in sections_of(study).items()
     }
 

@@ -39,7 +39,7 @@ class SeedWatcher:
     def __init__(self, federation: Federation, title: str, view: View, silos: int) -> None:
         spec = federation.spec
         self._name = f"{federation.metadata.name}, {title}"
-        self._method = f"{spec.method.name} on {spec.model.name}"
+        self._method = f"{spec.method.name} on {spec.model.network}"
         self._view = view
         self._shown_silos = silos
         self._status = FederationStatus(rounds=spec.rounds)
@@ -127,7 +127,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     """
     spec, console = results.federation.spec, people()
     counts = f"{counted(len(results.seeds), 'seed')}, {counted(spec.rounds, 'round')}"
-    head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.name}, {counts}"
+    head = f"{results.federation.metadata.name}: {spec.method.name} on {spec.model.network}, {counts}"
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     lines: list[RenderableType] = [Text(f"{head}, {how}", style="bold")]
     lines.append(
@@ -173,7 +173,7 @@ def summary(results: Results) -> dict[str, Any]:
     return {
         "federation": results.federation.metadata.name,
         "method": results.federation.spec.method.name,
-        "model": results.federation.spec.model.name,
+        "model": results.federation.spec.model.network,
         "workdir": str(results.folder),
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in _at_best(results).items()},

@@ -34,6 +34,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "metadata.namespace": Verdict.FREE,
     "spec.rounds": Verdict.ROUNDS,
     "spec.seed": Verdict.FROZEN,
+    "spec.task": Verdict.FROZEN,
     "spec.model": Verdict.FROZEN,
     "spec.method": Verdict.FROZEN,
     "spec.warmUp": Verdict.FROZEN,

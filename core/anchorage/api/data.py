@@ -41,11 +41,11 @@ class Partition(Document):
         "BatchNonIid",
         "File",
     ] = Field(
-        description="Iid: at random. PerClient, PerClass, PerClassCapped: Dirichlet. Shards, DistinctShards: pieces of one class. "
-        "ClassQuota: Metis. BatchIid, BatchNonIid: FedMatch. File: a list."
+        description="Iid: at random. PerClient, PerClass…: Dirichlet. …Shards: pieces of one class. "
+        "ClassQuota: Metis. Batch…: FedMatch. File: a list."
     )
     parts: Annotated[int, Field(ge=1, le=100_000)] | None = Field(
-        None, description="Number of parts. Required by every recipe except File."
+        None, description="Number of parts; every recipe but File needs it."
     )
     part: Annotated[int, Field(ge=0, le=99_999)] | None = Field(None, description="Index of this silo's part, from 0.")
     alpha: PositiveDecimal = Field(
@@ -71,7 +71,7 @@ class Partition(Document):
     )
     file: PathBelow | None = Field(
         None,
-        description="Partition file (File), below the folder: CSV, JSON, or text with one image or row number per line.",
+        description="Partition file (File), below the folder: CSV, JSON, or an image or row number per line.",
     )
     silo: Label | None = Field(None, description="Silo in the partition file whose images are used (File).")
 
@@ -132,28 +132,29 @@ class DataSection(Document):
     """
 
     format: Annotated[str, Kind("reader")] = Field(
-        description="Digits: scikit-learn's. ImageFolder: a folder per class, or one without labels. CsvManifest: a CSV table."
+        description="ImageFolder: a folder per class. CsvManifest: a CSV table. Digits: scikit-learn's."
     )
     claim_name: Name | None = Field(
         None,
         description="Volume claim; outside a cluster, folder below the data root. Digits needs none.",
     )
     path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
-    manifest: PathBelow | None = Field(None, description="CSV file of format CsvManifest, below path.")
+    manifest: PathBelow | None = Field(None, description="Table of CsvManifest, below path.")
     image_column: Column | None = Field(
         None,
-        description="Column of file names. Default: a usual name such as image_id, else the first.",
+        description="Column of file names. Default: a usual one such as image_id, else the first.",
     )
     label_column: Column | None = Field(
         None,
-        description="Column of labels. Default: a usual name such as dx, else one-hot columns.",
+        description="Column of labels. Default: one-hot columns named as classes, else a usual one such as dx.",
     )
     group_by: Column | None = Field(
         None,
         description="Column of what the test split keeps together. Default: patient_id or lesion_id.",
     )
-    classes: Annotated[tuple[Label, ...], Field(max_length=10_000)] = Field(
-        (), description="Class names in the order of the model's outputs. Default: as found in the data."
+    class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
+        {},
+        description="The federation's class of each folder, label or column that has another name here.",
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
@@ -164,17 +165,17 @@ class DataSection(Document):
         description="Images of the pool that are used. Test: the test part. Part: this silo's part.",
     )
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of the pool that is held out as the test part."
+        0, description="Percentage of the pool held out as the test part."
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Number of images that are the server's labelled anchors."
+        0, description="Number of the server's labelled anchors."
     )
     anchor_draw: Literal["Balanced", "Random"] = Field(
         "Balanced",
         description="Draw of the anchors. Balanced: equally many per class.",
     )
     labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        100, description="Percentage of each class whose images keep their labels."
+        100, description="Percentage of each class that keeps its labels."
     )
     partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
 

@@ -15,10 +15,12 @@ from anchorage.api.base import (
 )
 from anchorage.api.data import DataSection, PathBelow
 from anchorage.api.method import MethodName, MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription, ModelSpec
 from anchorage.api.pod import LabelKey, PodOverrides, Resources, SiloStorage, Storage
 from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.slot import Slot
 from anchorage.api.status import FederationStatus
+from anchorage.api.task import Task
 
 ApiVersion = Literal["anchorage.dev/v1alpha1"]
 Seconds = Annotated[int, Field(ge=1, le=31_536_000)]
@@ -143,6 +145,7 @@ class FederationSpec(Document):
         description="Synchronous: rounds in all, the warm-up's included. Asynchronous: updates that are counted."
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
+    task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")
     model: ModelSpec = Field(description="Network to train.")
     method: MethodSpec = Field(description="Preset and overrides.")
     warm_up: Annotated[tuple[WarmUp, ...], Field(max_length=8)] = Field(
@@ -161,6 +164,11 @@ class FederationSpec(Document):
         "Retain", description="Whether checkpoints, models and the authority go with the Federation."
     )
     tracking: Tracking = Field(Tracking(), description="Where the results go.")
+
+    @property
+    def model_description(self) -> ModelDescription:
+        """The network with the task that it is for."""
+        return ModelDescription(**dict(self.model), task=self.task)
 
 
 class Federation(Document):

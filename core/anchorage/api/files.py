@@ -15,7 +15,7 @@ from anchorage.api.errors.documents import NO_FEDERATION, NOT_A_DOCUMENT, SEVERA
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
 from anchorage.api.overrides import apply_override
-from anchorage.api.pools import shared_pools
+from anchorage.api.sections import check_sections
 from anchorage.api.source import RawDocument, read_documents
 
 _OF_SILOS = "silo."
@@ -148,7 +148,7 @@ def _checked(
         return Reading(None, tuple(mistakes))
     members = made if count is None or not made else multiply(made, count)
     study = Study(federation, members, path, (source, *sources))
-    mistakes += map(study.located, shared_pools(federation, members))
+    mistakes += map(study.located, check_sections(federation, members))
     return Reading(study, tuple(mistakes))
 
 

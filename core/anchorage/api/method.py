@@ -45,7 +45,7 @@ class ValidationCycle(Document):
     )
     slow_silos: NamePattern | None = Field(
         None,
-        description="Pattern of the names of slow silos, such as cpu-*, which have a plateau and tombstones of their own.",
+        description="Pattern of the names of slow silos, such as cpu-*, with a plateau and tombstones of their own.",
     )
     slow_plateau_percent: PositiveDecimal = Field("1", description="`plateauPercent` of slow silos.")
     slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="`tombstones` of slow silos.")

@@ -8,7 +8,8 @@ from pydantic import Field, model_validator
 from anchorage.api.base import Document
 from anchorage.api.data import PathBelow
 from anchorage.api.piece import PIECES, Piece
-from anchorage.api.slot import Kind
+from anchorage.api.slot import Kind, Slot
+from anchorage.api.task import Task
 
 
 class NetworkKind(Piece):
@@ -29,10 +30,9 @@ class AugmentationKind(Piece):
 class ModelSpec(Document):
     """A network and the images it takes (methods reference, section 5.1)."""
 
-    name: Annotated[str, Kind("network")] = Field(
+    network: Annotated[str, Kind("network")] = Field(
         description="Architecture. ResNet18: 3×3 stem for small images. ResNet18ImageNet: 7×7 stem."
     )
-    num_classes: Annotated[int, Field(ge=2, le=10_000)] = Field(description="Width of the classifier.")
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
     augmentation: Annotated[str, Kind("augmentation")] = Field(
@@ -45,12 +45,28 @@ class ModelSpec(Document):
 
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
-        network, views = PIECES.of("network")[self.name], PIECES.of("augmentation")[self.augmentation]()
+        network, views = PIECES.of("network")[self.network], PIECES.of("augmentation")[self.augmentation]()
         if not issubclass(network, NetworkKind) or not isinstance(views, AugmentationKind):
-            found = f"found {self.name} and {self.augmentation}, of which one is no Network or ImageAugmentation"
+            found = f"found {self.network} and {self.augmentation}, of which one is no Network or ImageAugmentation"
             raise ValueError(f"{found}; mend its package")
         if views.view_side(self.image_size) < network.least_side:
             least = next(side for side in count(self.image_size) if views.view_side(side) >= network.least_side)
-            found = f"found imageSize {self.image_size}, but {self.name} takes images of at least {least} pixels"
+            found = f"found imageSize {self.image_size}, but {self.network} takes images of at least {least} pixels"
             raise ValueError(found)
         return self
+
+
+class ModelDescription(ModelSpec):
+    """A network with the task that it is for: all that is needed to build it."""
+
+    task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Names of the classes, in the order of the outputs."""
+        return self.task.classes
+
+    @property
+    def num_classes(self) -> int:
+        """Width of the classifier."""
+        return len(self.task.classes)

@@ -8,7 +8,7 @@ from anchorage.api import rules
 from anchorage.api.checking import check_document
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
-from anchorage.api.pools import shared_pools
+from anchorage.api.sections import check_sections
 from anchorage.api.source import RawDocument
 
 
@@ -45,7 +45,7 @@ def read_objects(federation: Mapping[str, Any], silos: Sequence[Mapping[str, Any
         members.append(silo)
     mistakes += rules.members(source.value, values)
     if made is not None and all(members):
-        mistakes += shared_pools(made, [silo for silo in members if silo is not None])
+        mistakes += check_sections(made, [silo for silo in members if silo is not None])
     return ObjectReading(made, tuple(members), tuple(named(mistake, silos) for mistake in mistakes))
 
 

@@ -68,6 +68,9 @@ class Piece(Document):
     name: ClassVar[str] = ""
     """How documents call it, such as ``semiAnAgg``; with a dot, ``acme.TrimmedMean``, where another package adds it."""
 
+    tasks: ClassVar[frozenset[str] | None] = None
+    """Names of the tasks that it can serve; None: every task."""
+
     def facts(self) -> frozenset[str]:
         """Return the words that other pieces' needs may name."""
         return frozenset()

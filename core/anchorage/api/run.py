@@ -6,7 +6,7 @@ from pydantic import Field, StringConstraints
 
 from anchorage.api.base import Document, Name
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 
 LayoutJson = Annotated[str, StringConstraints(strict=True, min_length=2, max_length=16 * 2**20)]
 """`anchorage.transport.tensors.layout.Layout.to_json`."""
@@ -28,7 +28,7 @@ class RunDescription(Document):
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(
         description="Seed of the run (methods reference, section 1)."
     )
-    model: ModelSpec = Field(description="Network to build.")
+    model: ModelDescription = Field(description="Network to build, and what it is for.")
     method: ResolvedMethod = Field(description="Method with every slot filled.")
     down: LayoutJson = Field(description="Layout of the global model, as it travels to the silos.")
     up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")

@@ -13,6 +13,7 @@ import numpy as np
 from anchorage.api.data import DataFormat
 from anchorage.api.model import AugmentationKind, NetworkKind
 from anchorage.api.piece import Piece
+from anchorage.api.task import Task
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from anchorage.api.data import DataSection
     from anchorage.api.method import Local, ResolvedMethod
     from anchorage.learning.data.augmentation import Augmentation
+    from anchorage.learning.data.classes import SiteClasses
     from anchorage.learning.data.listing import Listing
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
@@ -392,11 +394,35 @@ class AugmentationHooks(AugmentationKind):
         """Return the views."""
 
 
+@dataclass(frozen=True)
+class Scores:
+    """How a model did on labelled images."""
+
+    metrics: Mapping[str, float]
+    """By name (methods reference, section 1)."""
+    predictions: NDArray[np.int64]
+    """Predicted class of each image, int64 [n]."""
+    confusion: NDArray[np.int64]
+    """Images by true and predicted class, int64 [C, C]."""
+
+
+class TaskHooks(Task):
+    """What a model tells of an image: what its outputs mean, and how good they are."""
+
+    @abstractmethod
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the probability of each class from the classifier's outputs [n, C]."""
+
+    @abstractmethod
+    def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
+        """Compare probabilities [n, C], finite, with labels [n]; n >= 1."""
+
+
 class ReaderHooks(DataFormat):
     """A format of images and labels."""
 
     @abstractmethod
-    def listing(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
         """List the images of a section, bad ones included; nothing is decoded yet."""
 
 

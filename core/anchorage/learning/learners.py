@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import find_device
@@ -23,7 +23,7 @@ __all__ = [
 
 def build_server_learner(
     *,
-    model: ModelSpec,
+    model: ModelDescription,
     method: ResolvedMethod,
     seed: int,
     anchors: ImageSet | None,
@@ -69,7 +69,7 @@ def build_silo_learner(
 
 def train_on_anchors_alone(
     *,
-    model: ModelSpec,
+    model: ModelDescription,
     method: ResolvedMethod,
     seed: int,
     anchors: ImageSet,

@@ -5,7 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription, ModelSpec
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import NetworkHooks, TrainingMethod, expect
@@ -127,7 +127,7 @@ class Psi(nn.Module):
 
 def network_of(model: ModelSpec) -> NetworkHooks:
     """Return the network that a model's document names."""
-    return expect(PIECES.of("network")[model.name](), NetworkHooks)
+    return expect(PIECES.of("network")[model.network](), NetworkHooks)
 
 
 def build_encoder(model: ModelSpec, seed: int) -> nn.Module:
@@ -178,7 +178,7 @@ def draw_weights(module: nn.Module, seed: int, purpose: str) -> None:
                     tensor.copy_(torch.from_numpy(values))
 
 
-def build_model(model: ModelSpec, method: TrainingMethod, seed: int) -> Network:
+def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> Network:
     """Return a method's network on the CPU with the weights of the run's seed.
 
     It has an anchor head and a projection head exactly where a piece needs one (MoonCnn always has its projection head, as its

@@ -15,14 +15,13 @@ from torch import nn
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.hooks import TaskHooks, TrainingMethod, expect
 from anchorage.learning.local_training import Labelled
-from anchorage.learning.metrics import classification_metrics, confusion_matrix
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -44,7 +43,7 @@ class TorchServerLearner:
 
     Parameters
     ----------
-    model : ModelSpec
+    model : ModelDescription
         The network.
     method : ResolvedMethod
         The method.
@@ -69,7 +68,7 @@ class TorchServerLearner:
 
     def __init__(
         self,
-        model: ModelSpec,
+        model: ModelDescription,
         method: ResolvedMethod,
         seed: int,
         anchors: ImageSet | None,
@@ -188,7 +187,7 @@ class TorchServerLearner:
             load_arrays(self._network, arrays)
         except (OSError, SafetensorError, AnchorageError) as error:
             found = error.message if isinstance(error, AnchorageError) else str(error)
-            message = f"{path} does not hold the weights of this {self._model.name} ({found}); give spec.model.initial another"
+            message = f"{path} does not hold the weights of this {self._model.network} ({found}); give spec.model.initial another"
             raise AnchorageError(MODEL_MISMATCH, message) from error
         for piece in self._method.pieces:
             piece.adopted(self._network, frozenset(arrays))
@@ -250,23 +249,25 @@ class TorchServerLearner:
             return self._report(self._scorer, self._test, round_number)
 
     def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
+        task = expect(self._model.task, TaskHooks)
         features = test.views.mapped(test.indices, lambda i: network.represent(test.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):
             return Report({})  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
-            probabilities = classifier(features).double().softmax(1).cpu().numpy()
+            probabilities = task.probabilities(classifier(features).double()).cpu().numpy()
         if not np.isfinite(probabilities).all():
             message = (
                 f"the model of round {round_number} gives NaN on the test images: lower learningRate or set clipNorm"
             )
             raise AnchorageError(LOSS_NOT_FINITE, message)
-        predictions = probabilities.argmax(1)
+        scores = task.scores(test.labels, probabilities)
+        predictions = scores.predictions
         shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])
         embeddings = np.column_stack([test.labels[shown], predictions[shown], features.cpu().numpy()[shown]])
         return Report(
-            classification_metrics(test.labels, probabilities),
-            confusion_matrix(test.labels, predictions, self._model.num_classes),
+            scores.metrics,
+            scores.confusion,
             embeddings.astype(np.float32),
         )
 

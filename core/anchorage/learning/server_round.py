@@ -4,7 +4,7 @@ from typing import Any
 
 from torch import Tensor
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
 from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.local_training import Batching, Labelled
@@ -19,7 +19,7 @@ class ServerRound:
 
     Parameters
     ----------
-    model : ModelSpec
+    model : ModelDescription
         The network's document.
     method : TrainingMethod
         The method.
@@ -35,7 +35,7 @@ class ServerRound:
 
     def __init__(
         self,
-        model: ModelSpec,
+        model: ModelDescription,
         method: TrainingMethod,
         network: Network,
         down: Layout,

@@ -42,8 +42,12 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
 
 
 def _unmet(plan: Plan) -> Iterator[Mistake]:
-    """Yield the needs of the pieces that are not met."""
+    """Yield the needs of the pieces that are not met, a task that they can serve first."""
+    task = plan.spec.task.name
     for piece in plan.method.pieces():
+        if piece.tasks is not None and task not in piece.tasks:
+            message = f"found {piece.name}, which serves {' and '.join(sorted(piece.tasks))}, but the task is {task}; choose another"
+            yield Mistake(MEANINGLESS_OVERRIDE, piece.path, message)
         for need in piece.needs():
             if (need.fact in plan.facts) == need.refused:
                 yield Mistake(need.failure, need.path or piece.path, need.message)

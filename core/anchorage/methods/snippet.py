@@ -20,7 +20,8 @@ def snippet(preset: Preset) -> str:
     pool = {"format": "Digits", "testPercent": 20} | ({"anchors": 80} if anchors else {})
     spec: dict[str, Any] = {
         "rounds": 5,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": preset.name},
     }
     if "Synchronous" not in preset.protocols:

@@ -10,7 +10,7 @@ from anchorage.api.data import DataSection
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription, StageDescription
 from anchorage.api.stages import stage_method
 from anchorage.engine.interfaces import ServerLearner
@@ -53,7 +53,7 @@ def describe_run(study: Study, learner: ServerLearner, warm_up: Sequence[ServerL
     return RunDescription(
         federation=study.federation.metadata.name,
         seed=spec.seed,
-        model=spec.model,
+        model=spec.model_description,
         method=method,
         down=task_layout(learner.down, method).to_json(),
         up=learner.up.to_json(),
@@ -77,7 +77,7 @@ def warm_up_stages(study: Study, learners: Sequence[ServerLearner], settings: Ro
     """
     spec, stages = study.federation.spec, []
     for part, learner in zip(parts_of(spec)[:-1], learners, strict=True):
-        strategy = Strategy.of(part.method, spec.model.num_classes, spec.seed)
+        strategy = Strategy.of(part.method, len(spec.task.classes), spec.seed)
         stages.append(Stage(settings, learner, strategy, part.last))
     return stages
 
@@ -97,8 +97,10 @@ def round_settings(study: Study) -> RoundSettings:
     )
 
 
-def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: int) -> "ImageSet":
-    """Read a data section at the model's size and number of channels.
+def read_images(
+    section: DataSection, data_root: Path, model: ModelDescription, seed: int, *, labelled: bool = True
+) -> "ImageSet":
+    """Read a data section at the model's size and number of channels; `labelled`: its labels are wanted.
 
     Raises
     ------
@@ -107,12 +109,5 @@ def read_images(section: DataSection, data_root: Path, model: ModelSpec, seed: i
     """
     from anchorage.learning.data import read
 
-    images, _ = read(
-        section,
-        data_root,
-        image_size=model.image_size,
-        channels=model.channels,
-        num_classes=model.num_classes,
-        seed=seed,
-    )
+    images, _ = read(section, data_root, model, seed, labelled=labelled)
     return images

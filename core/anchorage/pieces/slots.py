@@ -3,6 +3,7 @@
 from typing import ClassVar
 
 from anchorage.api.mistakes import FieldPath
+from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.learning.hooks import (
     AugmentationHooks,
@@ -20,20 +21,27 @@ from anchorage.learning.hooks import (
     SelfSupervisedHooks,
     ServerObjectiveHooks,
     ServerTrainingHooks,
+    TaskHooks,
     WeightingHooks,
 )
+
+
+class ImageTask(TaskHooks):
+    """What a model tells of an image."""
 
 
 class LocalLoss(LocalLossHooks, EngineHooks):
     """Loss on a silo's labelled images."""
 
     slot: ClassVar[str] = "local_loss"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class SecondHead(SecondHeadHooks, EngineHooks):
     """A second classifier beside the one that is evaluated."""
 
     slot: ClassVar[str] = "second_head"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class SelfSupervised(SelfSupervisedHooks, EngineHooks):
@@ -46,18 +54,21 @@ class PseudoLabels(PseudoLabelHooks, EngineHooks):
     """Labels for the unlabelled images."""
 
     slot: ClassVar[str] = "pseudo_labels"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class Mixup(MixupHooks, EngineHooks):
     """Mixup of images whose labels are fixed for a round."""
 
     slot: ClassVar[str] = "mixup"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class InputMixing(InputMixingHooks, EngineHooks):
     """Mixing of labelled images with images of others."""
 
     slot: ClassVar[str] = "input_mixing"
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
 
 class Regulariser(RegulariserHooks, EngineHooks):

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data import ImageSet, Pools, read
 
 
@@ -21,7 +21,7 @@ class SharedImages:
     ----------
     data_root : Path
         Folder that holds the claims.
-    model : ModelSpec
+    model : ModelDescription
         Size, channels and classes.
     seed : int
         The run's seed.
@@ -29,40 +29,32 @@ class SharedImages:
         Where the files lie; they go with this process.
     """
 
-    def __init__(self, data_root: Path, model: ModelSpec, seed: int, folder: Path) -> None:
+    def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
         self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
         self._pools = Pools()
-        self._sets: dict[str, ImageSet] = {}
+        self._sets: dict[tuple[str, bool], ImageSet] = {}
 
-    def count(self, section: DataSection) -> int:
-        """Return how many images a section lists, without opening one.
+    def count(self, section: DataSection, *, labelled: bool = True) -> int:
+        """Return how many images a section lists, without opening one. `labelled`: as in `Pools.choose`.
 
         Raises
         ------
         AnchorageError
             The section means none (12xx).
         """
-        return len(self._pools.choose(section, self._root, self._model.num_classes, self._seed).listing)
+        return len(self._pools.choose(section, self._root, self._model.classes, self._seed, labelled).listing)
 
-    def of(self, section: DataSection) -> ImageSet:
-        """Return a section's images; they are decoded when they are asked for first.
+    def of(self, section: DataSection, *, labelled: bool = True) -> ImageSet:
+        """Return a section's images; they are decoded when they are asked for first. `labelled`: as in `Pools.choose`.
 
         Raises
         ------
         AnchorageError
             They cannot be used (12xx).
         """
-        key = section.model_dump_json()
+        key = section.model_dump_json(), labelled
         if key not in self._sets:
-            images, _ = read(
-                section,
-                self._root,
-                image_size=self._model.image_size,
-                channels=self._model.channels,
-                num_classes=self._model.num_classes,
-                seed=self._seed,
-                pools=self._pools,
-            )
+            images, _ = read(section, self._root, self._model, self._seed, labelled=labelled, pools=self._pools)
             pixels = self._mapped(images.images)
             self._sets[key] = ImageSet(pixels, images.labels, images.ids, images.groups, images.classes)
         return self._sets[key]

@@ -89,10 +89,10 @@ class Simulation:
         if speeds is not None:
             speeds.check(silo.metadata.name for silo in study.silos)
         self._study, self._speeds = study, speeds
-        images = SharedImages(data_root, spec.model, spec.seed, state)
+        images = SharedImages(data_root, spec.model_description, spec.seed, state)
         *self._warm_up, self._learner = (
             build_server_learner(
-                model=spec.model,
+                model=spec.model_description,
                 method=part.method,
                 seed=spec.seed,
                 anchors=images.of(spec.anchor_data) if spec.anchor_data else None,
@@ -174,7 +174,9 @@ class Simulation:
 
 def _profile(silo: Silo, images: SharedImages) -> Profile:
     with naming(silo.metadata.name):
-        return Profile(silo.spec.labels, images.count(section_of(silo)), "simulation")
+        return Profile(
+            silo.spec.labels, images.count(section_of(silo), labelled=silo.spec.labels != "None"), "simulation"
+        )
 
 
 def simulate(
@@ -276,7 +278,7 @@ def _engine(
         store=store,
         clock=clock,
         learner=learner,
-        strategy=Strategy.of(method, spec.model.num_classes, spec.seed),
+        strategy=Strategy.of(method, len(spec.task.classes), spec.seed),
         settings=settings,
         observer=observer,
         warm_up=warm_up_stages(study, warm_up, settings),

@@ -107,7 +107,11 @@ class LocalLearners:
         return self._learners[silo][0]
 
     def _built(self, silo: Silo) -> tuple[SiloLearner, int]:
-        name, labels, images = silo.metadata.name, silo.spec.labels, self._images.of(section_of(silo))
+        name, labels, images = (
+            silo.metadata.name,
+            silo.spec.labels,
+            self._images.of(section_of(silo), labelled=silo.spec.labels != "None"),
+        )
 
         def build(run: RunDescription) -> SiloLearner:
             return build_silo_learner(

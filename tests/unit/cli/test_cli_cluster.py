@@ -62,7 +62,8 @@ def local_run(folder: Path, name: str) -> None:
         "metadata": {"name": name},
         "spec": {
             "rounds": 7,
-            "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8},
+            "task": {"classification": {"classes": list("0123456789")}},
+            "model": {"network": "SmallCnn", "imageSize": 8},
             "method": {"name": "FedAvg"},
         },
     }

@@ -40,7 +40,8 @@ kind: Federation
 metadata: {name: tiny}
 spec:
   rounds: 4
-  model: {name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1}
+  task: {classification: {classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}
+  model: {network: SmallCnn, imageSize: 8, channels: 1}
   method: {name: FedAvg}
   evaluation: {data: {format: Digits, use: Test, testPercent: 20}}
 ---

@@ -21,7 +21,8 @@ FEDERATION = {
     "metadata": {"name": "tiny"},
     "spec": {
         "rounds": 1,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": "FedAvg"},
         "protocol": {"minSilos": 3},
         "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20}},

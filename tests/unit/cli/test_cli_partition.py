@@ -16,7 +16,8 @@ kind: Federation
 metadata: {name: tiny}
 spec:
   rounds: 1
-  model: {name: SmallCnn, numClasses: 2, imageSize: 8}
+  task: {classification: {classes: [a, b]}}
+  model: {network: SmallCnn, imageSize: 8}
   method: {name: FedAvgSemi}
   anchorData: {DATA, use: Anchors, anchors: 4, PARTITION}
   evaluation: {data: {DATA, use: Test, testPercent: 20, PARTITION}}

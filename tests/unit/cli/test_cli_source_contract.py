@@ -43,7 +43,8 @@ FEDERATION = {
     "metadata": {"name": "tiny"},
     "spec": {
         "rounds": 4,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1},
         "method": {"name": "FedAvg"},
         "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20}},
     },

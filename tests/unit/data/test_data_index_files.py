@@ -9,9 +9,11 @@ from drawn_images import fill, write_table
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, read, write_index
 from anchorage.learning.data.index_files import MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
+from anchorage.pieces.task.classification import Classification
 
 
 def section(kind="CsvManifest", **fields):
@@ -21,7 +23,8 @@ def section(kind="CsvManifest", **fields):
 
 
 def images_of(part, root):
-    return read(part, root, image_size=8, channels=3, num_classes=2, seed=1)
+    task = Classification(classes=("0", "1"))
+    return read(part, root, ModelDescription(network="LeafCnn", task=task, image_size=8), 1)
 
 
 def refused(part, root, failure, *words):
@@ -88,7 +91,7 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
 def taken(root, file, use="Part", silo=None):
     """Return the numbers of the images of a part, and their labels."""
     part = section(use=use, partition=Partition(recipe="File", file=file, silo=silo))
-    given = Pools().choose(part, root, 2, 0).given()
+    given = Pools().choose(part, root, ("0", "1"), 0).given()
     return [int(name[-3:]) for name in given.ids], given.labels.tolist()
 
 

@@ -69,7 +69,8 @@ def test_both_federations_read_what_was_prepared(data_root, file, silos):
     assert len(study.silos) == silos
 
     def images_of(section):
-        return read(section, data_root, image_size=16, channels=3, num_classes=7, seed=spec.seed)[0]
+        model = spec.model_description.model_copy(update={"image_size": 16})
+        return read(section, data_root, model, spec.seed)[0]
 
     anchors, test = images_of(spec.anchor_data), images_of(spec.evaluation.data)
     held = [images_of(silo.spec.managed.data) for silo in study.silos]

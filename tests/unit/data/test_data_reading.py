@@ -7,10 +7,13 @@ from drawn_images import draw, fill, write_table
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data import Pools, check, divisions, read, reading
 from anchorage.learning.data import digits as digit_images
+from anchorage.pieces.task.classification import Classification
 
 ISIC = ("MEL", "NV", "BCC", "AKIEC", "BKL", "DF", "VASC")
+DIGITS = tuple("0123456789")
 
 
 def section(kind="CsvManifest", **fields):
@@ -19,13 +22,18 @@ def section(kind="CsvManifest", **fields):
     return DataSection(format=kind, claim_name="site", **fields)
 
 
-def images_of(part, root, *, num_classes=2, size=8, channels=3, seed=1):
-    return read(part, root, image_size=size, channels=channels, num_classes=num_classes, seed=seed)
+def images_of(part, root, *, classes=("a", "b"), size=8, channels=3, seed=1):
+    return read(part, root, model_of(classes, size, channels), seed)
 
 
-def refused(part, root, failure, *words, num_classes=2):
+def model_of(classes, size=8, channels=1):
+    task = Classification(classes=tuple(classes))
+    return ModelDescription(network="LeafCnn", task=task, image_size=size, channels=channels)
+
+
+def refused(part, root, failure, *words, classes=("a", "b")):
     with pytest.raises(AnchorageError) as raised:
-        images_of(part, root, num_classes=num_classes)
+        images_of(part, root, classes=classes)
     assert raised.value.failure is failure
     assert "\n" not in raised.value.message
     for word in words:
@@ -46,7 +54,7 @@ def test_published_layout_of_isic_2018_works_unchanged(tmp_path, site):
     rows = [[name, *(("1.0" if place % 7 == c else "0.0") for c in range(7))] for place, name in enumerate(names)]
     write_table(site / "ISIC2018_Task3_Training_GroundTruth.csv", ["image", *ISIC], rows)
     part = section(manifest="ISIC2018_Task3_Training_GroundTruth.csv")
-    images, report = images_of(part, tmp_path, num_classes=7, size=16)
+    images, report = images_of(part, tmp_path, classes=ISIC, size=16)
     assert images.images.shape == (14, 3, 16, 16)
     assert images.labels.tolist() == [*range(7), *range(7)]
     assert images.classes == ISIC
@@ -61,7 +69,7 @@ def test_class_folders_give_labels_and_files_beside_them_none(tmp_path, site):
     fill(site / "malignant", 2, start=3)
     fill(site, 1, start=5)
     fill(site / ".cache", 1, start=6)
-    images, report = images_of(section("ImageFolder"), tmp_path)
+    images, report = images_of(section("ImageFolder"), tmp_path, classes=("benign", "malignant"))
     assert dict(zip(images.ids, images.labels.tolist(), strict=True)) == {
         "benign/image000.png": 0, "benign/image001.png": 0, "benign/image002.png": 0,
         "image005.png": -1, "malignant/image003.png": 1, "malignant/image004.png": 1,
@@ -72,47 +80,85 @@ def test_class_folders_give_labels_and_files_beside_them_none(tmp_path, site):
 
 def test_a_flat_folder_has_no_labels(tmp_path, site):
     fill(site / "images", 3)
-    images, _ = images_of(section("ImageFolder", path="images"), tmp_path, num_classes=7, channels=1)
+    images, _ = images_of(section("ImageFolder", path="images"), tmp_path, classes=ISIC, channels=1)
     assert images.labels.tolist() == [-1, -1, -1]
     assert images.images.shape == (3, 1, 8, 8)
-    assert len(images.classes) == 7
+    assert images.classes == ISIC
 
 
 def test_a_site_without_a_class_keeps_the_federations_class_ids(tmp_path, site):
     fill(site / "nevus", 2)
-    part = section("ImageFolder", classes=("melanoma", "nevus"))
-    assert images_of(part, tmp_path)[0].labels.tolist() == [1, 1]
-    refused(section("ImageFolder"), tmp_path, failures.CLASSES_DIFFER, "1 classes (nevus)", "`classes`")
-    refused(part, tmp_path, failures.CLASSES_DIFFER, "2 classes", "the model has 3", num_classes=3)
+    for classes, expected in ((("melanoma", "nevus"), 1), (("nevus", "melanoma"), 0), (("a", "b", "nevus"), 2)):
+        images, _ = images_of(section("ImageFolder"), tmp_path, classes=classes)
+        assert images.labels.tolist() == [expected] * 2
+        assert images.classes == classes
 
 
-def test_a_folder_that_is_no_class_is_mislabelled(tmp_path, site):
+def test_a_folder_that_is_no_class_is_refused_by_name_or_left_out(tmp_path, site):
     fill(site / "nevus", 2)
-    fill(site / "nevsu", 1, start=2)
-    part = section("ImageFolder", classes=("melanoma", "nevus"))
-    refused(part, tmp_path, failures.BAD_IMAGES, "1 of 3", "nevsu/image002.png", "LabelOutsideClasses")
+    fill(site / "Melanom", 1, start=2)
+    part, classes = section("ImageFolder"), ("melanoma", "nevus")
+    words = ('the folder "Melanom" (1 images)', "melanoma, nevus", "classMap: {Melanom: melanoma}")
+    refused(part, tmp_path, failures.CLASSES_DIFFER, str(site), *words, classes=classes)
+    mapped = section("ImageFolder", class_map={"Melanom": "melanoma"})
+    assert images_of(mapped, tmp_path, classes=classes)[0].labels.tolist() == [0, 1, 1]
+    images, report = images_of(section("ImageFolder", on_bad_image="Skip"), tmp_path, classes=classes)
+    assert images.labels.tolist() == [1, 1]
+    assert [(bad.id, bad.reason) for bad in report.bad] == [("Melanom/image002.png", "LabelOutsideClasses")]
+    assert check(part, tmp_path, classes).bad == report.bad
+
+
+def test_folders_of_a_site_without_labels_may_have_any_name(tmp_path, site):
+    fill(site / "patient 7", 2)
+    fill(site / "nevus", 1, start=2)
+    images, report = read(section("ImageFolder"), tmp_path, model_of(("melanoma", "nevus"), 8, 3), 1, labelled=False)
+    assert (images.labels.tolist(), report.bad) == ([1, -1, -1], ())
+
+
+def test_a_map_to_a_class_that_there_is_not_is_refused(tmp_path, site):
+    fill(site / "x", 1)
+    part = section("ImageFolder", class_map={"x": "c"})
+    refused(part, tmp_path, failures.CLASSES_DIFFER, "classMap leads to c", "a, b")
+
+
+def test_two_names_of_a_class_and_exchanged_names(tmp_path, site):
+    for place, name in enumerate(("a", "b", "third")):
+        fill(site / name, 1, start=place)
+    part = section("ImageFolder", class_map={"a": "b", "b": "a", "third": "a"})
+    assert images_of(part, tmp_path)[0].labels.tolist() == [1, 0, 0]
 
 
 @pytest.mark.parametrize(
     ("header", "cells", "classes", "expected"),
     [
-        (["image", "label"], ["0", "1", "", "01"], (), [0, 1, -1, 1]),
-        (["File", "Diagnosis"], ["nv", "mel", "mel", ""], (), [1, 0, 0, -1]),
+        (["image", "label"], ["0", "1", "", "1"], ("0", "1"), [0, 1, -1, 1]),
+        (["File", "Diagnosis"], ["nv", "mel", "mel", ""], ("mel", "nv"), [1, 0, 0, -1]),
+        (["File", "Diagnosis"], ["nv", "mel", "mel", ""], ("nv", "mel"), [0, 1, 1, -1]),
         (["image_id", "dx"], ["nv", "nv", "nv", "nv"], ("mel", "nv"), [1, 1, 1, 1]),
-        (["image", "age"], ["50", "61", "", "70"], (), [-1, -1, -1, -1]),
+        (["image", "age"], ["50", "61", "", "70"], ("mel", "nv"), [-1, -1, -1, -1]),
     ],
 )
 def test_label_columns(tmp_path, site, header, cells, classes, expected):
     names = fill(site, 4)
     write_table(site / "table.csv", header, zip(names, cells, strict=True))
-    assert images_of(section(classes=classes), tmp_path)[0].labels.tolist() == expected
+    assert images_of(section(), tmp_path, classes=classes)[0].labels.tolist() == expected
+
+
+def test_labels_that_are_codes_are_never_taken_for_positions(tmp_path, site):
+    names = fill(site, 4)
+    write_table(site / "table.csv", ["image", "label"], zip(names, "1221", strict=True))
+    classes = ("normal", "pneumonia")
+    words = ('labels "1" (2 images), "2" (2 images)', "normal, pneumonia", "classMap: {'1': CLASS, '2': CLASS}")
+    refused(section(), tmp_path, failures.CLASSES_DIFFER, *words, classes=classes)
+    mapped = section(class_map={"1": "normal", "2": "pneumonia"})
+    assert images_of(mapped, tmp_path, classes=classes)[0].labels.tolist() == [0, 1, 1, 0]
 
 
 def test_columns_may_be_named_and_cells_separated_by_semicolons(tmp_path, site):
     names = fill(site / "pictures", 2)
     rows = "".join(f"7;{name}.png;b;p{place}\n" for place, name in enumerate(names))
     (site / "table.csv").write_text("\ufeffage;picture;finding;patient\n" + rows, encoding="utf-8")
-    part = section(image_column="picture", label_column="finding", group_by="patient", classes=("a", "b"))
+    part = section(image_column="picture", label_column="finding", group_by="patient")
     images, report = images_of(part, tmp_path)
     assert (images.labels.tolist(), images.groups, report.groups) == ([1, 1], ("p0", "p1"), 2)
     refused(section(label_column="label"), tmp_path, failures.MANIFEST_WRONG, 'no column "label"', "finding")
@@ -122,9 +168,7 @@ def test_images_are_found_by_path_and_by_name(tmp_path, site):
     fill(site / "a", 1)
     fill(site / "b", 2)
     write_table(site / "table.csv", ["image"], [["a/image000.png"], ["b/image000"], ["image001"], ["image000"]])
-    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, num_classes=2).bad] == [
-        ("image000", "Ambiguous")
-    ]
+    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, ("a", "b")).bad] == [("image000", "Ambiguous")]
 
 
 def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
@@ -132,8 +176,8 @@ def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
     whole = (site / "image001.jpg").read_bytes()
     (site / "image001.jpg").write_bytes(whole[: len(whole) // 2])
     (site / "image002.jpg").write_bytes(b"")
-    draw(size=(20, 20), seed=9).save(site / "image009.jpg")
-    rows = [*((name, "0") for name in names), ("image000", "1"), ("gone", "1"), ("image009", "7")]
+    (site / "image009.jpg").write_text("no image")
+    rows = [*((name, "a") for name in names), ("image000", "b"), ("gone", "b"), ("image009", "b")]
     write_table(site / "table.csv", ["image", "label"], rows)
     error = refused(
         section(),
@@ -150,9 +194,9 @@ def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
     assert images.images.shape == (2, 3, 8, 8)
     assert {(bad.id, bad.reason) for bad in report.bad} == {
         ("image001", "Damaged"), ("image002", "Empty"), ("image000", "DuplicateId"),
-        ("gone", "Missing"), ("image009", "LabelOutsideClasses"),
+        ("gone", "Missing"), ("image009", "NotAnImage"),
     }  # fmt: skip
-    document = check(section(), tmp_path, num_classes=2).as_document()
+    document = check(section(), tmp_path, ("a", "b")).as_document()
     assert (document["listed"], document["usable"], len(document["bad"])) == (7, 2, 5)
 
 
@@ -163,12 +207,25 @@ def test_one_hot_rows_need_one_class(tmp_path, site):
         ["image", "a", "b"],
         [(names[0], 1, 0), (names[1], 1, 1), (names[2], 0, 0), (names[3], "", "")],
     )
-    report = check(section(), tmp_path, num_classes=2)
+    report = check(section(), tmp_path, ("a", "b"))
     assert [(bad.id, bad.reason) for bad in report.bad] == [(names[1], "LabelAmbiguous"), (names[2], "LabelAmbiguous")]
     assert (report.counts, report.unlabelled) == ((1, 0), 1)
-    refused(section(), tmp_path, failures.CLASSES_DIFFER, "2 classes (a, b)", num_classes=3)
-    chosen = section(classes=("b", "a"), on_bad_image="Skip")
-    assert images_of(chosen, tmp_path)[0].labels.tolist() == [1, -1]
+    chosen = section(on_bad_image="Skip")
+    assert images_of(chosen, tmp_path, classes=("b", "a"))[0].labels.tolist() == [1, -1]
+
+
+def test_one_hot_columns_are_found_by_name(tmp_path, site):
+    names = fill(site, 3)
+    rows = [(names[0], 1, 0, 0, 1), (names[1], 0, 1, 0, 0), (names[2], 0, 0, 1, 1)]
+    write_table(site / "table.csv", ["image", "nv", "melanoma", "df", "male"], rows)
+    classes = ("df", "mel", "nv", "vasc")
+    mapped = section(class_map={"melanoma": "mel"})
+    assert images_of(mapped, tmp_path, classes=classes)[0].labels.tolist() == [2, 1, 0]
+    skipping = section(on_bad_image="Skip")  # the table as a whole is wrong, not single images
+    for part in (section(), skipping):
+        words = ('"melanoma" (1 images)', "df, mel, nv, vasc", "{melanoma: CLASS}")
+        refused(part, tmp_path, failures.CLASSES_DIFFER, *words, classes=classes)
+    refused(section(), tmp_path, failures.CLASSES_DIFFER, "columns", "nv", "df", "male", classes=("x", "y"))
 
 
 def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site):
@@ -177,8 +234,8 @@ def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site
         (site / f"{name}.png").write_bytes((site / "x.png").read_bytes())
     draw(seed=2).save(site / "w.png")
     (site / "v.png").write_bytes((site / "w.png").read_bytes())
-    write_table(site / "table.csv", ["image", "label"], [("x", 0), ("y", 0), ("z", 1), ("w", 1), ("v", 1)])
-    report = check(section(), tmp_path, num_classes=2)
+    write_table(site / "table.csv", ["image", "label"], [("x", "a"), ("y", "a"), ("z", "b"), ("w", "b"), ("v", "b")])
+    report = check(section(), tmp_path, ("a", "b"))
     assert report.duplicates == (("x", "y", "z"), ("w", "v"))
     assert report.conflicts == (("x", "y", "z"),)
 
@@ -204,7 +261,7 @@ def test_missing_folders_and_empty_ones(tmp_path, site):
     refused(section(), tmp_path, failures.DATA_MISSING, "table.csv")
     (site / "table.csv").write_text("image,label\n")
     refused(section(), tmp_path, failures.NO_IMAGES)
-    (site / "table.csv").write_text("image,label\nx,1\n")
+    (site / "table.csv").write_text("image,label\nx,a\n")
     refused(section(on_bad_image="Skip"), tmp_path, failures.NO_IMAGES, "none of 1 images")
 
 
@@ -226,18 +283,18 @@ def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
         part.model_copy(update={"partition": Partition(**partition)}) if part.partition is None else part
         for part in sections
     ]
-    sets = [images_of(part, tmp_path, num_classes=10, channels=1, seed=5)[0] for part in with_all]
+    sets = [images_of(part, tmp_path, classes=DIGITS, channels=1, seed=5)[0] for part in with_all]
     ids = [name for images in sets for name in images.ids]
     assert len(ids) == len(set(ids)) == 1797
     assert np.bincount(sets[1].labels).tolist() == [6] * 10
-    assert sets[1].ids == images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=5)[0].ids
-    assert sets[1].ids != images_of(sections[1], tmp_path, num_classes=10, channels=1, seed=6)[0].ids
+    assert sets[1].ids == images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=5)[0].ids
+    assert sets[1].ids != images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=6)[0].ids
     pools = Pools()
-    chosen = [pools.choose(part, tmp_path, 10, 5) for part in with_all]
+    chosen = [pools.choose(part, tmp_path, DIGITS, 5) for part in with_all]
     assert [choice.name for choice in chosen] == ["test", "anchors", "0", "1", "2"]
     assert [choice.listing.ids for choice in chosen] == [images.ids for images in sets]
     assert chosen[2].counts() == tuple(np.bincount(sets[2].labels, minlength=10))
-    refused(digits("Test"), tmp_path, failures.CLASSES_DIFFER, "10 classes", num_classes=7)
+    refused(digits("Test"), tmp_path, failures.CLASSES_DIFFER, 'labels "0"', classes=ISIC)
 
 
 def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
@@ -248,10 +305,10 @@ def test_pools_are_listed_and_divided_once(tmp_path, monkeypatch):
     pools = Pools()
     for part in range(4):
         section = digits("Part", partition=Partition(recipe="Iid", parts=4, part=part), labelled_percent=10 * part)
-        read(section, tmp_path, image_size=8, channels=1, num_classes=10, seed=1, pools=pools)
+        read(section, tmp_path, model_of(DIGITS), 1, pools=pools)
     assert calls == ["list_digits", "divide"]
-    pools.choose(digits("Part", partition=Partition(recipe="Iid", parts=2, part=0)), tmp_path, 10, 1)
-    pools.choose(digits("Test"), tmp_path, 10, seed=2)
+    pools.choose(digits("Part", partition=Partition(recipe="Iid", parts=2, part=0)), tmp_path, DIGITS, 1)
+    pools.choose(digits("Test"), tmp_path, DIGITS, seed=2)
     assert calls == ["list_digits", "divide", "divide"]
 
 
@@ -260,32 +317,32 @@ def test_labelled_images_of_each_class_are_dealt_first(tmp_path):
     seen = []
     for part in range(6):
         partition = Partition(recipe="BatchNonIid", parts=6, part=part, labelled_per_class=5)
-        images, _ = images_of(digits("Part", partition=partition), tmp_path, num_classes=10, channels=1)
+        images, _ = images_of(digits("Part", partition=partition), tmp_path, classes=DIGITS, channels=1)
         assert np.bincount(images.labels[images.labels >= 0]).tolist() == [5] * 10
         assert 150 < len(images) <= 50 + (1378 - 300) // 6
         seen += images.ids
     assert len(seen) == len(set(seen))
     partition = Partition(recipe="BatchIid", parts=6, part=0, labelled_per_class=50)
     words = ("labelledPerClass", "6 parts shall have 50")
-    refused(digits("Part", partition=partition), tmp_path, failures.PARTITION_IMPOSSIBLE, *words, num_classes=10)
+    refused(digits("Part", partition=partition), tmp_path, failures.PARTITION_IMPOSSIBLE, *words, classes=DIGITS)
 
 
 def test_random_anchors_are_drawn_by_chance(tmp_path):
     section = digits("Anchors", anchor_draw="Random")
-    images, _ = images_of(section, tmp_path, num_classes=10, channels=1)
+    images, _ = images_of(section, tmp_path, classes=DIGITS, channels=1)
     counts = np.bincount(images.labels, minlength=10)
     assert counts.sum() == 60 and counts.tolist() != [6] * 10
 
 
 def test_labels_of_a_share_are_kept(tmp_path):
-    images, report = images_of(DataSection(format="Digits", labelled_percent=10), tmp_path, num_classes=10, channels=1)
+    images, report = images_of(DataSection(format="Digits", labelled_percent=10), tmp_path, classes=DIGITS, channels=1)
     assert report.unlabelled == (images.labels < 0).sum()
     assert 170 <= sum(report.counts) <= 190
     assert min(report.counts) > 0
 
 
 def test_image_sets_select_and_forget_labels(tmp_path):
-    images, _ = images_of(DataSection(format="Digits"), tmp_path, num_classes=10, channels=1)
+    images, _ = images_of(DataSection(format="Digits"), tmp_path, classes=DIGITS, channels=1)
     some = images.select([5, 2])
     assert (some.ids, some.labels.tolist(), len(some)) == (("digit-0005", "digit-0002"), [5, 2], 2)
     assert some.without_labels().labels.tolist() == [-1, -1]
@@ -336,7 +393,7 @@ def test_real_training_images_read_in_their_published_split(tmp_path, real_image
         ["image", *ISIC],
         [(name, *np.eye(7, dtype=int)[label]) for name, label in zip(ids, labels, strict=True)],
     )
-    images, report = images_of(section(), tmp_path, num_classes=7, size=32)
+    images, report = images_of(section(), tmp_path, classes=ISIC, size=32)
     assert images.labels.tolist() == labels.tolist()
     assert report.sizes == {"200×150": 40}
     assert not report.bad

@@ -13,7 +13,7 @@ from pydantic.alias_generators import to_snake
 from torch import Tensor
 
 from anchorage.api.method import MethodSpec, ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.piece import PIECES
 from anchorage.api.run import RunDescription
 from anchorage.engine.aggregation.round_memory import RoundMemory
@@ -26,11 +26,18 @@ from anchorage.learning.models import Network, build_model
 from anchorage.methods import resolve
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, AuxiliaryData, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 CLASSES = 3
-MODEL = ModelSpec(name="SmallCnn", num_classes=CLASSES, image_size=8, channels=1, augmentation="Digits")
+MODEL = ModelDescription(
+    network="SmallCnn",
+    task=Classification(classes=tuple(map(str, range(CLASSES)))),
+    image_size=8,
+    channels=1,
+    augmentation="Digits",
+)
 
 
 def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:

@@ -10,7 +10,7 @@ import torch
 from learning_party import Party, images_of, method_of
 from torch import nn
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.metrics import (
@@ -25,6 +25,7 @@ from anchorage.learning.networks.cnns import TutorialCnn
 from anchorage.learning.networks.resnets import ResNet18, WideResNet28
 from anchorage.learning.views import Views
 from anchorage.pieces.self_supervised.barlow import Barlow
+from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.semianagg import build_random_anchor
 
 pytestmark = pytest.mark.known_answers
@@ -53,8 +54,12 @@ def _multiply_accumulates(network, image_size):
 
 
 def _spec(name, classes=10, image_size=32, channels=3, augmentation="Natural"):
-    return ModelSpec(
-        name=name, num_classes=classes, image_size=image_size, channels=channels, augmentation=augmentation
+    return ModelDescription(
+        network=name,
+        task=Classification(classes=tuple(map(str, range(classes)))),
+        image_size=image_size,
+        channels=channels,
+        augmentation=augmentation,
     )
 
 

@@ -8,7 +8,7 @@ import torch
 from learning_party import CLASSES, MODEL, Party, given, images_of, method_of
 from torch import nn
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
 from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.learners import TorchServerLearner, build_server_learner
@@ -18,6 +18,7 @@ from anchorage.learning.round_state import RoundState
 from anchorage.pieces.self_supervised.barlow import cross_correlation, redundancy_loss
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
 from anchorage.pieces.self_supervised.clusters import KEPT_FEATURES, RETAINED, turned_images
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.model import ModelBytes
 
 BARLOW, CLR, ORCHESTRA = (method_of(name) for name in ("FedBarlow", "FedCLR", "Orchestra"))
@@ -52,7 +53,7 @@ def test_r1_barlow(known):
 
 
 def test_the_projector_has_the_published_size() -> None:
-    model = ModelSpec(name="ResNet18", num_classes=10, image_size=32)
+    model = ModelDescription(network="ResNet18", task=Classification(classes=tuple("0123456789")), image_size=32)
     projector = build_model(model, TrainingMethod.of(BARLOW), 1).projector
     assert projector is not None
     assert sum(p.numel() for p in projector.parameters()) == 9_445_376  # KAT-M1

@@ -5,12 +5,13 @@ import pytest
 import torch
 from learning_party import Party, given, method_of
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.learning.learners import build_server_learner
 from anchorage.pieces.pseudo_labels.anchor_similarity import class_prototypes
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.layout import Layout
 
-MODEL = ModelSpec(name="ResNet18", num_classes=10, image_size=32)
+MODEL = ModelDescription(network="ResNet18", task=Classification(classes=tuple("0123456789")), image_size=32)
 SILOS, FLOAT = 10, 4
 
 

@@ -13,7 +13,8 @@ META = {"uid": "1", "generation": 3, "managedFields": [{"manager": "kubectl"}], 
 def federation(**spec: Any) -> dict[str, Any]:
     values = {
         "rounds": 5,
-        "model": {"name": "SmallCnn", "numClasses": 3, "imageSize": 32},
+        "task": {"classification": {"classes": ["a", "b", "c"]}},
+        "model": {"network": "SmallCnn", "imageSize": 32},
         "method": {"name": "FedAvg"},
     }
     return {

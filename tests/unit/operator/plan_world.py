@@ -36,7 +36,8 @@ SETTINGS = OperatorSettings(
 )
 SPEC: dict[str, Any] = {
     "rounds": 20,
-    "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+    "task": {"classification": {"classes": list("0123456789")}},
+    "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
     "method": {"name": "FedAnchor"},
     "protocol": {"minSilos": 2},
     "anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 20, "anchors": 80},

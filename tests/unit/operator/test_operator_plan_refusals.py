@@ -84,7 +84,7 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
         ({"seed": 2}, "spec.seed is 2, but training began with 1"),
         ({"method": {"name": "FedAvg"}}, "spec.method"),
         ({"method": {"name": "FedAnchor", "local": {"epochs": 9}}}, "spec.method.local.epochs is 9"),
-        ({"model": {"name": "SmallCnn", "numClasses": 11, "imageSize": 8, "channels": 1}}, "spec.model"),
+        ({"task": {"classification": {"classes": ["a", "b"]}}}, "spec.task"),
         ({"warmUp": [STAGE | {"rounds": 2}]}, 'spec.warmUp is [{"method": "FedBarlow", "rounds": 2'),
         ({"warmUp": [STAGE | {"set": ["local.epochs=2"]}]}, '"set": ["local.epochs=2"]}], but training began with'),
         ({"rounds": 2}, "spec.rounds is 2, but 3 rounds are committed"),

@@ -5,14 +5,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription, StageDescription
 from anchorage.engine.stages import staged
 from anchorage.methods import PRESETS
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, Evaluation, Task, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 
-MODEL = ModelSpec(name="SmallCnn", num_classes=3, image_size=8)
+MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b", "c")), image_size=8)
 
 
 def described(*stages: tuple[str, int], rounds: int) -> RunDescription:

@@ -5,11 +5,12 @@ from contextlib import closing
 
 import numpy as np
 
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.methods import PRESETS
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
@@ -19,7 +20,7 @@ LAYOUT = Layout.of([("w", "F32", (3,)), ("control.w", "F32", (3,))])
 
 
 def test_control_variates_stay_in_the_checkpoint(tmp_path):
-    spec = ModelSpec(name="SmallCnn", num_classes=3, image_size=8)
+    spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b", "c")), image_size=8)
     method = PRESETS["SCAFFOLD"].slots
     json_layout = LAYOUT.to_json()
     run = RunDescription(

@@ -11,12 +11,13 @@ from silo_fakes import WAIT_SECONDS, FakeLink
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import Local, MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
@@ -26,7 +27,7 @@ from anchorage_silo.frames import Setup
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.trainer_process import TrainerProcess
 
-MODEL = ModelSpec(name="SmallCnn", num_classes=10, image_size=8, channels=1)
+MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1)
 METHOD = resolve(
     MethodSpec(
         name="FedAvg",

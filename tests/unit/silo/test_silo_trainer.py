@@ -16,11 +16,12 @@ from silo_fakes import LAYOUT, WAIT_SECONDS, FakeLink, evaluate_task, model_of, 
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription, StageDescription
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker, WithdrawnError
 from anchorage.methods import resolve
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import REPETITIONS, Assigned, Permit, Task
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.chunks import Manifest
@@ -124,7 +125,7 @@ class TestNullLearner:
         first = LAYOUT.select(["weight"])
         own, slots = {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}, resolve(MethodSpec(name="FedAvg"))
         stage = StageDescription(method=slots, down=first.to_json(), up=first.to_json(), last=1)
-        spec = ModelSpec(name="SmallCnn", num_classes=2, image_size=8)
+        spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(
             federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
         )
@@ -139,7 +140,7 @@ class TestNullLearner:
 
     def test_trains_as_often_as_groups_drew_it(self, setup: Setup) -> None:
         slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
-        spec = ModelSpec(name="SmallCnn", num_classes=2, image_size=8)
+        spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
         learner, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
         task, buffers = replace(train_task(ONE), side={REPETITIONS: np.array(3)}), MemoryBuffers()

@@ -71,7 +71,7 @@ def test_slots_overridden_at_random_are_refused_with_a_reason_or_play_a_round(tm
 @pytest.mark.parametrize("name", ["FedAvgSemi", "FedCLR"])
 def test_a_classifier_behind_a_projection_head_labels_and_is_trained(name: str, tmp_path: Path) -> None:
     (tmp_path / "study.yaml").write_text(snippet(PRESETS[name]))
-    network = "{name: MoonCnn, numClasses: 10, imageSize: 16, channels: 1}"
+    network = "{network: MoonCnn, imageSize: 16, channels: 1}"
     overrides = [*TINY, f"spec.model={network}", "spec.method.local.epochs=1"]
     record, _ = simulate(validate_study(tmp_path / "study.yaml", overrides), tmp_path, tmp_path / "state")
     assert [part.state for part in record.silos] == ["Counted", "Counted"]

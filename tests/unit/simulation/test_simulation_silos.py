@@ -35,7 +35,8 @@ kind: Federation
 metadata: {name: tiny}
 spec:
   rounds: 2
-  model: {name: SmallCnn, numClasses: 10, imageSize: 8, channels: 1, augmentation: Digits}
+  task: {classification: {classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}
+  model: {network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}
   method: {name: FedAvg, local: {epochs: 1, batchSize: 16}}
   protocol: {silosPerRound: 3}
 ---
@@ -155,7 +156,9 @@ def test_images_that_cannot_be_used_end_the_simulation(study: Callable[..., Stud
         for number in range(4):
             (tmp_path / "images" / name / f"{name}{number}.png").write_bytes(b"no image")
     place = "silo.spec.managed.data."
-    broken = study(2, f"{place}format=ImageFolder", f"{place}claimName=images", "spec.model.numClasses=2", *ALL)
+    broken = study(
+        2, f"{place}format=ImageFolder", f"{place}claimName=images", "spec.task.classification.classes=[a, b]", *ALL
+    )
     with pytest.raises(AnchorageError, match="^ANC-1203 BadImages: silo a-[01]: ") as caught:
         simulate(broken, tmp_path, tmp_path / "state")
     assert caught.value.failure is data.BAD_IMAGES

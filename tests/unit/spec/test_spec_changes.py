@@ -19,7 +19,8 @@ STUDY: dict[str, Any] = {
     "metadata": {"name": "derm"},
     "spec": {
         "rounds": 9,
-        "model": {"name": "SmallCnn", "numClasses": 10, "imageSize": 8, "channels": 1},
+        "task": {"classification": {"classes": list("0123456789")}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1},
         "method": {"name": "FedAnchor"},
         "anchorData": {"format": "Digits", "use": "Anchors", "anchors": 80, "testPercent": 20},
         "evaluation": {"data": DIGITS},
@@ -36,7 +37,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.rounds", 20, ROUNDS),
     ("spec.seed", 2, FROZEN),
     ("spec.model.imageSize", 16, FROZEN),
-    ("spec.model.numClasses", 7, FROZEN),
+    ("spec.task.classification.classes", ["a", "b"], FROZEN),
     ("spec.method.name", "FedAvg", FROZEN),
     ("spec.method.weighting", {"uniform": {}}, FROZEN),
     ("spec.method.local", {"epochs": 7}, FROZEN),

@@ -17,7 +17,8 @@ kind: Federation
 metadata: {name: derm}
 spec:
   rounds: 5
-  model: {name: SmallCnn, numClasses: 3, imageSize: 32}
+  task: {classification: {classes: [a, b, c]}}
+  model: {network: SmallCnn, imageSize: 32}
   method: {name: FedAvg}
 """
 SILO = """\
@@ -190,13 +191,13 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
         (
             "imageSize: 32",
             "imageSize: 32, channels: 2",
-            "ANC-1012 UnknownChoice: derm.yaml:5: spec.model.channels: found 2, allowed is one of 1, 3",
+            "ANC-1012 UnknownChoice: derm.yaml:6: spec.model.channels: found 2, allowed is one of 1, 3",
         ),
         (
             "name: silo-a",
             "name: Silo_A",
             (
-                'ANC-1013 WrongForm: derm.yaml:9: metadata.name: found "Silo_A", allowed is a name of '
+                'ANC-1013 WrongForm: derm.yaml:10: metadata.name: found "Silo_A", allowed is a name of '
                 "lower-case letters, digits and dashes, at most 63 long"
             ),
         ),
@@ -204,7 +205,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAvg}\n  protocol: {mode: Synchronous, min_silos: 1}",
             (
-                "ANC-1007 UnknownField: derm.yaml:7: spec.protocol.min_silos: found an unknown field, allowed are "
+                "ANC-1007 UnknownField: derm.yaml:8: spec.protocol.min_silos: found an unknown field, allowed are "
                 "mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds"
             ),
         ),
@@ -212,7 +213,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 0.60}}}",
             (
-                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number "
+                "ANC-1011 UnquotedDecimal: derm.yaml:7: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number "
                 '0.60, allowed is text: write "0.60"'
             ),
         ),
@@ -220,7 +221,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: 1}}}",
             (
-                "ANC-1011 UnquotedDecimal: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number 1, "
+                "ANC-1011 UnquotedDecimal: derm.yaml:7: spec.method.pseudoLabels.anchorSimilarity.threshold: found the number 1, "
                 'allowed is text: write "1"'
             ),
         ),
@@ -228,7 +229,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             '{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: "1.5"}}}',
             (
-                'ANC-1010 OutOfRange: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found "1.5", allowed is '
+                'ANC-1010 OutOfRange: derm.yaml:7: spec.method.pseudoLabels.anchorSimilarity.threshold: found "1.5", allowed is '
                 'a quoted decimal number from 0 to 1, such as "0.6"'
             ),
         ),
@@ -236,20 +237,20 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             '{name: FedAnchor, pseudoLabels: {anchorSimilarity: {threshold: "high"}}}',
             (
-                'ANC-1013 WrongForm: derm.yaml:6: spec.method.pseudoLabels.anchorSimilarity.threshold: found "high", allowed is '
+                'ANC-1013 WrongForm: derm.yaml:7: spec.method.pseudoLabels.anchorSimilarity.threshold: found "high", allowed is '
                 'a quoted decimal number from 0 to 1, such as "0.6"'
             ),
         ),
         (
             "{name: FedAvg}",
             "FedAvg",
-            'ANC-1009 WrongType: derm.yaml:6: spec.method: found "FedAvg", allowed is a mapping',
+            'ANC-1009 WrongType: derm.yaml:7: spec.method: found "FedAvg", allowed is a mapping',
         ),
         (
             "{name: FedAvg}",
             "{name: FedAvg}\n  protocol: {minSilos: 2}",
             (
-                "ANC-1106 QuorumUnreachable: derm.yaml:7: spec.protocol.minSilos: found 2, but the federation "
+                "ANC-1106 QuorumUnreachable: derm.yaml:8: spec.protocol.minSilos: found 2, but the federation "
                 "has 1 silo; lower it, or add silos"
             ),
         ),
@@ -257,7 +258,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAvg}\n  protocol:\n    silosPerRound: 2",
             (
-                "ANC-1107 SelectionTooLarge: derm.yaml:8: spec.protocol.silosPerRound: found 2, but the "
+                "ANC-1107 SelectionTooLarge: derm.yaml:9: spec.protocol.silosPerRound: found 2, but the "
                 "federation has 1 silo; lower it, or leave it out to take all"
             ),
         ),
@@ -265,7 +266,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAvg}\n  tracking: {uri: 'http://me:secret@mlflow'}",
             (
-                'ANC-1013 WrongForm: derm.yaml:7: spec.tracking.uri: found "http://…@mlflow", allowed is a URI '
+                'ANC-1013 WrongForm: derm.yaml:8: spec.tracking.uri: found "http://…@mlflow", allowed is a URI '
                 "such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password"
             ),
         ),
@@ -273,7 +274,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAvg}\n  server: {resources: {limits: {a b: 1}}}",
             (
-                'ANC-1013 WrongForm: derm.yaml:7: spec.server.resources.limits.a b: found the name "a b", '
+                'ANC-1013 WrongForm: derm.yaml:8: spec.server.resources.limits.a b: found the name "a b", '
                 "allowed is a resource such as cpu or nvidia.com/gpu"
             ),
         ),
@@ -281,14 +282,14 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "federation: derm",
             "federation: skin",
             (
-                "ANC-1104 ForeignSilo: derm.yaml:10: spec.federation: found 'skin', allowed is 'derm', the "
+                "ANC-1104 ForeignSilo: derm.yaml:11: spec.federation: found 'skin', allowed is 'derm', the "
                 "federation of this file"
             ),
         ),
         (
             "labels: All",
             "labels: all",
-            ('ANC-1012 UnknownChoice: derm.yaml:10: spec.labels: found "all", allowed is one of None, All, Partial'),
+            ('ANC-1012 UnknownChoice: derm.yaml:11: spec.labels: found "all", allowed is one of None, All, Partial'),
         ),
     ],
 )
@@ -300,7 +301,7 @@ def test_one_mistake(write, old: str, new: str, line: str) -> None:
 
 def test_an_unknown_network_is_told_with_the_nearest(write) -> None:
     (line,) = told(write(FEDERATION.replace("SmallCnn", "SmallCNN") + SILO))
-    assert line.startswith("ANC-1012 UnknownChoice: derm.yaml:5: spec.model.name: ")
+    assert line.startswith("ANC-1012 UnknownChoice: derm.yaml:6: spec.model.network: ")
     assert "did you mean SmallCnn? allowed are " in line and "ResNet18" in line
 
 
@@ -315,9 +316,9 @@ def test_all_mistakes_at_once_in_the_order_of_their_lines(write) -> None:
     assert [line.split(": ")[:3] for line in lines] == [
         ["ANC-1010 OutOfRange", "derm.yaml:4", "spec.rounds"],
         ["ANC-1007 UnknownField", "derm.yaml:5", "spec.raunds"],
-        ["ANC-1103 DuplicateName", "derm.yaml:14", "metadata.name"],
-        ["ANC-1012 UnknownChoice", "derm.yaml:15", "spec.labels"],
-        ["ANC-1005 UnknownKind", "derm.yaml:17", "kind"],
+        ["ANC-1103 DuplicateName", "derm.yaml:15", "metadata.name"],
+        ["ANC-1012 UnknownChoice", "derm.yaml:16", "spec.labels"],
+        ["ANC-1005 UnknownKind", "derm.yaml:18", "kind"],
     ]
 
 
@@ -326,14 +327,14 @@ def test_quorum_above_the_selection(write) -> None:
     text = FEDERATION.replace("method: {name: FedAvg}", protocol) + SILO + SILO.replace("silo-a", "silo-b")
     (line,) = told(write(text))
     assert line == (
-        "ANC-1106 QuorumUnreachable: derm.yaml:7: spec.protocol.minSilos: found 2, but silosPerRound is "
+        "ANC-1106 QuorumUnreachable: derm.yaml:8: spec.protocol.minSilos: found 2, but silosPerRound is "
         "1; lower it to 1 at most"
     )
 
 
 def test_two_federations(write) -> None:
     (line,) = told(write(FEDERATION + "---\n" + FEDERATION + SILO))
-    assert line == "ANC-1102 SeveralFederations: derm.yaml:8: found another Federation, allowed is one per file"
+    assert line == "ANC-1102 SeveralFederations: derm.yaml:9: found another Federation, allowed is one per file"
 
 
 def test_an_error_is_one_of_the_catalogue(write) -> None:
@@ -354,21 +355,21 @@ POOL = (
         (
             {"test": 10, "anchors": 50, "part": 1},
             (
-                "ANC-1108 PoolsDiffer: derm.yaml:14: spec.managed.data.testPercent: found 10, but "
+                "ANC-1108 PoolsDiffer: derm.yaml:15: spec.managed.data.testPercent: found 10, but "
                 "spec.evaluation.data draws from the same images with 20; make them equal"
             ),
         ),
         (
             {"test": 20, "anchors": 40, "part": 1},
             (
-                "ANC-1108 PoolsDiffer: derm.yaml:14: spec.managed.data.anchors: found 40, but silo silo-a draws "
+                "ANC-1108 PoolsDiffer: derm.yaml:15: spec.managed.data.anchors: found 40, but silo silo-a draws "
                 "from the same images with 50; make them equal"
             ),
         ),
         (
             {"test": 20, "anchors": 50, "part": 0},
             (
-                "ANC-1108 PoolsDiffer: derm.yaml:14: spec.managed.data.partition: found the same part as silo "
+                "ANC-1108 PoolsDiffer: derm.yaml:15: spec.managed.data.partition: found the same part as silo "
                 "silo-a; give every silo its own"
             ),
         ),
@@ -383,7 +384,7 @@ def test_shares_of_one_pool_are_drawn_alike(write, second: dict[str, int], line:
     if line is None:
         assert isinstance(load_federation(path), Study)
     else:
-        assert [text.replace(":15:", ":14:") for text in told(path)] == [line]
+        assert [text.replace(":16:", ":15:") for text in told(path)] == [line]
 
 
 def test_an_unknown_field_hides_no_mistake_across_fields(write) -> None:

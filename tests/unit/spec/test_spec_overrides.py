@@ -43,16 +43,15 @@ def test_values_are_yaml() -> None:
     overrides = [
         "spec.evaluation=null",
         "spec.server.resources.limits={nvidia.com/gpu: 1}",
-        "spec.anchorData.classes=[a, b]",
-        "spec.anchorData.classes.1=c",
-        "spec.anchorData.classes.2=d",
+        "spec.task.classification.classes=[a, b]",
+        "spec.task.classification.classes.1=c",
+        "spec.task.classification.classes.2=d",
         "spec.method.name=FedAvg",
     ]
     spec = load_federation(DIGITS, overrides).federation.spec
     assert spec.evaluation is None
     assert spec.server.resources.limits == {"nvidia.com/gpu": 1}
-    assert spec.anchor_data is not None
-    assert spec.anchor_data.classes == ("a", "c", "d")
+    assert spec.task.classes == ("a", "c", "d")
     assert spec.method.name == "FedAvg"
 
 

@@ -11,7 +11,7 @@ import pytest
 from mlflow.tracking import MlflowClient
 
 from anchorage.api.method import MethodSpec
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.engine.events import RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, Sender, TrackedRun
@@ -22,13 +22,14 @@ from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import layout_of
 from anchorage.methods import resolve
+from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import write_safetensors
 
 NOTHING = ModelBytes(Layout(()), [])
-MODEL = ModelSpec(name="SmallCnn", num_classes=3, image_size=8, channels=1)
+MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b", "c")), image_size=8, channels=1)
 METHOD = resolve(MethodSpec(name="FedAvg"))
 REPORT = Report(
     {"accuracy": 0.5}, np.eye(3, dtype=np.int64), np.random.default_rng(0).normal(size=(9, 6)).astype(np.float32)
@@ -56,6 +57,7 @@ def start(folder: Path, rounds: int = 3) -> TrackedRun:
         experiment="study",
         registered_model="derm-model",
         rounds=rounds,
+        classes=("a", "b", "c"),
         parameters={"method": {"name": "FedAvg"}, "long": "x" * 9000},
         document="kind: Federation\n",
     )
@@ -129,9 +131,12 @@ def check_answers(uri: str) -> None:
     answers = [mlflow.pyfunc.load_model(f"models:/derm-model@{role}").predict(images) for role in ("final", "best")]
     for answer in answers:
         assert answer.shape == (5, 3)
-        assert answer.dtype == np.float32
-        np.testing.assert_allclose(answer.sum(1), 1, rtol=1e-5)
+        assert list(answer.columns) == ["a", "b", "c"]
+        assert set(answer.dtypes) == {np.dtype(np.float32)}
+        np.testing.assert_allclose(answer.sum(axis=1), 1, rtol=1e-5)
     assert not np.allclose(*answers)
+    signature = mlflow.models.get_model_info("models:/derm-model@final").signature
+    assert signature.outputs.input_names() == ["a", "b", "c"]
 
 
 def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):
@@ -193,8 +198,8 @@ def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
 
 
 def test_figures_of_nothing_and_of_many_classes():
-    confusion(np.zeros((40, 40), np.int64), "none")
-    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension")
+    confusion(np.zeros((40, 40), np.int64), "none", [f"class {c}" for c in range(40)])
+    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension", ("a", "b"))
     points = np.outer(np.arange(5.0), [3.0, 4.0]).astype(np.float32)
     plane, share = principal_plane(points)
     np.testing.assert_allclose(np.abs(plane[:, 0]), np.abs(np.arange(5.0) - 2) * 5, atol=1e-9)

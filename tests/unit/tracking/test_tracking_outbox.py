@@ -12,7 +12,7 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, TrackedRun
 from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
-from anchorage.engine.tracking.run import flatten
+from anchorage.engine.tracking.run import flatten, recalls
 from anchorage.transport.messages import Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -36,6 +36,7 @@ def tracked(folder: Path, rounds: int = 20) -> TrackedRun:
         experiment="derm",
         registered_model="derm",
         rounds=rounds,
+        classes=("MEL", "nævus (B+)"),
         parameters={"rounds": rounds, "model": {"name": "SmallCnn"}, "none": None, "list": ["x", {"y": True}]},
         document="kind: Federation\n",
     )
@@ -54,6 +55,8 @@ def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
     assert noted["arrays"] == {}
     expected = {
         "accuracy": 0.5,
+        "recall/MEL": 1.0,
+        "recall/nævus _B__": 1.0,
         "silos_counted": 1,
         "bytes_up": 10,
         "bytes_down": 20,
@@ -67,6 +70,10 @@ def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
     assert expected.items() <= noted["metrics"].items()
     assert noted["metrics"]["system/server_memory_mb"] > 1
     assert noted["metrics"]["system/server_cpu_percent"] >= 0
+
+
+def test_recall_is_told_of_classes_that_have_test_images():
+    assert recalls(np.array([[3, 1, 0], [0, 0, 0], [1, 1, 2]]), ("a", "b", "c")) == {"recall/a": 0.75, "recall/c": 0.5}
 
 
 def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):

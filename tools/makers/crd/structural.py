@@ -51,7 +51,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("Server", "names"): "set",
     ("FederationSpec", "warmUp"): "atomic",
     ("WarmUp", "set"): "atomic",
-    ("DataSection", "classes"): "atomic",
+    ("Classification", "classes"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""
 
@@ -173,9 +173,12 @@ class _Converter:
         return {"anyOf": [{"type": "integer"}, {"type": "string"}], "x-kubernetes-int-or-string": True, **kept}
 
     def dictionary(self, schema: Schema, place: str, defaults: bool) -> dict[str, Any]:
-        """Convert a map from free names; their form is checked by the documents' own rules."""
+        """Convert a map from free names; their form, where one is asked for, is checked by a rule."""
         if "maxProperties" not in schema:
             raise NotStructuralError(f"{place} has no maxProperties")
+        if "patternProperties" not in schema:
+            values = self.value(schema["additionalProperties"], f"{place}{{}}", defaults)
+            return {"type": "object", "maxProperties": schema["maxProperties"], "additionalProperties": values}
         ((pattern, values),) = schema["patternProperties"].items()
         names = Rule(f"self.all(name, name.matches(r'{pattern}'))", f"a name here is {FORMS[pattern]}")
         return {
@@ -211,6 +214,8 @@ def _with_form(schema: dict[str, Any], *, words: bool) -> dict[str, Any]:
             return {**{key: item for key, item in schema.items() if key != "maximum"}, "format": "int64"}
         return schema if schema["maximum"] < 2**31 else {**schema, "format": "int64"}
     pattern = schema.get("pattern")
+    if pattern is not None and not re.match(pattern, ""):
+        schema = {key: item for key, item in schema.items() if key != "minLength"}
     if pattern == TIME_PATTERN:
         return {"type": "string", "format": "date-time"}
     if pattern == PATH_PATTERN:

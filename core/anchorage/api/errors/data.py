@@ -23,9 +23,9 @@ BAD_IMAGES = failure(
 )
 CLASSES_DIFFER = failure(
     "ANC-1204 ClassesDiffer",
-    "The classes in a folder or manifest differ from the federation's classes.",
-    "List the federation's classes in the section's `classes`, in the order of the model's outputs, "
-    "the same at every site, and check model.numClasses.",
+    "Folders, labels or columns of a site have names that are no classes of the federation.",
+    "Say in the section's `classMap` which class each of them is, such as `classMap: {naevus: NV}`, or rename them. "
+    "The federation's classes are those of spec.task.",
 )
 NO_IMAGES = failure(
     "ANC-1205 NoImages",

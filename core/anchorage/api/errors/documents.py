@@ -130,7 +130,7 @@ NO_ANCHOR_DATA = failure(
 CLASS_WITHOUT_ANCHORS = failure(
     "ANC-1113 ClassWithoutAnchors",
     "The anchors cannot contain every class of the model.",
-    "Use at least one anchor per class (spec.anchorData), or lower spec.model.numClasses.",
+    "Use at least one anchor per class (spec.anchorData), or take classes out of spec.task.",
 )
 BARRIER_ASYNCHRONOUS = failure(
     "ANC-1114 BarrierAsynchronous",

@@ -3,7 +3,7 @@
 import json
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from mlflow.entities import Experiment, Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.tracking import MlflowClient
-from mlflow.types import Schema, TensorSpec
+from mlflow.types import ColSpec, DataType, Schema, TensorSpec
 from mlflow.utils.mlflow_tags import MLFLOW_USER
 
 import anchorage
@@ -39,13 +39,23 @@ class MlflowRun:
         The run.
     federation, registered_model : str
         Names of the federation and of the registered model.
+    classes : sequence of str
+        Names of the classes.
     """
 
-    def __init__(self, client: MlflowClient, uri: str, run_id: str, federation: str, registered_model: str) -> None:
+    def __init__(
+        self,
+        client: MlflowClient,
+        uri: str,
+        run_id: str,
+        federation: str,
+        registered_model: str,
+        classes: Sequence[str],
+    ) -> None:
         self._client = client
         self._uri = uri
         self.run_id = run_id
-        self._federation = federation
+        self._federation, self._classes = federation, classes
         self.registered_model = registered_model
 
     @classmethod
@@ -59,7 +69,7 @@ class MlflowRun:
         else:
             tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
             run_id = client.create_run(experiment, tags=tags, run_name=event["federation"]).info.run_id
-        return cls(client, uri, run_id, event["federation"], event["registeredModel"])
+        return cls(client, uri, run_id, event["federation"], event["registeredModel"], event["classes"])
 
     def describe(self, event: Mapping[str, Any]) -> None:
         """Log the parameters that are not logged yet, and the spec; the run is running again."""
@@ -79,7 +89,7 @@ class MlflowRun:
         for kind, name in event["arrays"].items():
             if (folder / name).exists():
                 array = np.load(folder / name, allow_pickle=False)
-                figure = figures.DRAWN[kind](array, f"{self._federation}, round {step}")
+                figure = figures.DRAWN[kind](array, f"{self._federation}, round {step}", self._classes)
                 self._client.log_figure(self.run_id, figure, f"figures/{kind}-round-{step:06d}.png")
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:
@@ -117,7 +127,7 @@ class MlflowRun:
         shape = (-1, model.get("channels", 3), model["imageSize"], model["imageSize"])
         signature = ModelSignature(
             Schema([TensorSpec(np.dtype(np.float32), shape)]),
-            Schema([TensorSpec(np.dtype(np.float32), (-1, model["numClasses"]))]),
+            Schema([ColSpec(DataType.float, name) for name in self._classes]),
         )
         tags = {"federation": self._federation, "round": str(stored["round"]), "digest": stored["digest"]}
         tags = {f"anchorage.{key}": value for key, value in tags.items()}

@@ -1,11 +1,14 @@
 """What is noted of a run for MLflow; an observer of the engine."""
 
+import re
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
@@ -13,6 +16,9 @@ from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
 from anchorage.transport.messages import Report
+
+_REFUSED = re.compile(r"[^\w\-. ]")
+"""What no name of a metric in MLflow may have, and slashes, which part it into folders."""
 
 FIGURE_SETS = 10
 """How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
@@ -29,6 +35,8 @@ class TrackedRun:
         Names of the federation, the MLflow experiment and the registered model.
     rounds : int
         Rounds of the whole run.
+    classes : sequence of str
+        Names of the classes, in the order of the model's outputs.
     parameters : mapping of str to Any
         The spec as nested plain values; logged as dotted parameters.
     document : str
@@ -43,11 +51,12 @@ class TrackedRun:
         experiment: str,
         registered_model: str,
         rounds: int,
+        classes: Sequence[str],
         parameters: Mapping[str, Any],
         document: str,
     ) -> None:
         self._outbox = outbox
-        self._rounds = rounds
+        self._rounds, self._classes = rounds, classes
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only starts the measurement
         key, self._noted = uuid.uuid4().hex, -1
@@ -57,7 +66,9 @@ class TrackedRun:
             elif event["kind"] == "round":
                 self._noted = event["round"]
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
-        outbox.append("run", {**run, "parameters": dict(flatten(parameters)), "document": document})
+        outbox.append(
+            "run", {**run, "classes": list(classes), "parameters": dict(flatten(parameters)), "document": document}
+        )
 
     @classmethod
     def of(cls, outbox: Outbox, federation: Federation, method: ResolvedMethod, document: str) -> "TrackedRun":
@@ -70,6 +81,7 @@ class TrackedRun:
             experiment=spec.tracking.experiment or name,
             registered_model=spec.tracking.registered_model or name,
             rounds=spec.rounds,
+            classes=spec.task.classes,
             parameters={**parameters, "method": method.model_dump(mode="json", by_alias=True)},
             document=document,
         )
@@ -97,6 +109,8 @@ class TrackedRun:
             pairs = {"confusion": report.confusion, "embeddings": report.embeddings}
             arrays = {key: array for key, array in pairs.items() if array is not None}
         metrics = {**record.metrics, **self._system(), **{f"seconds/{k}": v for k, v in record.seconds.items()}}
+        if report is not None and report.confusion is not None:
+            metrics |= recalls(report.confusion, self._classes)
         metrics |= {"bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
         for silo in record.silos:
             metrics[f"silo/{silo.name}/weight"] = silo.weight
@@ -112,6 +126,16 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
+
+
+def recalls(confusion: NDArray[np.int64], classes: Sequence[str]) -> dict[str, float]:
+    """Return the recall of each class that has test images as ``recall/CLASS``; characters that MLflow refuses become underscores."""
+    truths = confusion.sum(1)
+    return {
+        f"recall/{_REFUSED.sub('_', name)}": float(confusion[c, c] / truths[c])
+        for c, name in enumerate(classes)
+        if truths[c]
+    }
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:

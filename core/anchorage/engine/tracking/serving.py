@@ -8,10 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelSpec
+from anchorage.api.model import ModelDescription
 from anchorage.transport.tensors.safetensors_file import read_safetensors
 
 if TYPE_CHECKING:
+    from pandas import DataFrame  # type: ignore[import-untyped]
+
     from anchorage.learning.models import Network
 
 WEIGHTS = "model.safetensors"
@@ -30,10 +32,10 @@ class Classifier:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
-        self._model = ModelSpec.model_validate(self.description["model"])
+        self._model = ModelDescription.model_validate(self.description["model"])
         self._network: Network | None = None
 
-    def predict(self, model_input: NDArray[np.float32]) -> NDArray[np.float32]:
+    def predict(self, model_input: NDArray[np.float32]) -> "DataFrame":
         """Return class probabilities.
 
         Parameters
@@ -43,20 +45,21 @@ class Classifier:
 
         Returns
         -------
-        ndarray of float32, shape [n, C]
-            Rows sum to 1.
+        DataFrame of float32, shape [n, C]
+            A column per class, named as it; rows sum to 1.
         """
         import torch
+        from pandas import DataFrame
 
         from anchorage.learning.data.augmentation import augmentation_of
+        from anchorage.learning.hooks import TaskHooks, expect
         from anchorage.learning.views import Views
 
         images = np.clip(np.rint(model_input), 0, 255).astype(np.uint8)
-        network = self._loaded()
+        network, task = self._loaded(), expect(self._model.task, TaskHooks)
         views = Views(images, augmentation_of(self._model.augmentation), torch.device("cpu"))
-        found = views.mapped(np.arange(len(images)), lambda batch: network(views.plain(batch)).softmax(1))
-        probabilities: NDArray[np.float32] = found.numpy()
-        return probabilities
+        found = views.mapped(np.arange(len(images)), lambda batch: task.probabilities(network(views.plain(batch))))
+        return DataFrame(found.numpy(), columns=list(self._model.classes))
 
     def _loaded(self) -> "Network":
         if self._network is None:

@@ -1,4 +1,4 @@
-"""Scikit-learn's bundled digits: 1,797 grey images of 8×8 pixels, ten classes (UCI ML hand-written digits, test set)."""
+"""Scikit-learn's bundled digits: 1,797 grey images of 8×8 pixels, ten classes called 0 to 9 (UCI ML hand-written digits, test set)."""
 
 import gzip
 from importlib.util import find_spec
@@ -7,25 +7,21 @@ from pathlib import Path
 import numpy as np
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import CLASSES_DIFFER, DATA_MISSING
-from anchorage.learning.data.listing import Listing
+from anchorage.api.errors.data import DATA_MISSING
+from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.listing import BadImage, Listing
 
-CLASSES = tuple("0123456789")
 _LARGEST = 16
 
 
-def list_digits(num_classes: int) -> Listing:
+def list_digits(classes: SiteClasses) -> Listing:
     """List the digits, straight from scikit-learn's data file: importing scikit-learn would cost a second in every process.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING: scikit-learn is not installed. CLASSES_DIFFER: the model has not ten outputs.
+        DATA_MISSING: scikit-learn is not installed. CLASSES_DIFFER: a digit is no class.
     """
-    if num_classes != len(CLASSES):
-        raise AnchorageError(
-            CLASSES_DIFFER, f"found model.numClasses: {num_classes}, the digits have 10 classes; set it to 10"
-        )
     package = find_spec("sklearn")
     if package is None or package.origin is None:
         raise AnchorageError(
@@ -41,4 +37,6 @@ def list_digits(num_classes: int) -> Listing:
         ) from error
     images = np.rint(table[:, :-1] * (255 / _LARGEST)).astype(np.uint8).reshape(-1, 8, 8)
     ids = tuple(f"digit-{row:04d}" for row in range(len(table)))
-    return Listing(ids=ids, groups=ids, sources=tuple(images), labels=table[:, -1].copy(), classes=CLASSES, bad={})
+    labels, wrong = classes.read([str(digit) for digit in table[:, -1]], file, "label")
+    bad = {row: BadImage(ids[row], *found) for row, found in wrong.items()}
+    return Listing(ids=ids, groups=ids, sources=tuple(images), labels=labels, classes=classes.names, bad=bad)

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,6 +11,7 @@ from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.piece import PIECES
+from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import folder_of
 from anchorage.learning.data.images import UNLABELLED
@@ -20,7 +22,17 @@ from anchorage.learning.data.splits import Rows, anchor_rows, keep_labels, test_
 from anchorage.learning.hooks import ReaderHooks, expect
 from anchorage.learning.randomness import generator
 
-_POOL = {"format", "claim_name", "path", "manifest", "image_column", "label_column", "group_by", "classes"}
+_POOL = {
+    "format",
+    "claim_name",
+    "path",
+    "manifest",
+    "image_column",
+    "label_column",
+    "group_by",
+    "class_map",
+    "on_bad_image",
+}
 """Fields that say what a pool lists."""
 
 _OF_ONE: dict[str, bool | set[str]] = {
@@ -77,7 +89,9 @@ class Pools:
         self._indexes: dict[tuple[object, ...], MatchedIndex] = {}
         self._shares: dict[tuple[object, ...], dict[str, _Share]] = {}
 
-    def choose(self, section: DataSection, root: Path, num_classes: int, seed: int) -> Choice:
+    def choose(
+        self, section: DataSection, root: Path, classes: tuple[str, ...], seed: int, labelled: bool = True
+    ) -> Choice:
         """List the images that a section means.
 
         Parameters
@@ -86,17 +100,19 @@ class Pools:
             Pool and part.
         root : Path
             The data root.
-        num_classes : int
-            Classes of the model.
+        classes : tuple of str
+            The federation's classes, in the order of the model's outputs.
         seed : int
             The run's seed, the same at every site that shares the pool.
+        labelled : bool
+            Whether labels are wanted: else a whole pool's folders and labels may have any name.
 
         Raises
         ------
         AnchorageError
             As `pool`, and PARTITION_IMPOSSIBLE, TOO_FEW_ANCHORS, PARTITION_FILE_DIFFERS, or NO_IMAGES: the part is empty.
         """
-        pool = self.pool(section, root, num_classes)
+        pool = self.pool(section, root, classes, labelled)
         name = _name_of(section)
         share = self._share(section, root, seed, pool, name)
         if not len(share.rows):
@@ -111,7 +127,7 @@ class Pools:
             labels = keep_labels(labels, section.labelled_percent, generator(seed, "labels", silo=name))
         return Choice(name, listing, labels >= 0)
 
-    def pool(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+    def pool(self, section: DataSection, root: Path, classes: tuple[str, ...], labelled: bool = True) -> Listing:
         """List the whole pool of a section, bad images included.
 
         Raises
@@ -119,9 +135,9 @@ class Pools:
         AnchorageError
             DATA_MISSING, MANIFEST_WRONG, CLASSES_DIFFER, or NO_IMAGES: there is nothing.
         """
-        key = (root, num_classes, section.model_dump_json(include=_POOL))
+        key = (root, classes, labelled, section.model_dump_json(include=_POOL))
         if key not in self._listings:
-            self._listings[key] = _list(section, root, num_classes)
+            self._listings[key] = _list(section, root, classes, labelled)
         return self._listings[key]
 
     def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
@@ -140,12 +156,17 @@ class Pools:
         return self._shares[key][name]
 
 
-def _list(section: DataSection, root: Path, num_classes: int) -> Listing:
+def _list(section: DataSection, root: Path, classes: tuple[str, ...], labelled: bool) -> Listing:
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
-    listing = reader.listing(section, root, num_classes)
+    listing = reader.listing(section, root, SiteClasses(classes, section.class_map, _unknown(section, labelled)))
     if not len(listing):
         raise AnchorageError(NO_IMAGES, f"{folder_of(section, root)} has no images; check path and manifest")
     return listing
+
+
+def _unknown(section: DataSection, labelled: bool) -> Literal["Refuse", "Skip", "Unlabelled"]:
+    """Say what becomes of names that are no classes; a division by classes needs the labels even of silos that do not see them."""
+    return section.on_bad_image if labelled or section.use != "All" else "Unlabelled"
 
 
 def _name_of(section: DataSection) -> str:

@@ -3,11 +3,10 @@
 import os
 from pathlib import Path
 
-import numpy as np
-
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import CLASSES_DIFFER, DATA_MISSING
+from anchorage.api.errors.data import DATA_MISSING
+from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.listing import BadImage, Listing
 
 SUFFIXES = frozenset({".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
@@ -52,34 +51,23 @@ def image_files(folder: Path) -> list[str]:
     return sorted(found)
 
 
-def list_folder(section: DataSection, root: Path, num_classes: int) -> Listing:
+def list_folder(section: DataSection, root: Path, classes: SiteClasses) -> Listing:
     """List a folder: the first folder of an image's path is its class, images beside the class folders have no label.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING, or CLASSES_DIFFER: `classes` is not given and there are not as many folders as classes.
+        DATA_MISSING, or CLASSES_DIFFER: a folder is no class.
     """
     folder = folder_of(section, root)
     files = image_files(folder)
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
-    classes = section.classes or tuple(sorted(set(names) - {""}))
-    if classes and len(classes) != num_classes:
-        raise AnchorageError(
-            CLASSES_DIFFER,
-            f"{folder}: found {len(classes)} classes ({', '.join(classes[:10])}), the model has {num_classes}; "
-            "list the federation's classes in `classes`",
-        )
-    position = {name: place for place, name in enumerate(classes)}
+    labels, wrong = classes.read(names, folder, "folder")
     return Listing(
         ids=tuple(files),
         groups=tuple(files),
         sources=tuple(folder / name for name in files),
-        labels=np.array([position.get(name, -1) for name in names], dtype=np.int64),
-        classes=classes or tuple(map(str, range(num_classes))),
-        bad={
-            row: BadImage(files[row], "LabelOutsideClasses", f'the folder "{name}" is none of the classes')
-            for row, name in enumerate(names)
-            if name and name not in position
-        },
+        labels=labels,
+        classes=classes.names,
+        bad={row: BadImage(files[row], *found) for row, found in wrong.items()},
     )

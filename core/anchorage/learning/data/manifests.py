@@ -1,5 +1,6 @@
 """Tables of images with a label column or one-hot columns; the ISIC 2018 ground truth as it is published is one."""
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -7,8 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
-from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.folders import SUFFIXES, folder_of, image_files
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.tables import Table, read_table
@@ -21,23 +21,22 @@ _NUMBERS = {"0": 0, "0.0": 0, "1": 1, "1.0": 1}
 @dataclass(slots=True)
 class _Labels:
     ids: NDArray[np.int64]
-    classes: tuple[str, ...]
     wrong: dict[int, tuple[str, str]] = field(default_factory=dict)
 
 
-def list_manifest(section: DataSection, root: Path, num_classes: int) -> Listing:
+def list_manifest(section: DataSection, root: Path, classes: SiteClasses) -> Listing:
     """List the images of a table; they lie anywhere below the section's folder, named with or without folder and suffix.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING, MANIFEST_WRONG, or CLASSES_DIFFER: neither a label column nor as many 0/1 columns as classes.
+        DATA_MISSING, MANIFEST_WRONG, or CLASSES_DIFFER: a label, or a column of zeros and ones, is no class.
     """
     folder = folder_of(section, root)
     table = read_table(folder / (section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
     group = table.column(section.group_by, GROUP_COLUMNS)
-    labels = _labels(table, section, num_classes, taken={image, group or image})
+    labels = _labels(table, section, classes, taken={image, group or image})
     sources, bad = _find(folder, names)
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
@@ -47,66 +46,46 @@ def list_manifest(section: DataSection, root: Path, num_classes: int) -> Listing
         groups=tuple(groups),
         sources=tuple(sources),
         labels=labels.ids,
-        classes=labels.classes,
+        classes=classes.names,
         bad=bad,
     )
 
 
-def _labels(table: Table, section: DataSection, num_classes: int, taken: set[str]) -> _Labels:
-    """Find the labels: in the column asked for, in the columns named as the classes, in a usual column, in 0/1 columns."""
-    classes = section.classes
-    if classes and len(classes) != num_classes:
-        raise _differ(table, classes, num_classes)
-    if section.label_column is None and classes and all(name in table.columns for name in classes):
-        return _one_hot(table, classes)
+def _labels(table: Table, section: DataSection, classes: SiteClasses, taken: set[str]) -> _Labels:
+    """Find the labels: in the column asked for, in the 0/1 columns named as classes, or in a usual column."""
+    flags = [name for name, cells in table.columns.items() if name not in taken and _holds_flags(cells)]
+    named = [name for name in flags if classes.position(name) >= 0]
+    if section.label_column is None and len(named) > 1:
+        return _one_hot(table, classes, named, [name for name in flags if name not in named])
     if column := table.column(section.label_column, LABEL_COLUMNS):
-        return _named(table, column, classes, num_classes)
-    flags = tuple(
-        name
-        for name, cells in table.columns.items()
-        if name not in taken and any(cells) and _NUMBERS.keys() >= set(cells) - {""}
-    )
-    if len(flags) == num_classes and not classes:
-        return _one_hot(table, flags)
-    if len(flags) > 1:
-        raise _differ(table, flags, num_classes)
+        return _Labels(*classes.read(table.columns[column], table.file, "label"))
     count = len(next(iter(table.columns.values())))
-    return _Labels(np.full(count, -1, dtype=np.int64), classes or tuple(map(str, range(num_classes))))
+    if len(flags) > 1:
+        others = [name for name in flags if name not in named]
+        classes.refuse(table.file, "column", {name: _ones(table, name, range(count)) for name in others})
+    return _Labels(np.full(count, -1, dtype=np.int64))
 
 
-def _differ(table: Table, found: tuple[str, ...], num_classes: int) -> AnchorageError:
-    return AnchorageError(
-        CLASSES_DIFFER,
-        f"{table.file}: found {len(found)} classes ({', '.join(found[:10])}), the model has {num_classes}; "
-        "list the federation's classes in `classes`, or name the labelColumn",
-    )
+def _holds_flags(cells: Sequence[str]) -> bool:
+    return any(cells) and _NUMBERS.keys() >= set(cells) - {""}
 
 
-def _named(table: Table, column: str, classes: tuple[str, ...], num_classes: int) -> _Labels:
-    cells = table.columns[column]
-    found = tuple(sorted(set(cells) - {""}))
-    numbered = not classes and all(cell.isascii() and cell.isdigit() for cell in found)
-    if not classes and not numbered and len(found) != num_classes:
-        raise _differ(table, found, num_classes)
-    names = classes or (tuple(map(str, range(num_classes))) if numbered else found)
-    position = {name: place for place, name in enumerate(names)}
-    keys = [cell.lstrip("0") or "0" if numbered and cell else cell for cell in cells]
-    labels = _Labels(np.array([position.get(key, -1) for key in keys], dtype=np.int64), names)
-    for row, key in enumerate(keys):
-        if key and key not in position:
-            labels.wrong[row] = ("LabelOutsideClasses", f'the label "{cells[row][:40]}" is none of the classes')
-    return labels
+def _ones(table: Table, column: str, rows: Iterable[int]) -> int:
+    return sum(_NUMBERS.get(table.columns[column][row]) == 1 for row in rows)
 
 
-def _one_hot(table: Table, classes: tuple[str, ...]) -> _Labels:
-    rows = zip(*(table.columns[name] for name in classes), strict=True)
-    labels = _Labels(np.full(len(table.columns[classes[0]]), -1, dtype=np.int64), classes)
+def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others: Sequence[str]) -> _Labels:
+    """Read the columns that are classes; one of the `others`, which hold zeros and ones as well, may be a class by another name."""
+    rows = zip(*(table.columns[name] for name in columns), strict=True)
+    labels = _Labels(np.full(len(table.columns[columns[0]]), -1, dtype=np.int64))
     for row, cells in enumerate(rows):
         values = [_NUMBERS.get(cell) for cell in cells]
         if None not in values and values.count(1) == 1:
-            labels.ids[row] = values.index(1)
+            labels.ids[row] = classes.position(columns[values.index(1)])
         elif any(cells):
             labels.wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}, needed is one 1")
+    if missed := {name: count for name in others if (count := _ones(table, name, labels.wrong))}:
+        classes.refuse(table.file, "column", missed)
     return labels
 
 

@@ -8,6 +8,7 @@ import psutil
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY, NO_IMAGES
+from anchorage.api.model import ModelDescription
 from anchorage.learning.data.decoding import Decoded, decode
 from anchorage.learning.data.divisions import Pools
 from anchorage.learning.data.images import ImageSet
@@ -19,11 +20,10 @@ _SHOWN = 3
 def read(
     section: DataSection,
     root: Path,
-    *,
-    image_size: int,
-    channels: int,
-    num_classes: int,
+    model: ModelDescription,
     seed: int,
+    *,
+    labelled: bool = True,
     pools: Pools | None = None,
 ) -> tuple[ImageSet, DataReport]:
     """Read the images that a section means.
@@ -34,14 +34,12 @@ def read(
         Where they are and which are meant.
     root : Path
         The data root.
-    image_size : int
-        Height and width that they get, in pixels.
-    channels : int
-        1 for grey, 3 for RGB.
-    num_classes : int
-        Classes of the model.
+    model : ModelDescription
+        Size and channels that they get, and the federation's classes.
     seed : int
         The run's seed; sites that share a pool draw the same parts from it.
+    labelled : bool
+        Whether labels are wanted, as in `Pools.choose`.
     pools : Pools, optional
         What was listed and divided before.
 
@@ -51,11 +49,11 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    listing = (pools or Pools()).choose(section, root, num_classes, seed).given()
-    images = _room(len(listing), channels, image_size)
+    listing = (pools or Pools()).choose(section, root, model.classes, seed, labelled).given()
+    images = _room(len(listing), model.channels, model.image_size)
     findings = Findings(listing)
     try:
-        for row, outcome in enumerate(decode(listing, image_size, channels)):
+        for row, outcome in enumerate(decode(listing, model.image_size, model.channels)):
             if isinstance(outcome, Decoded):
                 images[len(findings.good)] = outcome.pixels
             findings.add(row, outcome)
@@ -67,7 +65,9 @@ def read(
     return ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes), report
 
 
-def check(section: DataSection, root: Path, *, num_classes: int, seed: int = 0) -> DataReport:
+def check(
+    section: DataSection, root: Path, classes: tuple[str, ...], seed: int = 0, *, labelled: bool = True
+) -> DataReport:
     """Open every image that a section means and report, whatever `onBadImage` says.
 
     Raises
@@ -75,7 +75,8 @@ def check(section: DataSection, root: Path, *, num_classes: int, seed: int = 0) 
     AnchorageError
         No report is possible: as `Pools.choose`.
     """
-    listing = Pools().choose(section, root, num_classes, seed).given()
+    every = section.model_copy(update={"on_bad_image": "Skip"})
+    listing = Pools().choose(every, root, classes, seed, labelled).given()
     findings = Findings(listing)
     for row, outcome in enumerate(decode(listing, image_size=8, channels=3)):
         findings.add(row, outcome)

@@ -1,5 +1,7 @@
 """Images are not mixed with others."""
 
+from typing import ClassVar
+
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import InputMixing
 
@@ -7,3 +9,5 @@ from anchorage.pieces.slots import InputMixing
 @piece("none")
 class NoInputMixing(InputMixing):
     """Labelled images stay as they are."""
+
+    tasks: ClassVar[frozenset[str] | None] = None

@@ -1,5 +1,7 @@
 """No mixup."""
 
+from typing import ClassVar
+
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import Mixup
 
@@ -7,3 +9,5 @@ from anchorage.pieces.slots import Mixup
 @piece("none")
 class NoMixup(Mixup):
     """Images are not mixed."""
+
+    tasks: ClassVar[frozenset[str] | None] = None

@@ -145,7 +145,7 @@ class AnchorSimilarity(FixedLabels):
 
 def anchors_of_every_class(plan: Plan) -> Iterator[Mistake]:
     """Find that fewer anchors are taken than there are classes."""
-    data, classes = plan.spec.anchor_data, plan.spec.model.num_classes
+    data, classes = plan.spec.anchor_data, len(plan.spec.task.classes)
     if data is not None and data.use == "Anchors" and 0 < data.anchors < classes:
         message = f"found {data.anchors}, but the model has {classes} classes and each needs an anchor; take more"
         yield Mistake(CLASS_WITHOUT_ANCHORS, ("spec", "anchorData", "anchors"), message)

@@ -10,4 +10,5 @@ from anchorage.pieces.slots import PseudoLabels
 class NoPseudoLabels(PseudoLabels):
     """Silos learn from their own labels alone."""
 
+    tasks: ClassVar[frozenset[str] | None] = None
     labels_images: ClassVar[bool] = False

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from anchorage.api.data import DataSection
+    from anchorage.learning.data.classes import SiteClasses
     from anchorage.learning.data.listing import Listing
 
 
@@ -20,8 +21,8 @@ class Digits(Reader):
 
     needs_claim: ClassVar[bool] = False
 
-    def listing(self, section: DataSection, root: Path, num_classes: int) -> Listing:
+    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
         """List the images; see `anchorage.learning.data.digits`."""
         from anchorage.learning.data.digits import list_digits
 
-        return list_digits(num_classes)
+        return list_digits(classes)

@@ -1,5 +1,7 @@
 """No second head."""
 
+from typing import ClassVar
+
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import SecondHead
 
@@ -7,3 +9,5 @@ from anchorage.pieces.slots import SecondHead
 @piece("none")
 class NoSecondHead(SecondHead):
     """There is one classifier."""
+
+    tasks: ClassVar[frozenset[str] | None] = None

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from anchorage.api.base import AboveZero
 from anchorage.api.piece import piece
+from anchorage.api.task import CLASSIFICATION
 from anchorage.learning.hooks import ServerLearning
 from anchorage.pieces.slots import ServerObjective
 
@@ -30,6 +31,7 @@ _NOTHING = -1e30
 class LabelContrastive(ServerObjective):
     """Cross entropy, then epochs that bring the anchor head's embeddings of one class together (FedAnchor)."""
 
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     anchor_head: ClassVar[bool] = True
 
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +13,7 @@ from anchorage.api.base import AboveZero
 from anchorage.api.errors.documents import TOO_FEW_SILOS
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import OTHER_SILOS
+from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.confusion import SCORES
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.hooks import RoundPart
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 @piece("dvw")
 class Dvw(Weighting):
     """Distributed validation weighting: each model is scored on the validation images of all silos (Metis)."""
+
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
     metric: Literal["MicroF1", "MacroF1", "BalancedAccuracy", "GeometricMean", "MCC"] = Field(
         "MicroF1", description="Score of a model on the silos' validation images."

@@ -34,7 +34,7 @@ class TwoHalves(Weighting):
 
 @piece("fedAvgSemi")
 class FedAvgSemi(TwoHalves):
-    """Labelled and unlabelled halves: one by labelled images, the other by accepted pseudo-labels (SemiAnAgg's baseline FedAvg-Semi)."""
+    """Labelled and unlabelled halves: one by labelled images, the other by accepted pseudo-labels (SemiAnAgg's baseline)."""
 
     def weigher(self, num_classes: int) -> "FedAvgSemiWeigher":
         """Return the weigher."""

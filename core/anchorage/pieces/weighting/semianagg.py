@@ -14,6 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import RANDOM_ANCHOR_DIFFERS
 from anchorage.api.method import Count
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.weighting.fedavg_semi import Floats, TwoHalves, normalised, two_halves
@@ -35,11 +36,12 @@ _COMPUTED = "semiAnAgg"
 class SemiAnAgg(TwoHalves):
     """FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a random anchor model, class by class."""
 
+    tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     needs_network: ClassVar[bool] = True
 
     order: Literal["Paper", "Code"] = Field(
         "Paper",
-        description="Order of the weights' formula. Paper: 1 - similarity, then normalised over silos. Code: normalised first, as published.",
+        description="Order of the weights' formula. Paper: 1 - similarity, then normalised over silos. Code: normalised first.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
         1, description="Number of the random anchor model, of several that one run may draw."

@@ -1,13 +1,17 @@
-"""Checks that data sections that share a pool of images divide it equally; otherwise test images would be used for training."""
+"""Checks of data sections: those of one pool of images divide it equally, else test images would be used for training; and their names
+lead to the federation's classes.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from anchorage.api.data import DataSection
+from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.errors.documents import POOLS_DIFFER
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import FieldPath, Mistake
+from anchorage.api.slot import unknown
 
 _PART_ONLY = {"part", "silo"}
 
@@ -34,17 +38,34 @@ class _Use:
         section = self.section
         yield ("testPercent",), section.test_percent
         yield ("groupBy",), section.group_by
+        yield ("classMap",), section.class_map
         if section.use == "Part" and section.partition is not None:
             yield ("anchors",), section.anchors
             yield ("anchorDraw",), section.anchor_draw
             yield ("partition",), section.partition.model_dump(by_alias=True, exclude=_PART_ONLY)
 
 
-def shared_pools(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mistake]:
+def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mistake]:
+    """Yield the mistakes in data sections; they have no file and line yet."""
+    uses = list(_uses(federation, silos))
+    yield from _shared_pools(uses)
+    for use in uses:
+        yield from _unknown_classes(use, federation.spec.task.classes)
+
+
+def _unknown_classes(use: _Use, classes: tuple[str, ...]) -> Iterator[Mistake]:
+    """Yield the names that lead to no class."""
+    for local, name in use.section.class_map.items():
+        if name not in classes:
+            message = f"found {name!r} for {local!r}, {unknown(name, classes)}"
+            yield Mistake(CLASSES_DIFFER, (*use.path, "classMap", local), message, silo=use.silo)
+
+
+def _shared_pools(uses: Sequence[_Use]) -> Iterator[Mistake]:
     """Compare every section with the first one of the same pool; the mistakes have no file and line yet."""
     first: dict[tuple[Any, ...], tuple[Any, str]] = {}
     parts: dict[tuple[Any, ...], str] = {}
-    for use in _uses(federation, silos):
+    for use in uses:
         if use.section.use == "All":
             continue
         for path, value in use.draws():

@@ -1,0 +1,1 @@
+"""What a model tells of an image."""

@@ -1,0 +1,33 @@
+"""Every image is of exactly one class (methods reference, section 1)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import piece
+from anchorage.pieces.slots import ImageTask
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.learning.hooks import Scores
+
+
+@piece("classification")
+class Classification(ImageTask):
+    """Every image is of exactly one class."""
+
+    def probabilities(self, logits: Tensor) -> Tensor:
+        """Return the softmax of logits [n, C], in their dtype."""
+        return logits.softmax(1)
+
+    def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
+        """Predict the most probable class, and compare it with labels [n]."""
+        from anchorage.learning.hooks import Scores
+        from anchorage.learning.metrics import classification_metrics, confusion_matrix
+
+        predictions = probabilities.argmax(1)
+        metrics = classification_metrics(labels, probabilities)
+        return Scores(metrics, predictions, confusion_matrix(labels, predictions, len(self.classes)))
