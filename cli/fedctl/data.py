@@ -16,6 +16,7 @@ from anchorage.methods import validate_study
 from fedctl.output import Format, emit, people, plain_table
 
 SHOWN_BAD = 20
+SHOWN_CLASSES = 20
 
 
 def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: Sequence[str], output: Format) -> None:
@@ -73,6 +74,8 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
         )
         cells = [report.listed, report.usable, report.unlabelled, report.groups, sizes, ", ".join(report.modes)]
         table.add_row(name, *map(str, cells))
+        if any(report.counts):
+            lines.append(Text(f"{name}: {_counted(report)}"))
         for bad in report.bad[:SHOWN_BAD]:
             lines.append(Text(f"{name}: {bad.id}: {bad.reason}: {bad.detail}", style="red"))
         if len(report.bad) > SHOWN_BAD:
@@ -81,3 +84,10 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
             if families:
                 lines.append(Text(f"{name}: {title}: {len(families)} times, such as {', '.join(families[0])}"))
     return Group(*lines)
+
+
+def _counted(report: DataReport) -> str:
+    """Write how many images each class has, such as ``MEL 12, NV 30``."""
+    named = [f"{name} {count}" for name, count in zip(report.classes, report.counts, strict=True)]
+    more = f" and {len(named) - SHOWN_CLASSES} more classes" if len(named) > SHOWN_CLASSES else ""
+    return ", ".join(named[:SHOWN_CLASSES]) + more

@@ -94,7 +94,7 @@ def test_every_path_of_the_configuration_is_mounted(helm: Helm, tmp_path: Path) 
             "format": "CsvManifest",
             "claimName": "images",
             "manifest": "list.csv",
-            "classes": ["1", "null", "yes", "0.5"],
+            "classMap": {"1": "null", "yes": "0.5"},
             "testPercent": 20,
             "partition": {"recipe": "PerClass", "parts": 3, "part": 0, "alpha": "0.5", "minSize": 1000000},
             "use": "Part",

@@ -95,5 +95,5 @@ def _uses(federation: Federation, silos: Sequence[Silo]) -> Iterator[_Use]:
 
 def _shown(value: Any) -> str:
     if isinstance(value, dict):
-        return ", ".join(f"{name} {item}" for name, item in value.items() if item is not None)
+        return ", ".join(f"{name} {item}" for name, item in value.items() if item is not None) or "nothing"
     return "nothing" if value is None else str(value)

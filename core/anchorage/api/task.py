@@ -16,9 +16,14 @@ CLASSIFICATION = frozenset({"classification"})
 """What a piece whose images are of one class each can serve (`anchorage.api.piece.Piece.tasks`)."""
 
 
+_LEAST = 2
+
+
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:
     if twice := [name for name in dict.fromkeys(names) if names.count(name) > 1]:
         raise ValueError(f"found {', '.join(twice)} more than once; give every class a name of its own")
+    if len(names) < _LEAST:
+        raise ValueError(f"found {', '.join(names) or 'no class'}, allowed are at least {_LEAST} classes")
     return names
 
 
@@ -27,8 +32,8 @@ class Task(Piece):
 
     slot: ClassVar[str] = "task"
 
-    classes: Annotated[tuple[ClassName, ...], Field(min_length=2, max_length=10_000), AfterValidator(_distinct)] = (
-        Field(description="Names of the classes, in the order of the model's outputs.")
+    classes: Annotated[tuple[ClassName, ...], Field(max_length=10_000), AfterValidator(_distinct)] = Field(
+        description="Names of the classes, in the order of the model's outputs.", json_schema_extra={"minItems": _LEAST}
     )
 
     @property

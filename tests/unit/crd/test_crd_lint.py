@@ -110,7 +110,10 @@ def test_a_slot_is_exactly_one_of_its_alternatives() -> None:
     unions = {place: node for place, node in FIELDS if "minProperties" in node}
     method = "federations.spec.method"
     inner = ("local.optimiser", "serverTraining.anchors.optimiser", "serverTraining.anchors.objective")
-    assert unions.keys() == {"federations.spec.task", *(f"{method}.{place}" for place in (*map(to_camel, SLOTS), *inner))}
+    assert unions.keys() == {
+        "federations.spec.task",
+        *(f"{method}.{place}" for place in (*map(to_camel, SLOTS), *inner)),
+    }
     for place, node in unions.items():
         assert (node["minProperties"], node["maxProperties"], node["type"]) == (1, 1, "object"), place
         assert "required" not in node and "additionalProperties" not in node
