@@ -65,7 +65,7 @@ def study(folder: Path, drawn: bool) -> Path:
 def root(tmp_path: Path) -> Path:
     site = tmp_path / "site"
     site.mkdir()
-    (site / "table.csv").write_text("image,label\n" + "".join(f"i{row:02d},{row % 2}\n" for row in range(60)))
+    (site / "table.csv").write_text("image,label\n" + "".join(f"i{row:02d},{'ab'[row % 2]}\n" for row in range(60)))
     return tmp_path
 
 
