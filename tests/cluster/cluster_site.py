@@ -1,9 +1,11 @@
 """A cluster as the tests use it: its kubectl, helm and fedctl, and what pods need to run this checkout's code."""
 
+import atexit
 import functools
 import os
 import shutil
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,20 +16,33 @@ from kube.commands import run
 from kube.images import Image, python_archive
 from kube.kubectl import Kubectl
 from kube.storage import bound_claim, local_volume
+from outside_package import lay_out
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 LIBRARIES = "anchorage-libraries"  # claim: the virtual environment
 SOURCES = "anchorage-sources"  # claim: this checkout
-MOUNTS = {LIBRARIES: "/opt/libraries", SOURCES: "/opt/sources"}
+PACKAGES = "anchorage-packages"  # claim: another author's package
+MOUNTS = {LIBRARIES: "/opt/libraries", SOURCES: "/opt/sources", PACKAGES: "/opt/packages"}
 PARTS = ("core", "server", "operator", "silo_agent", "cli")
 SITE_PACKAGES = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
-PYTHONPATH = ":".join([*(f"{MOUNTS[SOURCES]}/{part}" for part in PARTS), f"{MOUNTS[LIBRARIES]}/{SITE_PACKAGES}"])
+FOLDERS = [*(f"{MOUNTS[SOURCES]}/{part}" for part in PARTS), MOUNTS[PACKAGES], f"{MOUNTS[LIBRARIES]}/{SITE_PACKAGES}"]
+PYTHONPATH = ":".join(FOLDERS)
 MODULES = {"operator": "anchorage_operator", "server": "anchorage_server", "agent": "anchorage_silo"}
 IMAGES = {part: f"localhost/anchorage-{part}:1" for part in MODULES}
 # Torch with its libraries is many times the size of everything else: pods find it, and the code, on volumes.
 ENVIRONMENT = {"PYTHONPATH": PYTHONPATH, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
 CLIENTS = ("kubectl", "helm")
 """Programs that a given cluster is reached with; a cluster of the tests' own brings them along."""
+
+
+@functools.cache
+def packages() -> Path:
+    """Return a folder with another author's package, as `pip` would install it; it goes with this process."""
+    folder = Path(tempfile.mkdtemp(prefix="anchorage-packages-"))
+    atexit.register(shutil.rmtree, folder)
+    folder.chmod(0o755)
+    lay_out(folder)
+    return folder
 
 
 @functools.cache
@@ -96,9 +111,11 @@ class Site:
         return run(*command, seconds=seconds, environment=self.kubectl.environment)
 
     def fedctl(self, *arguments: str | Path, namespace: str, check: bool = True, seconds: float = 300) -> str:
-        """Run fedctl in a namespace."""
+        """Run fedctl, which has the other author's package, in a namespace."""
         command = (*self.kubectl.entering, sys.executable, "-m", "fedctl.main", *arguments, "--namespace", namespace)
-        return run(*command, seconds=seconds, check=check, environment=self.kubectl.environment, folder=CHECKOUT)
+        path = os.pathsep.join(filter(None, (str(packages()), os.environ.get("PYTHONPATH"))))
+        environment = {**self.kubectl.environment, "PYTHONPATH": path}
+        return run(*command, seconds=seconds, check=check, environment=environment, folder=CHECKOUT)
 
     def chart_values(self) -> dict[str, Any]:
         """Return the values of charts/anchorage with which its pods run this checkout."""
@@ -116,7 +133,7 @@ class Site:
         """Return the volumes with libraries and sources for one namespace (cluster-wide objects), and nothing in a given cluster."""
         if self.cluster is None:
             return []
-        folders = {LIBRARIES: Path(sys.prefix), SOURCES: CHECKOUT}
+        folders = {LIBRARIES: Path(sys.prefix), SOURCES: CHECKOUT, PACKAGES: packages()}
         return [
             local_volume(f"{claim}-{namespace}", folder, "ReadOnlyMany", claim=(namespace, claim))
             for claim, folder in folders.items()

@@ -10,45 +10,17 @@ from pathlib import Path
 
 import pytest
 import yaml
+from outside_package import ROOT, documents, lay_out
 
 pytest.importorskip("sklearn")
 pytestmark = pytest.mark.outside_package
-
-ROOT = Path(__file__).parents[2]
-GUIDE = ROOT / "docs" / "writing-a-method.md"
-MODULES = {
-    "trimmed_mean": "class TrimmedMean",
-    "hard_classes": "class HardClasses",
-    "two_convolutions": "class TwoConvolutions",
-    "balanced_dvw": "BALANCED_DVW = Preset(",
-}
-
-
-def block(marker: str, language: str = "python") -> str:
-    """Return the guide's one block of a language that holds `marker`."""
-    found = [text for text in re.findall(rf"```{language}\n(.*?)```", GUIDE.read_text(), re.DOTALL) if marker in text]
-    assert len(found) == 1, marker
-    return str(found[0])
-
-
-def entries(group: str) -> str:
-    """Return an entry-point table of the guide as an installed package has it."""
-    lines = block(f'entry-points."{group}"', "toml").partition(f'entry-points."{group}"]\n')[2]
-    return f"[{group}]\n" + lines.replace('"', "")
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
     """Lay the package out as `pip` would."""
     folder = tmp_path_factory.mktemp("site")
-    (folder / "acme").mkdir()
-    (folder / "acme" / "__init__.py").touch()
-    for module, marker in MODULES.items():
-        (folder / "acme" / f"{module}.py").write_text(block(marker))
-    metadata = folder / "acme-0.1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme\nVersion: 0.1.0\n")
-    (metadata / "entry_points.txt").write_text(entries("anchorage.pieces") + "\n" + entries("anchorage.methods"))
+    lay_out(folder)
     path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
     return {**os.environ, "PYTHONPATH": path}
 
@@ -56,12 +28,8 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Mapping[str, str]:
 @pytest.fixture
 def study(tmp_path: Path) -> Path:
     """Write the digits example with the guide's pieces in it."""
-    own = yaml.safe_load(block("acme.TwoConvolutions", "yaml"))["spec"]
-    federation, *silos = yaml.safe_load_all((ROOT / "examples" / "fedavg-digits.yaml").read_text())
-    federation["spec"] |= {"method": own["method"] | {"local": {"epochs": 1}}, "rounds": 2}
-    federation["spec"]["model"] |= own["model"]
     file = tmp_path / "study.yaml"
-    file.write_text(yaml.safe_dump_all([federation, *silos]))
+    file.write_text(yaml.safe_dump_all(documents()))
     return file
 
 
