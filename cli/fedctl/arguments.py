@@ -22,8 +22,7 @@ Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU w
 Folder = Annotated[Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME.")]
 Run = Annotated[str | None, typer.Argument(help="Name of the federation; may be left out where there is only one.")]
 Namespace = Annotated[
-    str | None,
-    typer.Option("--namespace", "-n", help="Look in a cluster, in this namespace; default: the context's."),
+    str | None, typer.Option("--namespace", "-n", help="Look in a cluster, in this namespace; default: the context's.")
 ]
 Context = Annotated[
     str | None,

@@ -1,24 +1,13 @@
 """The command line. Commands import their dependencies when they run, so that small ones start quickly."""
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from fedctl.arguments import (
-    Context,
-    DataRoot,
-    Federation,
-    File,
-    Folder,
-    Labels,
-    Namespace,
-    Run,
-    Set,
-    Silo,
-    Site,
-)
+from fedctl.arguments import Context, DataRoot, Federation, File, Folder, Labels, Namespace, Run, Set, Silo, Site
 from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
@@ -46,11 +35,7 @@ app.add_typer(bench_app, name="bench", rich_help_panel=RESEARCH)
 
 @app.command(rich_help_panel=RUNS)
 def run(
-    file: File,
-    workdir: Folder = None,
-    data_root: DataRoot = None,
-    overrides: Set = None,
-    output: Output = Format.TABLE,
+    file: File, workdir: Folder = None, data_root: DataRoot = None, overrides: Set = None, output: Output = Format.TABLE
 ) -> None:
     """Run or resume a federation on this machine: a server and one agent per silo, each in its own process."""
     from fedctl.local_run import run_federation
@@ -72,68 +57,35 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
     validate_file(file, overrides or [], output)
 
 
-@app.command(rich_help_panel=RUNS)
-def status(
-    name: Run = None,
-    workdir: Folder = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
-    watch: Watch = False,
-) -> None:
-    """Show the progress of a federation and what it is waiting for."""
-    from fedctl.choice import Place, choose
-    from fedctl.inspection import show_status
-
-    show_status(choose(name, Place(workdir, namespace, context)), output, watch)
+_VIEWS = {
+    "status": "Show the progress of a federation and what it is waiting for.",
+    "silos": "List the silos of a federation: their state, weight and last error.",
+    "rounds": "List the committed rounds of a federation.",
+    "events": "List the events of a federation, its silos and their pods.",
+}
+"""Commands that show something of a federation, by `fedctl.inspection`'s function ``show_NAME``."""
 
 
-@app.command(rich_help_panel=RUNS)
-def silos(
-    name: Run = None,
-    workdir: Folder = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
-    watch: Watch = False,
-) -> None:
-    """List the silos of a federation: their state, weight and last error."""
-    from fedctl.choice import Place, choose
-    from fedctl.inspection import show_silos
+def _view(what: str) -> Callable[..., None]:
+    def show(
+        name: Run = None,
+        workdir: Folder = None,
+        namespace: Namespace = None,
+        context: Context = None,
+        output: Output = Format.TABLE,
+        watch: Watch = False,
+    ) -> None:
+        from fedctl import inspection
+        from fedctl.choice import Place, choose
 
-    show_silos(choose(name, Place(workdir, namespace, context)), output, watch)
+        source = choose(name, Place(workdir, namespace, context))
+        getattr(inspection, f"show_{what}")(source, output, watch)
 
-
-@app.command(rich_help_panel=RUNS)
-def rounds(
-    name: Run = None,
-    workdir: Folder = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
-    watch: Watch = False,
-) -> None:
-    """List the committed rounds of a federation."""
-    from fedctl.choice import Place, choose
-    from fedctl.inspection import show_rounds
-
-    show_rounds(choose(name, Place(workdir, namespace, context)), output, watch)
+    return show
 
 
-@app.command(rich_help_panel=RUNS)
-def events(
-    name: Run = None,
-    workdir: Folder = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
-    watch: Watch = False,
-) -> None:
-    """List the events of a federation, its silos and their pods."""
-    from fedctl.choice import Place, choose
-    from fedctl.inspection import show_events
-
-    show_events(choose(name, Place(workdir, namespace, context)), output, watch)
+for _name, _help in _VIEWS.items():
+    app.command(_name, help=_help, rich_help_panel=RUNS)(_view(_name))
 
 
 @app.command(rich_help_panel=RUNS)
@@ -210,11 +162,7 @@ def silo_invite(
 
 @silo_app.command("approve")
 def silo_approve(
-    name: Federation,
-    silo: Silo,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
+    name: Federation, silo: Silo, namespace: Namespace = None, context: Context = None, output: Output = Format.TABLE
 ) -> None:
     """Approve a hospital as a member; shows the fingerprint of the key that requests enrolment."""
     from fedctl.admission import decide
@@ -225,11 +173,7 @@ def silo_approve(
 
 @silo_app.command("deny")
 def silo_deny(
-    name: Federation,
-    silo: Silo,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
+    name: Federation, silo: Silo, namespace: Namespace = None, context: Context = None, output: Output = Format.TABLE
 ) -> None:
     """Deny or revoke a hospital's membership; a late update is dropped."""
     from fedctl.admission import decide
@@ -240,11 +184,7 @@ def silo_deny(
 
 @silo_app.command("remove")
 def silo_remove(
-    name: Federation,
-    silo: Silo,
-    namespace: Namespace = None,
-    context: Context = None,
-    output: Output = Format.TABLE,
+    name: Federation, silo: Silo, namespace: Namespace = None, context: Context = None, output: Output = Format.TABLE
 ) -> None:
     """Remove a hospital and its invitation from the federation."""
     from fedctl.admission import remove

@@ -84,10 +84,7 @@ class SiloBuffers(MemoryBuffers):
     """
 
     def __init__(
-        self,
-        working: Mapping[TaskKind, WorkingModel],
-        spare: SpareUpdates,
-        source: Callable[[Manifest], ChunkSource],
+        self, working: Mapping[TaskKind, WorkingModel], spare: SpareUpdates, source: Callable[[Manifest], ChunkSource]
     ) -> None:
         super().__init__()
         self._models = {kind: SiloModel(model, source) for kind, model in working.items()}

@@ -33,14 +33,7 @@ class TimedLink(InProcessLink):
     """
 
     def __init__(
-        self,
-        time: VirtualTime,
-        welcome: str,
-        work: Callable[[], bool],
-        speeds: Speeds,
-        *,
-        batch_size: int,
-        heard: bool,
+        self, time: VirtualTime, welcome: str, work: Callable[[], bool], speeds: Speeds, *, batch_size: int, heard: bool
     ) -> None:
         super().__init__(time, welcome)
         self._time, self._work, self._speeds = time, work, speeds
