@@ -61,7 +61,7 @@ def run_agent(config: SiloConfig) -> None:
         credentials, text = _enrol_and_describe(config, audit, retry)
         with closing(_start_renewal(config, credentials, audit, state)):
             while True:
-                state.set_finished(_run_once(config, policy, text, credentials, audit, state))
+                state.finished = _run_once(config, policy, text, credentials, audit, state)
                 if not config.stay:
                     return
                 text = _wait_for_changed_run(config, text, credentials, state)
@@ -138,7 +138,7 @@ def _run_once(
     run = _read_description(text)
     setup = _setup(config, policy, text, run)
     with closing(TrainerProcess(setup)) as trainer:
-        state.set_waiting("ReadingImages: the trainer process reads the images")
+        state.waiting = "ReadingImages: the trainer process reads the images"
         samples = trainer.start()
         policy.check_samples(samples)
         audit.record("join")

@@ -97,13 +97,13 @@ class OutboundGate:
         self.policy.check_evaluation(evaluation)
         self.audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
         self.link.report(evaluation)
-        self.state.count_evaluated()
+        self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task: with all details in the local log, without file names to the server."""
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
-        self.state.count_failed()
+        self.state.count("failed")
         self.link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
 
     def progress(self, task: str, done: int, total: int) -> int:

@@ -78,7 +78,7 @@ class ServerRetry:
                         end = self._clock() + self._limit
                     elif error.failure not in self._passing or self._clock() + pause > end:
                         raise
-                    self._state.set_waiting(str(error))
+                    self._state.waiting = str(error)
                     if error.failure is not told or self._clock() - told_at >= TOLD_AGAIN_SECONDS:
                         told, told_at = error.failure, self._clock()
                         _log.info("waiting: %s", error)

@@ -3,6 +3,7 @@
 import threading
 from collections import Counter
 from pathlib import Path
+from typing import Literal
 
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.contact import Contact
@@ -21,27 +22,19 @@ class AgentState:
         self.contact = Contact(self.vitals)
         self._certificate = certificate
         self._lock = threading.Lock()
-        self._waiting = "Starting: the agent has just started"
         self._joined = False
-        self._finished = ""
-        self._samples = 0
         self._announced = ""
         self._tasks = Counter(trained=0, evaluated=0, failed=0)
-
-    def set_waiting(self, why: str) -> None:
-        """Record what the agent waits for before it joins: ``Reason: message``, or one line with a catalogued failure."""
-        with self._lock:
-            self._waiting = why
+        self.waiting = "Starting: the agent has just started"
+        """What the agent waits for before it joins: ``Reason: message``, or one line with a catalogued failure."""
+        self.finished = ""
+        """Why the run is over; empty while it is not."""
+        self.samples = 0
+        """Number of images available for training; 0 until they are read."""
 
     def set_joined(self, samples: int) -> None:
         """Record that the agent joins the run with `samples` images."""
-        with self._lock:
-            self._samples, self._joined, self._finished = samples, True, ""
-
-    def set_finished(self, why: str) -> None:
-        """Record that the run is over, and why."""
-        with self._lock:
-            self._finished = why
+        self.samples, self._joined, self.finished = samples, True, ""
 
     def count_trained(self, task: str) -> None:
         """Count a train task whose update was announced; a repeated announcement counts once."""
@@ -50,32 +43,20 @@ class AgentState:
                 self._announced = task
                 self._tasks["trained"] += 1
 
-    def count_evaluated(self) -> None:
-        """Count a finished evaluate task."""
+    def count(self, outcome: Literal["evaluated", "failed"]) -> None:
+        """Count a task that was evaluated, or that failed."""
         with self._lock:
-            self._tasks["evaluated"] += 1
-
-    def count_failed(self) -> None:
-        """Count a task that failed."""
-        with self._lock:
-            self._tasks["failed"] += 1
+            self._tasks[outcome] += 1
 
     def ready(self) -> tuple[bool, str]:
         """Return whether the agent is connected or has finished, and one line with the reason."""
-        with self._lock:
-            if self._finished:
-                return True, f"Finished: {self._finished}"
-            if not self._joined:
-                return False, self._waiting
+        if self.finished:
+            return True, f"Finished: {self.finished}"
+        if not self._joined:
+            return False, self.waiting
         if self.contact.connected:
             return True, "Connected: the server sends this silo its tasks"
         return False, f"ServerUnreachable: {self.contact.lost or 'the first connection is being made'}"
-
-    @property
-    def samples(self) -> int:
-        """Number of images available for training; 0 until they are read."""
-        with self._lock:
-            return self._samples
 
     @property
     def tasks(self) -> dict[str, int]:

@@ -20,7 +20,7 @@ def figures(state: AgentState) -> dict[str, float]:
 
 def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> None:
     assert state.ready() == (False, "Starting: the agent has just started")
-    state.set_waiting("ReadingImages: many")
+    state.waiting = "ReadingImages: many"
     assert state.ready() == (False, "ReadingImages: many")
     state.set_joined(12)
     assert state.ready() == (False, "ServerUnreachable: the first connection is being made")
@@ -28,7 +28,7 @@ def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> No
     assert state.ready()[0] and state.ready()[1].startswith("Connected: ")
     state.contact.closed("no route to host")
     assert state.ready() == (False, "ServerUnreachable: no route to host")
-    state.set_finished("all rounds are committed")
+    state.finished = "all rounds are committed"
     assert state.ready() == (True, "Finished: all rounds are committed")
 
 
@@ -46,8 +46,8 @@ def test_figures(state: AgentState, tmp_path: Path) -> None:
     state.contact.opened()
     for task in ("1.train", "1.train", "2.train"):
         state.count_trained(task)
-    state.count_evaluated()
-    state.count_failed()
+    state.count("evaluated")
+    state.count("failed")
     state.contact.received(5)
     state.contact.sent(3)
     found = figures(state)

@@ -12,6 +12,8 @@ PART = "the session with the server"
 class Contact:
     """Whether a session is open, when the server last responded, and how many bytes of models were transferred.
 
+    The session's thread alone opens and closes; several threads count bytes.
+
     Parameters
     ----------
     liveness : LivenessRegistry
@@ -24,29 +26,17 @@ class Contact:
         self._liveness = liveness
         self._now = now
         self._lock = threading.Lock()
-        self._connected = False
         self._heard = 0.0
-        self._lost = ""
-        self._received = 0
-        self._sent = 0
-
-    @property
-    def connected(self) -> bool:
+        self._received = self._sent = 0
+        self.connected = False
         """Whether a session is open. A dead connection is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
-        with self._lock:
-            return self._connected
-
-    @property
-    def lost(self) -> str:
+        self.lost = ""
         """Why no session is open, one line; empty before the first failed attempt."""
-        with self._lock:
-            return self._lost
 
     @property
     def heard(self) -> float:
         """When the server last responded, seconds since the epoch: now while a session is open, 0 before the first one."""
-        with self._lock:
-            return self._now() if self._connected else self._heard
+        return self._now() if self.connected else self._heard
 
     @property
     def moved(self) -> tuple[int, int]:
@@ -60,16 +50,14 @@ class Contact:
 
     def opened(self) -> None:
         """Record that a session is open."""
-        with self._lock:
-            self._connected, self._lost = True, ""
+        self.connected, self.lost = True, ""
         self._liveness.rest(PART)
 
     def closed(self, why: str) -> None:
         """Record that no session is open, and why."""
-        with self._lock:
-            if self._connected:
-                self._heard = self._now()
-            self._connected, self._lost = False, why
+        if self.connected:
+            self._heard = self._now()
+        self.connected, self.lost = False, why
 
     def ended(self, *, planned: bool) -> None:
         """Record that no further session will be opened; if that was not planned, the liveness probe fails."""
