@@ -241,7 +241,7 @@ class HelperLosses:
         self._parts = Parts(work.network)
         self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
         self._helpers = [self._parts.fixed(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))]
-        self._kept = torch.zeros((), dtype=torch.int64, device=work.images.views.device)
+        self._kept, self._seen = torch.zeros((), dtype=torch.int64, device=work.images.views.device), 0
         labelled, unlabelled = len(work.images.labelled), len(work.images.unlabelled)
         local = work.local(labelled=labelled > 0)
         smallest = work.batching().smallest
@@ -260,8 +260,8 @@ class HelperLosses:
 
     @property
     def selected(self) -> int:
-        """Images of the last epoch that were confident enough."""
-        return int(self._kept)
+        """Unlabelled images that were confident enough in the last epoch, which may look at them several times or at some of them only."""
+        return round(int(self._kept) * len(self._work.images.unlabelled) / self._seen) if self._seen else 0
 
     def __iter__(self) -> Iterator[Tensor]:
         import torch
@@ -274,7 +274,7 @@ class HelperLosses:
         augmentation = self._work.draws.torch("augmentation")
         endless = _endless(unknown, len(images.unlabelled), other)
         for _ in range(known.epochs):
-            self._kept = torch.zeros_like(self._kept)
+            self._kept, self._seen = torch.zeros_like(self._kept), 0
             once = Batching(1, known.size, known.smallest)
             labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
             for positions in islice(labelled, self._epoch):
@@ -301,6 +301,7 @@ class HelperLosses:
 
         split, parts, views = self._split, self._parts, self._work.images.views
         pulls = penalty(parts.sigma, parts.psi, float(split.closeness), float(split.sparsity))
+        self._seen += len(indices)
         chosen = views.to_device(indices)
         own = parts.train_psi(views.plain(chosen)).softmax(1)
         keep = own.detach().amax(1) >= float(self._split.threshold)
