@@ -62,7 +62,6 @@ def labelling(preset: str, **options: Any) -> dict[str, Any]:
 
 METHODS: dict[str, tuple[dict[str, Any], str]] = {
     "FedAvg": ({"name": "FedAvg", "local": LOCAL}, "All All All"),
-    "FedProx": ({"name": "FedProx", "local": LOCAL}, "All All All"),
     "FedAnchor": (
         {"name": "FedAnchor", "local": LOCAL, **labelling("FedAnchor", threshold="0.95"), "serverTraining": SERVER},
         "None None None",
@@ -72,61 +71,19 @@ METHODS: dict[str, tuple[dict[str, Any], str]] = {
         "All None None",
     ),
     "DVW": ({"name": "DVW", "local": LOCAL, "weighting": {"dvw": {"validationPercent": 20}}}, "All All All"),
+    "SyncDVW": ({"name": "SyncDVW", "local": LOCAL}, "All All All"),
+    "CBAFed": ({"name": "CBAFed", "local": LOCAL, **labelling("CBAFed", threshold="0.3")}, "All None None"),
+    "FedMatch": (
+        {"name": "FedMatch", "local": LOCAL, **labelling("FedMatch", threshold="0.2", every=2)},  # helpers in round 2
+        "All None None",
+    ),
+    "FedCLR": ({"name": "FedCLR", "local": {"epochs": 1, "batchSize": 32}}, "All None None"),
+    "FedCon": (
+        {"name": "FedCon", "local": LOCAL, "serverTraining": {"anchors": {"pretrainEpochs": 2, "epochs": 1}}},
+        "None None None",
+    ),
 }
 """Methods with the labels of their silos."""
-for name in ("FedAvgM", "FedAdagrad", "FedAdam", "FedYogi", "MOON", "MOONL2"):
-    METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
-for name in ("FedAvgFixMatch", "FedProxFixMatch", "FedAvgUDA", "FedProxUDA"):
-    METHODS[name] = ({"name": name, "local": LOCAL, **labelling(name, threshold="0.2")}, "All None None")
-for name in ("FedMix", "NaiveMix", "LocalMix", "GlobalMixup", "FedProxFedMix", "FedProxNaiveMix", "FedProxLocalMix"):
-    METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
-for name in ("SCAFFOLD", "SOLO", "UpperBound", "FedAvgSL", "FedProxSL"):
-    METHODS[name] = ({"name": name, "local": {**LOCAL, "batchSize": 32}}, "All All All")
-METHODS["LowerBound"] = ({"name": "LowerBound", "local": LOCAL}, "All None None")
-METHODS["CBAFed"] = ({"name": "CBAFed", "local": LOCAL, **labelling("CBAFed", threshold="0.3")}, "All None None")
-METHODS["CBAFedLowerBound"] = ({"name": "CBAFedLowerBound", "local": LOCAL}, "All All All")
-HELPED = {"threshold": "0.2", "every": 2}
-"""So that FedMatch's second round has helpers."""
-METHODS["FedMatch"] = ({"name": "FedMatch", "local": LOCAL, **labelling("FedMatch", **HELPED)}, "All None None")
-METHODS["BalancedSoftmax"] = ({"name": "BalancedSoftmax", "local": LOCAL}, "All All All")
-for name in (
-    "FedAvgSemi",
-    "SemiAnAggCode",
-    "SemiAnAggSecondSeed",
-    "FedRoD",
-    "FedRoDDual",
-    "SSILCDM",
-    "SSILCDMFedAvgSemi",
-    "OrigACR",
-):
-    METHODS[name] = ({"name": name, "local": LOCAL, **labelling(name, threshold="0.25")}, "All None None")
-METHODS["RSCFed"] = (
-    {"name": "RSCFed", "local": LOCAL, "weighting": {"subConsensus": {"groups": 2, "groupSize": 3, "scale": "100"}}},
-    "All None None",
-)
-for name in ("SyncFedAvg", "SyncDVW", "DVWGMean", "DVWMCC"):
-    METHODS[name] = ({"name": name, "local": LOCAL}, "All All All")
-for name, labels in {"FedBarlow": "None None None", "FedCLR": "All None None", "Orchestra": "None None None"}.items():
-    METHODS[name] = ({"name": name, "local": {"epochs": 1, "batchSize": 32}}, labels)
-SERVED = {"local": LOCAL, "serverTraining": {"anchors": {"pretrainEpochs": 2, "epochs": 1}}}
-for name, slots in {
-    "FedAvgFixMatchAlternate": labelling("FedAvgFixMatchAlternate", threshold="0.2"),
-    "SemiFL": labelling("SemiFL", threshold="0.2"),
-    "SemiFLNoMixup": labelling("SemiFLNoMixup", threshold="0.2"),
-    "FedCon": {},
-    "FedMatchServer": labelling("FedMatchServer", **HELPED),
-    "Supervised": {},
-}.items():
-    METHODS[name] = ({"name": name, **SERVED, **slots}, "All All All" if name == "Supervised" else "None None None")
-for name in ("Mix", "NoMixup", "ServerMixup", "NoContrastive", "Ensemble"):
-    METHODS[f"FedAnchor{name}"] = ({**METHODS["FedAnchor"][0], "name": f"FedAnchor{name}"}, "None None None")
-for weighting, options in {"semiAnAgg": {}, "dvw": {"validationPercent": 20}}.items():
-    METHODS[f"FedAnchor, {weighting}"] = (
-        {**METHODS["FedAnchor"][0], "weighting": {weighting: options}},
-        "None None None",
-    )
-for policy in ("pooled", "local"):
-    METHODS[f"FedAvg, {policy}"] = ({"name": "FedAvg", "local": LOCAL, "batchNorm": {policy: {}}}, "All All All")
 
 ASYNCHRONOUS: dict[str, tuple[dict[str, Any], str]] = {
     name: ({"name": name, "local": LOCAL}, "All All All")

@@ -1,4 +1,4 @@
-"""Every preset gives, round by round, the model bytes of the commit that recorded them (tests/golden/README.md)."""
+"""Every preset gives, round by round, the model bytes of the commit that recorded them (tests/golden/README.md), over gRPC as in simulation."""
 
 import hashlib
 import json
@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
+from federation_over_grpc import digest_over_grpc
 
+from anchorage.api.files import Study
 from anchorage.methods import PRESETS, validate_study
 
 pytest.importorskip("torch")
@@ -54,10 +56,15 @@ def documents(federation: Mapping[str, Any]) -> str:
     return yaml.safe_dump_all(written, sort_keys=False)
 
 
+def written(federation: Mapping[str, Any], folder: Path) -> Study:
+    folder.mkdir(exist_ok=True)
+    (folder / "federation.yaml").write_text(documents(federation))
+    return validate_study(folder / "federation.yaml")
+
+
 def played(federation: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """Play a federation; return the digests of all rounds and, where they do not show it, what was learnt in the last."""
-    (folder / "federation.yaml").write_text(documents(federation))
-    study = validate_study(folder / "federation.yaml")
+    study = written(federation, folder)
     speeds = parse_speeds(SPEEDS) if "asynchronous" in federation else None
     simulation = Simulation(study, folder, folder / "state", speeds=speeds)
     last = simulation.play()
@@ -102,14 +109,14 @@ def arithmetic() -> dict[str, str]:
 
 
 @pytest.fixture(scope="module")
-def table() -> dict[str, Any]:
-    """Give the recorded digests; where they are recorded, those of the same arithmetic."""
+def table() -> dict[str, Any] | str:
+    """Give the recorded digests, or why they cannot be compared; where they are recorded, those of the same arithmetic."""
     recorded, here = json.loads(TABLE.read_text()), arithmetic()
     if recorded["arithmetic"]["canary"] == here["canary"]:
         return recorded
     if os.environ.get(REWRITE):
         return {"arithmetic": here, "federations": {}}
-    pytest.skip(
+    return (
         f"the digests were recorded with other arithmetic ({recorded['arithmetic']}, here {here}); "
         f"record them here on the commit before a change: {REWRITE}=1, see tests/golden/README.md"
     )
@@ -124,12 +131,26 @@ def record(table: dict[str, Any], name: str, result: dict[str, Any]) -> None:
     TABLE.write_text(json.dumps(table, indent=1) + "\n")
 
 
+LINKED = sorted(n for n, each in FEDERATIONS.items() if n in PRESETS or "batchNorm" in each["spec"]["method"])
+"""Federations that are played over gRPC as well."""
+
+
 @pytest.mark.parametrize("name", FEDERATIONS)
-def test_every_round_has_the_recorded_digest(name: str, table: dict[str, Any], tmp_path: Path) -> None:
-    result = played(FEDERATIONS[name], tmp_path)
+def test_every_round_has_the_recorded_digest(name: str, table: dict[str, Any] | str, tmp_path: Path) -> None:
+    federation = FEDERATIONS[name]
+    result = played(federation, tmp_path)
+    if name in LINKED and "asynchronous" not in federation:
+        assert digest_over_grpc(written(federation, tmp_path / "link"), tmp_path / "link") == result["digests"][-1]
+    if isinstance(table, str):
+        pytest.skip(table)
     if os.environ.get(REWRITE):
         record(table, name, result)
     assert result == table["federations"][name]
+
+
+@pytest.mark.parametrize("name", [name for name in LINKED if "asynchronous" in FEDERATIONS[name]])
+def test_what_has_no_rounds_reaches_its_last_commit_over_grpc(name: str, tmp_path: Path) -> None:
+    assert len(digest_over_grpc(written(FEDERATIONS[name], tmp_path), tmp_path)) == 64
 
 
 def test_every_preset_is_played_and_nothing_else_is_recorded() -> None:

@@ -50,7 +50,10 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("ClientMixup", '| `alpha` | a quoted decimal number above 0, such as "0.6" | `"0.75"` |'),
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
         ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),
-        ("DataSection", "| `classMap` | a mapping, at most 1000 fields; its values: text, 1 to 256 characters | empty |"),
+        (
+            "DataSection",
+            "| `classMap` | a mapping, at most 1000 fields; its values: text, 1 to 256 characters | empty |",
+        ),
         ("SiloStatus", "| `connected` | true or false | `false` |"),
         ("Condition", '| `message` | text, at most 1024 characters | `""` |'),
         ("FederationStatus", "| `conditions` | a list, at most 16 items; its items: [Condition](#condition) | empty |"),
