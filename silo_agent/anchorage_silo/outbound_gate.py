@@ -70,7 +70,7 @@ class OutboundGate:
         self.policy.check_rounds(announcement.task, self.audit.announced)
         self.policy.check_announcement(announcement)
         digest = announcement.update.digest if announcement.update else ""
-        self.audit.record("announce", announcement.task, auxiliary=announcement.side, digest=digest)
+        self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
         self.link.announce(announcement)
         self.state.count_trained(announcement.task)
 

@@ -24,7 +24,7 @@ class Policy(Document):
     )
     allowed_auxiliary_data: Annotated[tuple[AuxiliaryName, ...], Field(max_length=64)] | None = Field(
         None,
-        description="Names of the auxiliary data (small arrays beside an update) that may leave. `confusion` stands for the counts of an "
+        description="Names of the auxiliary data (arrays beside an update) that may leave. `confusion` stands for the counts of an "
         "evaluate task, `control` for SCAFFOLD's control variates. Left out: all but raw_images and raw_labels.",
     )
     minimum_samples: Annotated[int, Field(ge=1)] | None = Field(
@@ -91,7 +91,7 @@ class Policy(Document):
         AnchorageError
             It contains more than the policy allows.
         """
-        self.check_auxiliary_data(announcement.side)
+        self.check_auxiliary_data(announcement.auxiliary)
         samples = announcement.samples
         self.check_samples(min(samples.get("train", 0), samples.get("smallest_group", samples.get("train", 0))))
 

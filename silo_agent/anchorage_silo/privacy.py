@@ -41,13 +41,14 @@ class PrivateLearner:
     def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train, then clip and noise the update and announce its new digest."""
         announcement = self.learner.train(task, model, out, progress)
-        if announcement.update is None:
+        if announcement.update is None or not announcement.trained:
             return announcement
-        update = out(self.up.nbytes)
+        whole = out(announcement.update.nbytes)
+        update = whole[: self.up.nbytes]
         self._clip(model, update)
         if self.noise_std:
             self._add_noise(task, model, update)
-        return replace(announcement, update=Manifest.of(self.up.digest, update))
+        return replace(announcement, update=Manifest.of(self.up.digest, whole))
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Evaluate a model."""

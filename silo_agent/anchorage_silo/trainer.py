@@ -22,7 +22,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_existing
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_existing
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
@@ -100,6 +100,10 @@ class Trainer:
         self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
 
     def _update_buffer(self, nbytes: int) -> NDArray[np.uint8]:
+        """Map the update's file, shape [nbytes]; made longer or shorter where large auxiliary data comes behind the update or no longer does."""
+        path = self._state / UPDATE_FILE
+        if not path.exists() or path.stat().st_size != nbytes:
+            self._mapped[UPDATE_FILE] = map_allocated(path, nbytes)
         return self._mapped_file(UPDATE_FILE, nbytes, writable=True)
 
     def _mapped_file(self, name: str, nbytes: int, *, writable: bool) -> NDArray[np.uint8]:

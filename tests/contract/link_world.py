@@ -14,6 +14,7 @@ import numpy as np
 from anchorage.transport.messages import Announcement, Event, Order, Profile, Progressed, Task, TaskKind
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -34,8 +35,34 @@ def model_of(chunks: float, seed: int = 0) -> ModelBytes:
     return ModelBytes.of(layout, np.random.default_rng(seed).integers(0, 256, nbytes, np.uint8))
 
 
+def large_of(chunks: float, seed: int = 0) -> ModelBytes:
+    """An array in rows, as large auxiliary data."""
+    rows = int(chunks * CHUNK_BYTES) // 12
+    images = np.random.default_rng(seed).random((rows, 3), np.float32)
+    return ModelBytes.from_arrays(Layout.of([("mean_images", "F32", (rows, 3))]), {"mean_images": images})
+
+
 def train_task(model: ModelBytes, number: int = 1, **side: Any) -> Task:
     return Task(f"{number}-Train-{model.digest[:8]}", TaskKind.TRAIN, number, model.manifest, side)
+
+
+@dataclass
+class Behind:
+    """A model with large auxiliary data behind it, and a task on it; an update with some behind it, and its announcement."""
+
+    model: ModelBytes
+    pool: ModelBytes
+    update: ModelBytes
+    means: ModelBytes
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        arrays = (LargeArrays(large.layout, large) for large in (self.pool, self.means))
+        (self.down, down), (self.up, up) = (
+            joined_behind(own, [large]) for own, large in zip((self.model, self.update), arrays, strict=True)
+        )
+        self.task = Task(f"{self.number}.train", TaskKind.TRAIN, self.number, self.down.manifest, {}, down)
+        self.announcement = Announcement(self.task.id, {"train": 7}, {}, {}, self.up.manifest, up)
 
 
 def announcement_of(task: Task, update: ModelBytes | None) -> Announcement:

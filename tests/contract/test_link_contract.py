@@ -6,9 +6,10 @@ import time
 
 import numpy as np
 import pytest
-from link_world import PATIENCE, PROFILE, World, announcement_of, model_of, order_of, train_task
+from link_world import PATIENCE, PROFILE, Behind, World, announcement_of, large_of, model_of, order_of, train_task
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.engine.buffers import ModelBuffer
 from anchorage.transport.messages import (
     Announced,
     Arrived,
@@ -25,7 +26,9 @@ from anchorage.transport.messages import (
     TaskFailed,
     TaskKind,
 )
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.differences import Differences, Restored
+from anchorage.transport.tensors.large_arrays import LargeArrays
 from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
@@ -99,6 +102,45 @@ def test_a_task_carries_its_auxiliary_data(world: World) -> None:
     assert isinstance(order, Assigned)
     np.testing.assert_array_equal(order.task.side["prototypes"], task.side["prototypes"])
     assert order.task.side["prototypes"].dtype == np.float32
+
+
+def test_large_auxiliary_data_goes_both_ways_in_chunks(world: World) -> None:
+    silo, sent = joined(world), Behind(MODEL, large_of(2.2, 1), OTHER, large_of(1.3, 2))
+    world.link.offer(sent.down)
+    world.link.assign("a", sent.task)
+    order = order_of(silo)
+    assert isinstance(order, Assigned) and order.task.behind == sent.pool.layout
+    received = MemorySpool(order.task.model)
+    silo.fetch(order.task.model, received)
+    pool = LargeArrays(order.task.behind, received, MODEL.manifest.nbytes)
+    np.testing.assert_array_equal(pool.rows("mean_images", 5, 99), sent.pool.arrays()["mean_images"][5:99])
+    silo.announce(sent.announcement)
+    event = world.event()
+    assert isinstance(event, Announced) and event.announcement == sent.announcement
+    arrived = MemorySpool(event.announcement.update)
+    world.link.permit("a", sent.task.id, arrived)
+    assert order_of(silo) == Permit(sent.task.id)
+    silo.push(sent.task.id, sent.up)
+    assert world.event() == Arrived("a", sent.task.id)
+    means = LargeArrays(event.announcement.behind, arrived, OTHER.manifest.nbytes)
+    rows = means.layout.by_name["mean_images"].shape[0]
+    np.testing.assert_array_equal(means.rows("mean_images", 0, rows), sent.means.arrays()["mean_images"])
+
+
+def test_large_auxiliary_data_that_a_silo_has_is_not_sent_again(world: World) -> None:
+    silo, pool = joined(world), large_of(3)
+    buffer = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
+    for number, model in enumerate((MODEL, OTHER), start=1):
+        sent = Behind(model, pool, OTHER, pool, number)
+        world.link.offer(sent.down)
+        world.link.assign("a", sent.task)
+        assert isinstance(order_of(silo), Assigned)
+        before = world.link.traffic()[1]
+        buffer.receive(sent.task.model)
+        silo.fetch(sent.task.model, buffer)
+        np.testing.assert_array_equal(buffer.array[MODEL.manifest.nbytes :], pool.buffer())
+        whole, own = sent.task.model.nbytes, -(-MODEL.manifest.nbytes // CHUNK_BYTES) * CHUNK_BYTES
+        assert world.link.traffic()[1] - before == (whole if number == 1 else own), "but for the model's own chunks"
 
 
 def test_only_missing_chunks_travel(world: World) -> None:

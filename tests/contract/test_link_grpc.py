@@ -5,14 +5,17 @@ import threading
 import time
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from link_world import (
     PROFILE,
+    Behind,
     CuttingProxy,
     World,
     announcement_of,
+    large_of,
     model_of,
     order_of,
     train_task,
@@ -20,7 +23,8 @@ from link_world import (
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
-from anchorage.transport.tensors.spool import MemorySpool
+from anchorage.transport.tensors.large_arrays import LargeArrays
+from anchorage.transport.tensors.spool import MemorySpool, SpoolFile
 
 MODEL, UPDATE = model_of(3.3), model_of(3.3, seed=1)
 SEVERAL = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -135,6 +139,44 @@ def test_what_arrived_before_a_cut_is_not_sent_again(proxied, after: int) -> Non
     assert order_of(silo) == Assigned(task)
     silo.fetch(task.model, Noting(task.model))
     assert written == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("cut", [2_900_000, 4_500_000])
+def test_large_auxiliary_data_goes_on_after_a_cut(proxied, tmp_path, cut: int) -> None:
+    world, proxy = proxied
+    sent = Behind(MODEL, large_of(2.2, 1), UPDATE, large_of(2.4, 2))
+    written: dict[str, list[int]] = {"down": [], "up": []}
+
+    class Noting(SpoolFile):
+        def write(self, index: int, data: bytes) -> None:
+            super().write(index, data)
+            written[self.path.name].append(index)
+
+    world.link.offer(sent.down)
+    proxy.cut_next(cut, cut)
+    silo = world.connect("a")
+    world.link.assign("a", sent.task)
+    assert isinstance(order_of(silo), Assigned)
+    down = Noting(tmp_path / "down", sent.task.model)
+    silo.fetch(sent.task.model, down)
+    silo.announce(sent.announcement)
+    world.events_until(Announced)
+    up = Noting(tmp_path / "up", sent.announcement.update)
+    world.link.permit("a", sent.task.id, up)
+    while order_of(silo) != Permit(sent.task.id):
+        pass
+    pushing = threading.Thread(target=silo.push, args=(sent.task.id, sent.up))
+    pushing.start()
+    assert world.events_until(Arrived) == Arrived("a", sent.task.id)
+    pushing.join(120)
+    assert not pushing.is_alive() and len(proxy._cuts) == 0, "both connections were cut"
+    assert written["down"] == [*range(6)], "no chunk came twice"
+    assert sorted(written["up"]) == [*range(6)] and not up.missing()
+    for file, own, large in ((down, MODEL, sent.pool), (up, UPDATE, sent.means)):
+        arrived = LargeArrays(large.layout, file, own.manifest.nbytes)
+        rows = large.layout.by_name["mean_images"].shape[0]
+        np.testing.assert_array_equal(arrived.rows("mean_images", 0, rows), large.arrays()["mean_images"])
+        file.close()
 
 
 def test_a_restarted_server_hears_the_announcement_again(serve, dial) -> None:

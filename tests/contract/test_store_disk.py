@@ -296,3 +296,50 @@ def test_whatever_operation_fails_the_last_committed_round_and_its_contribution_
         play_round(store, last + 1)
         assert [r.round for r in store.history()] == list(range(last + 2))
         store.close()
+
+
+LARGE = Layout.of([("pool", "U8", (CHUNK_BYTES + 10,))])
+
+
+def test_large_data_outlives_the_process_and_is_checked(open_store: Open, tmp_path: Path) -> None:
+    data = np.random.default_rng(0).integers(0, 256, LARGE.nbytes, np.uint8).tobytes()
+    manifest = open_store().large.write("input_mixing", LARGE, [(0, data)]).manifest
+    found = open_store().large.read("input_mixing", manifest)
+    assert found.chunk(0) + found.chunk(1) == data
+    (file,) = (tmp_path / "state" / "large").iterdir()
+    assert file.stat().st_mode & 0o777 == 0o600
+    content = bytearray(data)
+    content[CHUNK_BYTES] ^= 1
+    file.write_bytes(content)
+    with pytest.raises(AnchorageError, match="CheckpointDamaged.*not those that were written"):
+        open_store().large.read("input_mixing", manifest)
+    file.unlink()
+    with pytest.raises(AnchorageError, match="CheckpointDamaged.*is missing"):
+        open_store().large.read("input_mixing", manifest)
+
+
+def test_large_data_that_cannot_be_written_leaves_what_there_was(open_store: Open, tmp_path: Path) -> None:
+    large = open_store().large
+    kept = large.write("input_mixing", LARGE, [(0, bytes(LARGE.nbytes))])
+
+    def failing() -> Any:
+        yield 0, bytes(5)
+        raise OSError(errno.ENOSPC, "full")
+
+    with pytest.raises(AnchorageError) as caught:
+        large.write("input_mixing", LARGE, failing())
+    assert caught.value.failure is DISK_FULL
+    assert [path.stem for path in (tmp_path / "state" / "large").iterdir()] == [f"input_mixing-{kept.manifest.digest}"]
+    assert kept.chunk(1) == bytes(10)
+
+
+def test_of_large_data_the_two_newest_files_stay(open_store: Open, tmp_path: Path) -> None:
+    manifests = [
+        open_store().large.write("input_mixing", Layout.of([("pool", "U8", (size,))]), [(0, bytes(size))]).manifest
+        for size in (1, 2)
+    ]
+    large = open_store().large
+    large.read("input_mixing", manifests[1])  # as a server does that was restarted
+    newest = large.write("input_mixing", Layout.of([("pool", "U8", (3,))]), [(0, bytes(3))]).manifest
+    left = {path.stem.removeprefix("input_mixing-") for path in (tmp_path / "state" / "large").iterdir()}
+    assert left == {manifests[1].digest, newest.digest}

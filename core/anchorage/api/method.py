@@ -36,7 +36,7 @@ class ValidationCycle(Document):
     """Adaptive Metis: a silo trains until its validation loss stands still, or the other silos have moved on (methods reference, 6.14)."""
 
     plateau_percent: PositiveDecimal = Field(
-        "0", description="Improvement of the validation loss, in percent, up to which an epoch counts as a failure."
+        "0", description="Improvement of the validation loss, in percent, up to which an epoch fails."
     )
     tombstones: Annotated[int, Field(ge=0, le=100)] = Field(4, description="Failed epochs that a cycle may have.")
     max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Longest cycle, in epochs.")
@@ -45,7 +45,7 @@ class ValidationCycle(Document):
     )
     slow_silos: NamePattern | None = Field(
         None,
-        description="Pattern of the names of slow silos, such as cpu-*, with a plateau and tombstones of their own.",
+        description="Pattern of the names of slow silos, such as cpu-*, with bounds of their own.",
     )
     slow_plateau_percent: PositiveDecimal = Field("1", description="`plateauPercent` of slow silos.")
     slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="`tombstones` of slow silos.")

@@ -26,7 +26,7 @@ P = TypeVar("P", bound="type[Piece]")
 
 @dataclass(frozen=True, slots=True)
 class AuxiliaryArray:
-    """A small array that travels beside the model."""
+    """An array that travels beside the model."""
 
     name: str
     """Key in the task's or the announcement's auxiliary data."""
@@ -39,6 +39,10 @@ class AuxiliaryArray:
 
     up: bool = False
     """Whether silos send it; else the server does."""
+
+    large: bool = False
+    """Whether it travels in chunks behind the model or the update, whatever its size; a memory of the piece takes it at the server
+    (`anchorage.engine.aggregation.round_memory.RoundMemory.takes`). Others are small: a message carries them."""
 
 
 @dataclass(frozen=True, slots=True)

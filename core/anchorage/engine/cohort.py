@@ -1,15 +1,17 @@
 """Who takes part in a synchronous round, and how far each silo has come."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
-from anchorage.engine.interfaces import SiloRecord, SpooledUpdate
+from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import DIFFERENCES, Announcement, AuxiliaryData, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.differences import Restored
+from anchorage.transport.tensors.joined import part_of
+from anchorage.transport.tensors.large_arrays import LargeArrays
 
 
 def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: int) -> tuple[str, ...]:
@@ -26,7 +28,8 @@ def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: 
 @dataclass
 class OpenRound:
     """A round between dispatch and commit; `traffic` is what the link had received and sent before it, `tailored` the digests of models
-    that were made for one silo, `base` the model that updates travel as differences from, if they do.
+    that were made for one silo, `base` the model that updates travel as differences from, if they do, `behind` what every silo is sent
+    behind the model, `large` what came behind the silos' updates.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -37,10 +40,12 @@ class OpenRound:
     traffic: tuple[int, int]
     states: dict[str, str] = field(default_factory=dict)
     announcements: dict[str, Announcement] = field(default_factory=dict)
-    updates: dict[str, SpooledUpdate] = field(default_factory=dict)
+    updates: dict[str, ChunkSource] = field(default_factory=dict)
+    large: dict[str, LargeArrays] = field(default_factory=dict)
     failures: dict[str, tuple[str, str]] = field(default_factory=dict)
     tailored: set[str] = field(default_factory=set)
     base: ChunkSource | None = None
+    behind: Sequence[LargeArrays] = ()
 
     def __post_init__(self) -> None:
         self.states = dict.fromkeys(self.cohort, "Training")
@@ -50,10 +55,19 @@ class OpenRound:
         """What every silo is told."""
         return self.task.side if self.base is None else {**self.task.side, DIFFERENCES: np.array(1)}
 
-    def sink(self, silo: str) -> ChunkSink:
-        """Return where a silo's update arrives as it travels."""
-        update = self.updates[silo]
+    def sink(self, update: ChunkSink) -> ChunkSink:
+        """Return where an update arrives as it travels."""
         return update if self.base is None else Restored(update, self.base)
+
+    def arrive(self, silo: str, announcement: Announcement, update: ChunkSource) -> None:
+        """Take what a silo sent whole, apart: its update, and large auxiliary data; without an update of its own it is inactive."""
+        self.announcements[silo] = announcement
+        own = update.manifest.nbytes - announcement.behind.nbytes
+        if announcement.behind.tensors:
+            self.large[silo] = LargeArrays(announcement.behind, update, own)
+        if announcement.trained:
+            self.updates[silo] = part_of(update, 0, own)
+        self.states[silo] = "Arrived" if announcement.trained else "Inactive"
 
     def awaited(self) -> list[str]:
         """Return the silos from which something is still to come."""
@@ -84,6 +98,7 @@ class OpenRound:
         self.states[silo] = state
         self.failures[silo] = (code, message)
         self.updates.pop(silo, None)
+        self.large.pop(silo, None)
 
     def silence(self) -> str:
         """Name every silo that does not count, and why."""

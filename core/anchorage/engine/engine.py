@@ -99,6 +99,8 @@ class Engine(ABC):
         self.observer = observer
         self._keepers: dict[str, Keeper | None] = {}
         self._stages = (*warm_up, Stage(settings, learner, strategy))
+        for stage in self._stages:
+            stage.strategy.keep_in(store.large)
         self._enter(self._stages[0])
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
@@ -276,11 +278,15 @@ class Engine(ABC):
 
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
         """Return what is wrong with the tensors of an announced update."""
-        update, expected = announcement.update, self.learner.up
+        update, behind, expected = announcement.update, announcement.behind, self.learner.up
+        if (refusal := self.strategy.refusal(behind)) is not None:
+            return refusal
         sizes = [expected.nbytes * (1 + again) for again in range(self.strategy.weigher.repetitions)]
-        if update is None or (update.layout == expected.digest and update.nbytes in sizes):
+        own = -behind.nbytes if update is None else update.nbytes - behind.nbytes
+        if own in (sizes if announcement.trained else [0]) and (update is None or update.layout == expected.digest):
             return None
         return AnchorageError(
             WRONG_LAYOUT,
-            f"the update has layout {update.layout[:12]} and {update.nbytes} bytes, the run {expected.digest[:12]} and {expected.nbytes}",
+            f"the update has layout {update.layout[:12] if update else 'none'} and {own} bytes, the run {expected.digest[:12]} and "
+            f"{expected.nbytes}",
         )

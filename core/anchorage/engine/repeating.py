@@ -51,6 +51,10 @@ class RepeatingLearner:
 
             once = replace(task, side={**task.side, REPETITION: np.array(number)})
             announcement = self._learner.train(once, model, part, said)
+            if announcement.behind.tensors:
+                raise AnchorageError(
+                    MALFORMED_MESSAGE, f"task {task.id}: a training that is repeated announces large auxiliary data"
+                )
         update = announcement.update and LateManifest(announcement.update.layout, whole)
         return replace(announcement, update=update)
 

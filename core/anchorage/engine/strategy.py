@@ -6,6 +6,8 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import WRONG_LAYOUT
 from anchorage.api.method import SLOTS, ResolvedMethod
 from anchorage.api.piece import Piece
 from anchorage.engine.aggregation.mean import weighted_mean
@@ -14,10 +16,12 @@ from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.engine.store.large_files import LargeFiles
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
+from anchorage.transport.tensors.layout import NOTHING, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
 
 
@@ -57,6 +61,8 @@ class Strategy:
     counts_steps: bool = False
     """Asynchronous: whether silos are told how many steps are committed."""
 
+    _last: tuple[object, tuple[ChunkSource, Layout]] | None = field(default=None, init=False)
+
     @classmethod
     def of(cls, method: ResolvedMethod, num_classes: int, seed: int) -> "Strategy":
         """Return a method's strategy for one run."""
@@ -89,9 +95,15 @@ class Strategy:
         return self.server_step is not None and self.server_step.scores_each_update
 
     def task_for(
-        self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]
-    ) -> tuple[ChunkSource, AuxiliaryData]:
-        """Return the model that a silo is sent in a round, and what it alone is told with it.
+        self,
+        silo: str,
+        round_number: int,
+        model: ModelBytes,
+        up: Layout,
+        updates: Mapping[str, ChunkSource],
+        large: Sequence[LargeArrays] = (),
+    ) -> tuple[ChunkSource, AuxiliaryData, Layout]:
+        """Return the model that a silo is sent in a round, what it alone is told with it, and the layout of what is behind the model.
 
         Parameters
         ----------
@@ -105,6 +117,8 @@ class Strategy:
             Of the updates.
         updates : mapping of str to ChunkSource
             Every silo's last update, where they are kept.
+        large : sequence of LargeArrays
+            What every silo is sent.
         """
         source: ChunkSource = model
         told = dict(self.weigher.auxiliary_data(silo))
@@ -112,7 +126,18 @@ class Strategy:
             own, further = memory.model_for(silo, round_number, model, up, updates)
             source = source if own is model else own
             told |= further
-        return source, told
+        behind = [arrays for memory in self.memories.values() if (arrays := memory.behind(silo)) is not None]
+        source, layout = self._joined(source, [*large, *behind])
+        return source, told, layout
+
+    def _joined(self, model: ChunkSource, large: Sequence[LargeArrays]) -> tuple[ChunkSource, Layout]:
+        """Return a model with large arrays behind it: the last one again where the bytes are the same, for that takes a pass over all of them."""
+        if not large:
+            return model, NOTHING
+        bytes_of = (model.manifest.digest, *((arrays.source.manifest.digest, arrays.start) for arrays in large))
+        if self._last is None or self._last[0] != bytes_of:
+            self._last = (bytes_of, joined_behind(model, large))
+        return self._last[1]
 
     @property
     def gathers_first(self) -> bool:
@@ -123,9 +148,26 @@ class Strategy:
         """Return what silos are told that shall only announce, before the first local training."""
         return {name: a for memory in self.memories.values() for name, a in memory.first_auxiliary().items()}
 
-    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
-        """Learn what the silos of a round announced whose updates counted."""
+    def keep_in(self, large: LargeFiles[Any]) -> None:
+        """Have what is too large for a checkpoint kept there."""
+        for slot, memory in self.memories.items():
+            memory.large, memory.slot = large, slot
+
+    def refusal(self, behind: Layout) -> AnchorageError | None:
+        """Return why large auxiliary data that a silo announces is not taken; None where it is, or there is none."""
+        if foreign := behind.by_name.keys() - {name for memory in self.memories.values() for name in memory.takes}:
+            return AnchorageError(
+                WRONG_LAYOUT, f"the method takes no large auxiliary data {', '.join(sorted(foreign))}"
+            )
+        refusals = (memory.refusal(_taken(memory, behind)) for memory in self.memories.values())
+        return next((refusal for refusal in refusals if refusal is not None), None)
+
+    def conclude(self, announcements: Mapping[str, Announcement], large: Mapping[str, LargeArrays]) -> None:
+        """Learn what the silos of a round announced whose updates counted, and read the large auxiliary data of those that sent any."""
         for memory in self.memories.values():
+            for silo in announcements:
+                if silo in large and _taken(memory, large[silo].layout):
+                    memory.receive(silo, large[silo])
             memory.conclude(announcements)
 
     def aggregate(
@@ -174,6 +216,10 @@ class Strategy:
     def _keepers(self) -> Mapping[str, ServerStep | RoundMemory]:
         step = {"step/": self.server_step} if self.server_step is not None else {}
         return {**step, **{f"memory/{slot}/": memory for slot, memory in self.memories.items()}}
+
+
+def _taken(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:
+    return {name: entry for name, entry in behind.by_name.items() if name in memory.takes}
 
 
 def memory_of(piece: Piece, num_classes: int, seed: int) -> RoundMemory | None:

@@ -10,25 +10,16 @@ from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
     NON_FINITE_UPDATE,
-    QUORUM_LOST,
-    SILO_ABSENT,
-    SILO_LATE,
-    SILO_REMOVED,
 )
 from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
 from anchorage.engine.cohort import OpenRound, sample_cohort
-from anchorage.engine.engine import Engine
-from anchorage.engine.events import RoundStarted, SiloChanged, StepBegan
+from anchorage.engine.events import RoundStarted, StepBegan
+from anchorage.engine.gathering import Gathering
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
-    Announced,
-    Announcement,
-    Arrived,
     Evaluated,
     Evaluation,
-    Event,
-    Joined,
     MembersChanged,
     Report,
     Task,
@@ -37,17 +28,16 @@ from anchorage.transport.messages import (
 )
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.joined import models_in
+from anchorage.transport.tensors.large_arrays import split_large
 from anchorage.transport.tensors.model import ModelBytes
 
 
-class SynchronousEngine(Engine):
+class SynchronousEngine(Gathering):
     """Every round waits for its cohort, bounded by deadline and quorum.
 
     The cohort is drawn from the members, connected or not, so that it does not depend on who came first. A silo that was absent from a whole
     round is left out until it connects again, and one that became a member while rounds are played until it connects at all.
     """
-
-    _absent: set[str] | None = None  # None before the run's first round
 
     def _play_all(self, record: RoundRecord, model: ModelBytes) -> RoundRecord:
         opened: OpenRound | None = None
@@ -58,9 +48,11 @@ class SynchronousEngine(Engine):
                 self.observer(StepBegan("select"))
                 model = self._go_on(record.round + 1, model)
                 self._await_quorum()
+                traffic = self.link.traffic()
                 if self.strategy.gathers_first:
                     self._gather_first(record.round + 1, model)
                 opened = self._dispatch(record.round + 1, model)
+                opened.traffic = traffic
             self.observer(RoundStarted(opened.task.round, opened.cohort))
             record, model, opened = self._play(opened, model)
         return record
@@ -73,18 +65,20 @@ class SynchronousEngine(Engine):
         AnchorageError
             QuorumLost when too few silos answer.
         """
-        side = {**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()}
+        side, _ = split_large({**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()})
         task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         opened = OpenRound(task, tuple(self.silos), self.link.traffic())
         self._absent = self._absent or set()
+        self._take_kept(opened)
         self.link.offer(model)
-        for silo in opened.cohort:
+        for silo in opened.awaited():
             self.link.assign(silo, task)
-        self._gather(opened)
-        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+        self._gather(opened, barrier=False)
+        self._conclude(opened)
         for silo in opened.cohort:
             self.link.dismiss(silo, task.id, opened.states[silo])
         self.link.withdraw(model.digest)
+        self.store.release(number)
 
     def _left_out(self) -> set[str]:
         """Return the silos that were absent when they were last drawn: a server that comes back does not wait for them once more."""
@@ -99,11 +93,11 @@ class SynchronousEngine(Engine):
         """
         number = opened.task.round
         marks = [("start", self.clock.now())]
-        self._gather(opened)
+        self._gather(opened, self.strategy.weigher.barrier)
         marks.append(("silos", self.clock.now()))
         evaluations = self._evaluate_at_silos(opened) if self.strategy.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations)
-        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()})
+        self._conclude(opened)
         for silo in opened.arrived() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
@@ -156,14 +150,11 @@ class SynchronousEngine(Engine):
         ]
         sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
         cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
-        side = self.learner.auxiliary_data(model, number)
+        side, behind = split_large(self.learner.auxiliary_data(model, number))
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
         sparse = self.strategy.sparse_updates and self.learner.up == model.layout
-        opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None)
-        for silo, (announcement, update) in kept.items():
-            if silo in opened.states and announcement.task == task.id:
-                self._arrive(opened, silo, announcement)
-                opened.updates[silo] = update
+        opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None, behind=behind)
+        self._take_kept(opened)
         self.link.offer(model)
         last: dict[str, ChunkSource] = {}
         if self.strategy.keeps_updates:
@@ -174,153 +165,13 @@ class SynchronousEngine(Engine):
 
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
-        source, told = self.strategy.task_for(silo, opened.task.round, model, self.learner.up, last)
+        number, up = opened.task.round, self.learner.up
+        source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
         side = {**opened.side, **told}
         if source is not model:
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
-        return replace(opened.task, model=source.manifest, side=side)
-
-    def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement) -> None:
-        opened.announcements[silo] = announcement
-        opened.states[silo] = "Arrived"
-        self.observer(SiloChanged(silo, "Arrived"))
-
-    def _gather(self, opened: OpenRound) -> None:
-        """Wait until every silo answered or the deadline passed.
-
-        With a barrier, uploads start when everyone has announced, or at the deadline; then they have a deadline of their own.
-
-        Raises
-        ------
-        AnchorageError
-            QuorumLost when too few silos can still count.
-        """
-        self.observer(StepBegan("train"))
-        deadline = self.clock.now() + self.settings.round_deadline_seconds
-        barrier = self.strategy.weigher.barrier
-        for early in self._early.take():
-            self._take(opened, early, barrier)
-        while opened.awaited():
-            if barrier and not opened.unannounced():
-                barrier = False
-                self._open_barrier(opened)
-                continue
-            self._warn_of_quorum(opened)
-            event = self._next(deadline)
-            if event is not None:
-                self._take(opened, event, barrier)
-            elif (
-                barrier
-                and opened.announced()
-                and len(opened.announced()) + opened.answered() >= self.settings.min_silos
-            ):
-                self._give_up(opened, opened.unannounced())
-                deadline = self.clock.now() + self.settings.round_deadline_seconds
-            else:
-                self._give_up(opened, opened.awaited())
-        self._require_quorum(opened)
-        self._say_going_on()
-
-    def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
-        """Note what a silo says about this round's task; anything about another task is stale."""
-        match event:
-            case Announced(silo, announcement) if announcement.task == opened.task.id and opened.states.get(silo) in (
-                "Training",
-                "Announced",
-                "Uploading",
-            ):
-                self._hear(opened, silo, announcement, barrier)
-            case Announced(silo, announcement):
-                self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
-            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
-                self.store.keep(silo, opened.task.round, opened.announcements[silo])
-                self._arrive(opened, silo, opened.announcements[silo])
-            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
-                opened.states[silo] = "Inactive"
-                self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
-            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
-                self._fail(opened, silo, "Failed", code, message)
-            case MembersChanged():
-                for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
-                    self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
-                    self.link.dismiss(silo, opened.task.id, "Removed")
-            case _:
-                pass
-
-    def _change_members(self, silos: Sequence[str]) -> None:
-        if self._absent is not None:
-            self._absent |= set(silos) - set(self.silos) - self.connected.keys()
-        super()._change_members(silos)
-
-    def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
-        """Note an announcement and permit the upload, or let it wait at the barrier."""
-        wrong = self._wrong_layout(announcement)
-        opened.announcements[silo] = announcement
-        if wrong is not None:
-            self._fail(opened, silo, "Failed", wrong.code, wrong.message)
-            self.link.dismiss(silo, announcement.task, str(wrong))
-        elif announcement.update is None:
-            opened.states[silo] = "Inactive"
-            self.observer(SiloChanged(silo, "Inactive"))
-        elif barrier:
-            opened.states[silo] = "Announced"
-            self.observer(SiloChanged(silo, "Announced"))
-        else:
-            self._permit(opened, silo)
-
-    def _permit(self, opened: OpenRound, silo: str) -> None:
-        announcement = opened.announcements[silo]
-        opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
-        opened.states[silo] = "Uploading"
-        self.observer(SiloChanged(silo, "Uploading"))
-        self.link.permit(silo, announcement.task, opened.sink(silo))
-
-    def _open_barrier(self, opened: OpenRound) -> None:
-        """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
-        self.observer(StepBegan("weigh"))
-        waiting = opened.announced()
-        weights = self.strategy.weigher.weigh(
-            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
-        )
-        for silo in waiting:
-            if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
-                opened.states[silo] = "Counted"
-                self.observer(SiloChanged(silo, "Counted"))
-            else:
-                self._permit(opened, silo)
-
-    def _give_up(self, opened: OpenRound, silos: Sequence[str]) -> None:
-        """Take silos out that the deadline found without an update."""
-        for silo in silos:
-            if silo in self.connected:
-                self._fail(
-                    opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
-                )
-            else:
-                assert self._absent is not None, "a round was dispatched"
-                self._absent.add(silo)
-                self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
-
-    def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
-        opened.fail(silo, state, code, message)
-        self.observer(SiloChanged(silo, state, 0, 0, code, message))
-
-    def _warn_of_quorum(self, opened: OpenRound) -> None:
-        """Say so while too few silos are there for the round to succeed as things stand."""
-        coming = [silo for silo in opened.awaited() if silo in self.connected]
-        if opened.answered() + len(coming) < self.settings.min_silos:
-            self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
-        else:
-            self._say_going_on()
-
-    def _require_quorum(self, opened: OpenRound) -> None:
-        if opened.answered() < self.settings.min_silos:
-            raise AnchorageError(
-                QUORUM_LOST,
-                f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
-                f"{opened.silence()}",
-            )
+        return replace(opened.task, model=source.manifest, side=side, behind=behind)
 
     def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
         """Have every whole update scored by every other silo of the cohort (methods reference, 6.14); the own score came with the announcement.

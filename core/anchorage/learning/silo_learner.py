@@ -41,9 +41,11 @@ from anchorage.learning.weights import (
     without_beside,
     write,
 )
-from anchorage.transport.messages import REPETITION, Announcement, Evaluation, Task
+from anchorage.transport.messages import REPETITION, Announcement, AuxiliaryData, Evaluation, Task
+from anchorage.transport.tensors.chunks import LateManifest, Manifest
+from anchorage.transport.tensors.large_arrays import layout_of
 from anchorage.transport.tensors.layout import Layout
-from anchorage.transport.tensors.model import read_arrays
+from anchorage.transport.tensors.model import read_arrays, write_arrays
 
 _VALIDATION = "validation/labels"
 
@@ -135,6 +137,8 @@ class TorchSiloLearner:
         same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         self._state = RoundState(state / f"learner-{key}")
+        declared = [array for piece in self._method.pieces for array in piece.auxiliary()]
+        self._large = sorted({array.name for array in declared if array.large and array.up})
         self._scoring = Lock()
         self._labels = RoundLabels()
 
@@ -159,12 +163,14 @@ class TorchSiloLearner:
         """Train from `model` and write the update; see `anchorage.engine.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
-            arrived = read_arrays(self._layout_of(task), model)
+            layout = self._layout_of(task)
+            arrived = read_arrays(layout, model)
+            told = {**task.side, **read_arrays(task.behind, model[layout.nbytes :])}
             load_arrays(self._network, network_arrays(arrived))
             again = int(task.side.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
-            silo_round = self._round(task, kept, arrived)
+            silo_round = self._round(task, told, kept, arrived)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
             if cycle is not None:
@@ -184,15 +190,35 @@ class TorchSiloLearner:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
             metrics = {"loss": loss, "acceptance": selected / unlabelled if unlabelled else 0.0}
-            auxiliary = _joined(part.auxiliary() for part in silo_round.parts)
-            beside = _joined(part.beside() for part in silo_round.parts)
+            side = {**_joined(part.auxiliary() for part in silo_round.parts), **work.side()}
+            large = {name: side.pop(name) for name in self._large if name in side}
+            beside = _joined(part.beside() for part in silo_round.parts) if steps else None
             return Announcement(
                 task.id,
                 {**work.samples, "selected": selected},
-                {**auxiliary, **work.side()},
+                side,
                 {**metrics, **work.metrics(), "seconds": time.perf_counter() - started},
-                write(self._network, self._up, out, beside) if steps else None,
+                self._written(beside, large, out),
+                layout_of(large),
             )
+
+    def _written(
+        self,
+        beside: Mapping[str, NDArray[Any]] | None,
+        large: Mapping[str, NDArray[Any]],
+        out: Callable[[int], NDArray[np.uint8]],
+    ) -> Manifest | None:
+        """Write the update, where there is one, and large arrays behind it."""
+        if beside is not None and not large:
+            return write(self._network, self._up, out, beside)
+        if not large:
+            return None
+        behind, own = layout_of(large), self._up.nbytes if beside is not None else 0
+        whole = out(own + behind.nbytes)
+        if beside is not None:
+            write(self._network, self._up, lambda nbytes: whole[:nbytes], beside)
+        write_arrays(behind, whole[own:], large)
+        return LateManifest(self._up.digest, whole)
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         """Score a model on the validation split; see `anchorage.engine.interfaces.SiloLearner.evaluate`.
@@ -208,7 +234,13 @@ class TorchSiloLearner:
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)
 
-    def _round(self, task: Task, kept: Mapping[str, NDArray[Any]], arrived: Mapping[str, NDArray[Any]]) -> SiloRound:
+    def _round(
+        self,
+        task: Task,
+        told: AuxiliaryData,
+        kept: Mapping[str, NDArray[Any]],
+        arrived: Mapping[str, NDArray[Any]],
+    ) -> SiloRound:
         draws = Draws(self._run.seed, task.round, self._silo, int(task.side.get(REPETITION, 0)))
         begun = SiloRound(
             self._run,
@@ -216,7 +248,7 @@ class TorchSiloLearner:
             self._network,
             self._images,
             draws,
-            task.side,
+            told,
             kept,
             arrived,
             self._frozen,

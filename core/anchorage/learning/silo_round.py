@@ -93,7 +93,7 @@ class SiloRound:
     """Generators of the round."""
 
     side: AuxiliaryData
-    """What came with the model."""
+    """What came with the model; large arrays lie in its own bytes, so they are read-only and only good for this round."""
 
     kept: Mapping[str, NDArray[Any]]
     """What was kept from the rounds before."""

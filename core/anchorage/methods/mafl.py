@@ -16,12 +16,12 @@ _PULL = Proximal(mu="0.01")
 
 _FRAME = (
     "Every silo shuffles its labelled images once, averages them in groups of `inputMixing.groupSize` (what is left over joins "
-    "the last group, so no mean is of one image), and sends the means with its first update. The server pools them and sends "
-    "the pool to all, again only when it has grown. In the first round there is no pool yet, and silos train plainly. "
+    "the last group, so no mean is of one image), and sends the means before the first round. The server pools them on its disk "
+    "and sends the pool to all, again only when it has grown. "
 )
 _SIZE = (
-    "Means weigh as much as images: beyond 3.5 MiB a silo's first round fails with MeansTooLarge, beyond 30 MiB of pool the run ends "
-    "with it, and a larger group size helps. "
+    "Means weigh as much as images: 10,000 of 32×32 pixels in three colours are a pool of 123 MB, which every silo downloads once. "
+    "Beyond `inputMixing.maximumPoolMiB` the run ends with MeansTooLarge; a larger group size helps. "
 )
 _REVEALED = "the number of training images, and once: mean images and class shares of groups of the silo's images"
 _TO_ALL = "mean images and class shares of groups of every silo's images, without the silos' names"

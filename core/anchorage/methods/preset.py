@@ -78,9 +78,9 @@ class Preset:
 
 def auxiliary_arrays(method: ResolvedMethod, *, up: bool) -> tuple[AuxiliaryArray, ...]:
     """Return what a method's pieces and its validation cycle send beside the model, to the server or to the silos."""
-    arrays = {array.name: array for array in method.local.cycle.auxiliary()} if method.local.cycle else {}
-    arrays |= {array.name: array for piece in method.pieces() for array in piece.auxiliary()}
-    return tuple(array for array in arrays.values() if array.up is up)
+    cycle = method.local.cycle.auxiliary() if method.local.cycle else ()
+    every = [*cycle, *(array for piece in method.pieces() for array in piece.auxiliary())]
+    return tuple({array.name: array for array in every if array.up is up}.values())
 
 
 def slots(name: str, **pieces: Any) -> ResolvedMethod:

@@ -9,9 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import NOTHING, Layout
 
 AuxiliaryData = Mapping[str, NDArray[Any]]
-"""Small named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up."""
+"""Named arrays that a method sends beside the model: prototypes down, scalars per class or confusion counts up. Small ones travel in messages,
+large ones in chunks, as bytes behind those of the model or the update."""
 
 Bytes = NDArray[np.uint8]
 """Bytes of a model or an update, shape [nbytes]."""
@@ -51,6 +53,8 @@ class Task:
     """The bytes to fetch before the work."""
     side: AuxiliaryData = field(default_factory=dict)
     """Auxiliary data of the method."""
+    behind: Layout = NOTHING
+    """Large auxiliary data, whose bytes are the last of `model`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +70,20 @@ class Announcement:
     metrics: Mapping[str, float]
     """``loss``, ``acceptance``, ``seconds`` and the like, for people."""
     update: Manifest | None
-    """The bytes to come; None where the silo had nothing to train on (inactive), which excludes it from the average."""
+    """The bytes to come; None where there are none. Without an update's own bytes (the silo had nothing to train on) it is inactive, which
+    excludes it from the average."""
+    behind: Layout = NOTHING
+    """Large auxiliary data, whose bytes are the last of `update`."""
+
+    @property
+    def trained(self) -> bool:
+        """Whether an update comes, and not only large auxiliary data."""
+        return self.update is not None and self.update.nbytes > self.behind.nbytes
+
+    @property
+    def auxiliary(self) -> frozenset[str]:
+        """Names of all auxiliary data, small and large."""
+        return frozenset({*self.side, *self.behind.by_name})
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation import RoundMemory, weighted_mean
 from anchorage.engine.aggregation.apart import average_apart
 from anchorage.engine.hooks import EngineHooks
+from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import PRESETS
 from anchorage.pieces.batch_norm.pooled import pool_variances
@@ -20,6 +21,7 @@ from anchorage.pieces.self_supervised.cluster_assignment import global_centroids
 from anchorage.pieces.server_step.mix import Mix, MixHinge, MixPolynomial, MixStep
 from anchorage.pieces.slots import ServerStep
 from anchorage.transport.messages import Announcement, AuxiliaryData
+from anchorage.transport.tensors.large_arrays import LargeArrays, layout_of
 from anchorage.transport.tensors.layout import CONTROL, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -155,26 +157,38 @@ MEMORIES = pieces_with_memories()
 def announced(silo: str, seed: int) -> Announcement:
     """An announcement with everything that a memory may read."""
     draws = np.random.default_rng([seed, ord(silo)])
-    images = draws.normal(size=(2, 1, 4, 4)).astype(np.float32)
-    labels = np.eye(CLASSES, dtype=np.float32)[draws.integers(0, CLASSES, 2)]
     side = {
         "counts": draws.integers(0, 9, CLASSES),
         "label_counts": draws.integers(0, 9, CLASSES),
         "embedding": draws.dirichlet(np.ones(CLASSES)),
-        "mean_images": images,
-        "mean_labels": labels,
-        "raw_images": images,
-        "raw_labels": labels,
     }
     update = model_of(seed, NARROW).manifest if draws.random() < 0.8 else None
     return Announcement("t", {"train": 5}, side, {}, update)
+
+
+def large(memory: RoundMemory, silo: str, seed: int) -> LargeArrays:
+    """Images as they come behind an update, under the names that a memory takes."""
+    draws = np.random.default_rng([seed, ord(silo)])
+    names, of_labels = sorted(memory.takes), draws.integers(0, CLASSES, 2)
+    arrays = draws.normal(size=(2, 1, 4, 4)).astype(np.float32), np.eye(CLASSES, dtype=np.float32)[of_labels]
+    sent = dict(zip(names, arrays, strict=True))
+    layout = layout_of(sent)
+    return LargeArrays(layout, ModelBytes.from_arrays(layout, sent))
+
+
+def conclude(memory: RoundMemory, said: Mapping[str, Announcement], seed: int) -> None:
+    for silo in said if memory.takes else ():
+        memory.receive(silo, large(memory, silo, seed))
+    memory.conclude(said)
 
 
 def told(memory: RoundMemory, silo: str) -> AuxiliaryData:
     """What a silo is told, and what else the memory would do for it."""
     helpers = getattr(memory, "helpers_of", None)
     chosen = {"helpers": np.array([ord(other) for other in helpers(silo, "abcdef")])} if helpers is not None else {}
-    return {**memory.auxiliary_data(silo), **chosen}
+    behind = memory.behind(silo)
+    pool = {e.name: behind.rows(e.name, 0, e.shape[0]) for e in behind.layout.tensors} if behind else {}
+    return {**memory.auxiliary_data(silo), **chosen, **pool}
 
 
 @pytest.mark.parametrize("kind", MEMORIES)
@@ -185,12 +199,15 @@ def test_a_memory_knows_no_order_of_silos_and_no_interruption(
 ) -> None:
     straight, broken = (MEMORIES[kind].memory(CLASSES, 0) for _ in range(2))
     assert straight is not None and broken is not None
+    straight.large, broken.large = HeldLarge(), HeldLarge()
     for number, silos in enumerate(rounds):
         said = {silo: announced(silo, seed + number) for silo in sorted(silos)}
-        straight.conclude(said)
-        broken.conclude({silo: said[silo] for silo in draw.sample(sorted(silos), len(silos))})
-        state, broken = {k: v.copy() for k, v in broken.state().items()}, MEMORIES[kind].memory(CLASSES, 0)
+        conclude(straight, said, seed + number)
+        conclude(broken, {silo: said[silo] for silo in draw.sample(sorted(silos), len(silos))}, seed + number)
+        state, kept = {k: v.copy() for k, v in broken.state().items()}, broken.large
+        broken = MEMORIES[kind].memory(CLASSES, 0)
         assert broken is not None
+        broken.large = kept
         broken.restore(state)
         for silo in "abcdefg":
             assert_close(told(broken, silo), told(straight, silo))

@@ -121,7 +121,11 @@ def test_a_slot_is_exactly_one_of_its_alternatives() -> None:
         slot = title or to_snake(place.rsplit(".", 1)[1])
         assert list(node["properties"]) == [*(name for name in PIECES.of(slot) if "." not in name), "plugin"]
         for name, alternative in node["properties"].items():
-            fields = set() if name == "plugin" else {to_camel(field) for field in PIECES.of(slot)[name].model_fields}
+            fields = (
+                set()
+                if name == "plugin"
+                else {str(field.alias) for field in PIECES.of(slot)[name].model_fields.values()}
+            )
             assert alternative.get("properties", {}).keys() == fields, (place, name)
 
 

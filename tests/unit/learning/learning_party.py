@@ -17,6 +17,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.api.piece import PIECES
 from anchorage.api.run import RunDescription
 from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.learning import silo_learner
 from anchorage.learning.data import ImageSet
@@ -28,6 +29,8 @@ from anchorage.methods.registry import PRESETS
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, AuxiliaryData, Task, TaskKind
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 CLASSES = 3
@@ -74,7 +77,9 @@ def network_of(name: str) -> Network:
 
 def memory_of(method: ResolvedMethod, seed: int = 1) -> RoundMemory:
     """What the server remembers for the one piece of a method that has it remember anything."""
-    (memory,) = Strategy.of(method, CLASSES, seed).memories.values()
+    strategy = Strategy.of(method, CLASSES, seed)
+    strategy.keep_in(HeldLarge())
+    (memory,) = strategy.memories.values()
     return memory
 
 
@@ -90,6 +95,7 @@ class Party:
     silo: str = "north"
     initial: ModelBytes | None = None
     update: NDArray[np.uint8] | None = field(default=None, init=False)
+    behind: LargeArrays | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         anchors = images_of(12, seed=9)
@@ -117,20 +123,21 @@ class Party:
 
     def task(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Task:
         strategy = Strategy.of(self.method, CLASSES, self.seed)
-        _, remembered = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
+        _, remembered, _ = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
         if any(isinstance(memory, GlobalCentroids) for memory in strategy.memories.values()):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
         sent = {**self.server.auxiliary_data(self.model, round_number), **remembered} if side is None else side
-        return Task(f"{round_number}", TaskKind.TRAIN, round_number, self.model.manifest, sent)
+        source, behind = joined_behind(self.model, [self.behind] if self.behind is not None else [])
+        self.received = b"".join(source.chunk(index) for index in range(source.manifest.count))
+        return Task(f"{round_number}", TaskKind.TRAIN, round_number, source.manifest, sent, behind)
 
     def train(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
-        received = self.model.buffer()
-        received.flags.writeable = False
+        task = self.task(round_number, side)
         return self.learner.train(
-            self.task(round_number, side),
-            received,
+            task,
+            np.frombuffer(self.received, np.uint8),
             self._out,
             lambda done, total: self.steps.append((done, total)) or 0,
         )
@@ -159,9 +166,10 @@ class Party:
         return read_arrays(self.server.up, self.update)
 
     def digest(self, round_number: int = 1) -> str:
-        update = self.train(round_number).update
-        assert update is not None
-        return update.digest
+        """The digest of the update's own bytes, without what is behind them."""
+        announcement = self.train(round_number)
+        assert announcement.trained and self.update is not None
+        return Manifest.of(self.server.up.digest, self.update[: self.server.up.nbytes]).digest
 
 
 SUPERVISED = [

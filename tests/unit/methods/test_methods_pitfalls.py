@@ -26,7 +26,6 @@ SAID = {
     "mean_labels": "class shares",
     "raw_images": "every labelled image",
     "raw_labels": "every labelled image",
-    "means_digest": "image",
     "embedding": "image of noise",
     "local_centroids": "cluster means",
     "steps": "how many steps",

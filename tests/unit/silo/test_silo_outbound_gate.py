@@ -16,6 +16,7 @@ from anchorage.engine.repeating import RepeatingLearner
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
 from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.outbound_gate import OutboundGate
@@ -106,15 +107,18 @@ class TestGate:
         assert link.said == [] and lines(tmp_path) == []
 
     def test_raw_images_and_means_of_few_leave_only_where_the_policy_says_so(
-        self, link: FakeLink, audit: AuditLog
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path
     ) -> None:
         raw = announcement(raw_images=np.zeros((2, 1, 8, 8)))
         named = policy_of(allowedAuxiliaryData=["raw_images"])
         means = replace(announcement(mean_images=np.zeros((2, 1, 8, 8))), samples={"train": 10, "smallest_group": 4})
+        behind = replace(announcement(), behind=Layout.of([("raw_images", "F32", (2, 1, 8, 8))]))
         for policy, said, code in [
             (Policy(), raw, "ANC-2211"),
+            (Policy(), behind, "ANC-2211"),
             (policy_of(minimumSamples=5), means, "ANC-2212"),
             (named, raw, ""),
+            (named, behind, ""),
             (policy_of(minimumSamples=4), means, ""),
         ]:
             gate = OutboundGate(link, policy, audit, ["GlobalMixup"], AgentState(CERTIFICATE))
@@ -124,7 +128,8 @@ class TestGate:
             with pytest.raises(AnchorageError) as caught:
                 gate.announce(said)
             assert caught.value.code == code
-        assert [s[0] for s in link.said] == ["announce"] * 2
+        assert [s[0] for s in link.said] == ["announce"] * 3
+        assert [line["auxiliary"] for line in lines(tmp_path)] == [["raw_images"], ["raw_images"], ["mean_images"]]
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)

@@ -10,7 +10,7 @@ from silo_fakes import WAIT_SECONDS, FakeLink
 
 from anchorage.api.data import DataSection, Partition
 from anchorage.api.errors import AnchorageError
-from anchorage.api.method import Local, MethodSpec
+from anchorage.api.method import Local, MethodSpec, ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.silo import SiloWorker
@@ -21,6 +21,9 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
+from anchorage.transport.tensors.layout import NOTHING, Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import trainer_process
 from anchorage_silo.frames import Setup
@@ -42,11 +45,17 @@ def initial() -> ModelBytes:
     return build_server_learner(model=MODEL, method=METHOD, seed=5, anchors=None, test=None).initialise()
 
 
-def setup_of(state: Path, initial: ModelBytes, labels: str = "All", section: DataSection | None = None) -> Setup:
+def setup_of(
+    state: Path,
+    initial: ModelBytes,
+    labels: str = "All",
+    section: DataSection | None = None,
+    method: ResolvedMethod = METHOD,
+) -> Setup:
     state.mkdir()
     layout = initial.layout.to_json()
     run = RunDescription(
-        federation="derm", seed=5, model=MODEL, method=METHOD, down=layout, up=layout, rounds=3, mode="Synchronous"
+        federation="derm", seed=5, model=MODEL, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
     )
     section = section or DataSection(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
     return Setup(
@@ -111,6 +120,34 @@ def test_a_killed_trainer_changes_nothing_in_the_result(
         assert expected[0].samples["train"] == calm.samples
     assert killed == {"1.train", "2.train"}
     assert calm.link.updates["1.train"] != calm.link.updates["2.train"]
+
+
+@pytest.mark.slow
+def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_share(
+    tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]
+) -> None:
+    method = resolve(MethodSpec.model_validate({"name": "FedMix", "local": {"epochs": 1}}))
+    silo, own = silo_of(setup_of(tmp_path / "a", initial, method=method)), initial.layout.nbytes
+
+    def play(number: int, source: ChunkSource, behind: Layout, **side: bool) -> tuple[Announcement, bytes]:
+        told = {f"means_{name}": np.array([value], np.uint8) for name, value in side.items()}
+        task = Task(f"{number}.train.{source.manifest.digest}", TaskKind.TRAIN, number, source.manifest, told, behind)
+        silo.link.models[source.manifest.digest] = source
+        silo.worker.handle(Assigned(task))
+        silo.worker.handle(Permit(task.id))
+        return silo.link.announcements[task.id], silo.link.updates[task.id]
+
+    means, sent = play(1, initial, NOTHING, wanted=True, alone=True)
+    assert not means.trained and len(sent) == means.behind.nbytes > 0
+    plain, update = play(2, initial, NOTHING, wanted=False)
+    assert len(update) == own and not plain.auxiliary
+    joined, both = play(3, initial, NOTHING, wanted=True)
+    assert both[own:] == sent and joined.auxiliary == means.auxiliary == {"mean_images", "mean_labels"}
+    pool = LargeArrays(means.behind, ModelBytes.of(means.behind, np.frombuffer(sent, np.uint8)))
+    mixed, update = play(4, *joined_behind(initial, [pool]), wanted=False)
+    assert len(update) == own and not mixed.auxiliary
+    assert update != play(4, initial, NOTHING, wanted=False)[1], "the pool was mixed in"
+    assert play(5, initial, NOTHING, wanted=True)[1][own:] == sent, "the file is longer again"
 
 
 def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, initial: ModelBytes) -> None:

@@ -48,6 +48,7 @@ AUXILIARY_DATA_MISSING = failure(
 )
 MEANS_TOO_LARGE = failure(
     "ANC-1309 MeansTooLarge",
-    "The mean images that a method sends are larger than the maximum message.",
-    "Raise groupSize of spec.method.inputMixing (fewer means are sent, and each reveals less of an image), or lower spec.model.imageSize.",
+    "The images that silos share for mixing are larger than maximumPoolMiB allows.",
+    "Raise maximumPoolMiB of spec.method.inputMixing, or its groupSize (fewer means, and each reveals less of an image), or lower "
+    "spec.model.imageSize; then start the run anew, for the method is part of it.",
 )

@@ -2,14 +2,19 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from numpy.typing import NDArray
 
+from anchorage.api.errors import AnchorageError
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.layout import Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
+
+if TYPE_CHECKING:
+    from anchorage.engine.store.large_files import LargeFiles
+    from anchorage.transport.tensors.large_arrays import LargeArrays
 
 
 class RoundMemory(ABC):
@@ -24,9 +29,30 @@ class RoundMemory(ABC):
     gathers_first = False
     """Whether silos announce something before the first local training, in answer to `first_auxiliary`."""
 
+    takes: frozenset[str] = frozenset()
+    """Names of the large auxiliary data that it takes of silos."""
+
+    large: "LargeFiles[Any]"
+    """Where it keeps what is too large for a checkpoint, under the name of `slot`; the strategy sets both before a run."""
+    slot = ""
+
     def first_auxiliary(self) -> AuxiliaryData:
         """Return what silos are told that shall announce before the first local training."""
         return {}
+
+    def refusal(self, announced: Mapping[str, TensorEntry]) -> AnchorageError | None:
+        """Return why large auxiliary data of `takes` that a silo announces is not taken, for its shapes, dtypes or size; None where it is.
+
+        Nothing of it has arrived yet, and none of it arrives where it is refused.
+        """
+        return None
+
+    def receive(self, silo: str, arrays: "LargeArrays") -> None:
+        """Look at the large auxiliary data of a silo whose announcement counts, before `conclude`, which may still read it; not after.
+
+        Called where `takes` names any of it.
+        """
+        raise NotImplementedError
 
     @abstractmethod
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
@@ -35,6 +61,10 @@ class RoundMemory(ABC):
     def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
         """Return what a silo of the next round is told: nothing."""
         return {}
+
+    def behind(self, silo: str = "") -> "LargeArrays | None":
+        """Return the large auxiliary data that a silo of the next round is sent; chunks that it has are not sent again."""
+        return None
 
     def model_for(
         self, silo: str, round_number: int, model: ModelBytes, up: Layout, updates: Mapping[str, ChunkSource]

@@ -12,6 +12,7 @@ from anchorage.engine.interfaces import Checkpoint, RoundRecord
 from anchorage.engine.store.checkpoints import Checkpoints, Identity
 from anchorage.engine.store.durable import FolderLock, storage_errors
 from anchorage.engine.store.journal import Contribution, Entry, Journal
+from anchorage.engine.store.large_files import LargeFolder
 from anchorage.engine.store.round_store import RoundStore
 from anchorage.engine.store.spool import Spool
 from anchorage.engine.store.updates import Updates
@@ -19,7 +20,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 
 class DiskStore(RoundStore):
-    """A store in a folder: ``journal.jsonl``, ``checkpoints/``, ``spool/``, ``lock``.
+    """A store in a folder: ``journal.jsonl``, ``checkpoints/``, ``spool/``, ``large/``, ``lock``.
 
     A round is committed when its journal line is whole. Kept are the checkpoints of the last two rounds and of the best one.
 
@@ -57,8 +58,10 @@ class DiskStore(RoundStore):
             contributions: dict[str, Contribution] = {}
             for entry in self._journal.entries:
                 contributions |= entry.contributions
-            super().__init__(updates or Spool(folder / "spool", contributions, len(self._journal.entries) - 1))
+            spool = updates or Spool(folder / "spool", contributions, len(self._journal.entries) - 1)
+            super().__init__(spool, LargeFolder(folder / "large", sync=sync))
             stack.callback(self._updates.close)
+            stack.callback(self.large.close)
             self._close = stack.pop_all().close
         self._best: RoundRecord | None = None
         for entry in self._journal.entries:

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.engine.interfaces import Checkpoint, RoundRecord
+from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.store.round_store import RoundStore
 from anchorage.engine.store.updates import Slot, Updates
 from anchorage.transport.tensors.chunks import Manifest
@@ -96,7 +97,7 @@ class MemoryStore(RoundStore):
     """
 
     def __init__(self, spare: SpareUpdates | None = None) -> None:
-        super().__init__(HeldUpdates(spare))
+        super().__init__(HeldUpdates(spare), HeldLarge())
         self._latest: Checkpoint | None = None
 
     def latest(self) -> Checkpoint | None:

@@ -7,6 +7,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
+from anchorage.engine.store.large_files import LargeFiles
 from anchorage.engine.store.updates import Updates
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.model import ModelBytes
@@ -19,10 +20,12 @@ class RoundStore(ABC):
     ----------
     updates : Updates
         Where updates arrive.
+    large : LargeFiles
+        Where what is too large for a checkpoint is kept.
     """
 
-    def __init__(self, updates: Updates[Any]) -> None:
-        self._updates = updates
+    def __init__(self, updates: Updates[Any], large: LargeFiles[Any]) -> None:
+        self._updates, self.large = updates, large
         self._history: list[RoundRecord] = []
 
     @abstractmethod
@@ -91,3 +94,4 @@ class RoundStore(ABC):
     def close(self) -> None:
         """Let go of every file."""
         self._updates.close()
+        self.large.close()

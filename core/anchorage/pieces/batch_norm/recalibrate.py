@@ -6,4 +6,4 @@ from anchorage.pieces.batch_norm.recounted import RecountedNorms
 
 @piece("recalibrate")
 class Recalibrate(RecountedNorms):
-    """Parameters are averaged; the server counts the running statistics anew on its anchors in every round."""
+    """Parameters are averaged; the server counts running statistics on its anchors every round."""

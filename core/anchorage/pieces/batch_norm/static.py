@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @piece("static")
 class Static(RecountedNorms):
-    """Silos train without changing running statistics and do not send them; the server counts them on its anchors (SemiFL)."""
+    """Running statistics neither change at silos nor travel; the server counts them on its anchors (SemiFL)."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""

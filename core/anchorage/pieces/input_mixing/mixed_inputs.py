@@ -37,9 +37,9 @@ class MixedInputs(InputMixing):
             Need("selfSupervision", f"{found} selfSupervised to {{none: {{}}}}", refused=True),
         )
 
-    def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], dict[str, Any], dict[str, int]]:
-        """Return the foreign images, what the silo keeps of them, what it sends, and further counts; none of them here."""
-        return None, {}, {}, {}
+    def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], Mapping[str, int]]:
+        """Return the foreign images, what the silo sends, and further counts; none of them here."""
+        return None, {}, {}
 
     def objective(self, silo_round: SiloRound) -> Work:
         """Return the losses of mixed images."""
@@ -51,9 +51,9 @@ class MixedInputs(InputMixing):
         samples = {"train": count, "labelled": count, "unlabelled": len(silo_round.images.unlabelled)}
         if not steps:
             return Work(iter(()), 0, samples)
-        others, kept, sent, counts = self.others(silo_round)
+        others, sent, counts = self.others(silo_round)
         losses = self.losses(silo_round, data, loss, batching, others)
-        return Work(losses, steps, {**samples, **counts}, side=lambda: sent, kept=lambda: kept)
+        return Work(losses, steps, {**samples, **counts}, side=lambda: sent)
 
     def losses(
         self, silo_round: SiloRound, data: Labelled, loss: Loss, batching: Batching, others: Others | None

@@ -26,14 +26,12 @@ if TYPE_CHECKING:
 class FixMix(Mixup):
     """L_fix + weight L_mix over images whose labels are fixed for a round."""
 
-    alpha: AboveZero = Field("0.75", description="Parameter of Beta(alpha, alpha), the law of the shares.")
+    alpha: AboveZero = Field("0.75", description="Parameter of the shares' law, Beta(alpha, alpha).")
     weight: PositiveDecimal = Field("1", description="Factor of the loss on mixed images.")
-    redraw: Literal["Round", "Epoch"] = Field(
-        "Round", description="When images to mix with are drawn anew: each round or epoch."
-    )
+    redraw: Literal["Round", "Epoch"] = Field("Round", description="How often images to mix with are drawn.")
 
     augment: Literal["BeforeMixing", "AfterMixing"] = Field(
-        "BeforeMixing", description="Augmentation of each image before it is mixed, or of the mixture."
+        "BeforeMixing", description="Whether each image is augmented or the mixture."
     )
 
     def losses(

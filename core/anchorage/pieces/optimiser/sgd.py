@@ -34,13 +34,13 @@ class Sgd(Optimiser):
     nesterov: Literal["Enabled", "Disabled"] = Field("Disabled", description="Whether the momentum is Nesterov's.")
     schedule: Literal["Constant", "Cosine", "WarmUpCosine"] = Field(
         "Constant",
-        description="Learning rate over the rounds. Cosine: falls to 0. WarmUpCosine: rises first.",
+        description="Learning rate over rounds. Cosine: falls to 0. WarmUpCosine: rises first.",
     )
     warm_up_epochs: Annotated[int, Field(ge=1, le=1000)] = Field(
         10, description="WarmUpCosine: epochs in which the learning rate rises."
     )
     state: Literal["Reset", "Persist"] = Field(
-        "Reset", description="Momentum of a silo at the start of a round: Reset to zero, or as it was (Persist)."
+        "Reset", description="Silo's momentum at the start of a round: zero (Reset) or as it was."
     )
 
     @property

@@ -47,17 +47,15 @@ class Helpers(ByConfidence):
     threshold: Fraction = Field("0.75", description="Confidence from which on an unlabelled image enters the loss.")
     helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        10, description="Rounds from one in which helpers are sent to the next, as in the public code."
+        10, description="Rounds from one in which helpers are sent to the next."
     )
     supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
     consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
     closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")
     sparsity: PositiveDecimal = Field("0.0001", description="Factor of the sum of absolute values of psi.")
-    smallest: PositiveDecimal = Field(
-        "0.000005", description="Magnitude at or below which an entry of psi is set to 0 (hard threshold)."
-    )
+    smallest: PositiveDecimal = Field("0.000005", description="Magnitude at or below which an entry of psi becomes 0.")
     smallest_change: PositiveDecimal = Field(
-        "0.00005", description="Change since the download at or below which an entry of psi stays as received."
+        "0.00005", description="Change at or below which an entry of psi stays as received."
     )
 
     def facts(self) -> frozenset[str]:
@@ -215,7 +213,7 @@ class HelperModels(RoundMemory):
             source, layout = (updates[helpers[index]], up) if index < len(helpers) else (model, model.layout)
             parts = [t for t in layout.tensors if t.name.startswith(PSI)]
             stretches += [Stretch(source, t.offset, t.offset + t.nbytes) for t in parts]
-        joined = JoinedSource(self._slot.task_layout(model.layout), stretches)
+        joined = JoinedSource(self._slot.task_layout(model.layout).digest, stretches)
         return joined, {"helpers": np.array(len(helpers))}
 
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @piece("featureDistance")
 class FeatureDistance(RepresentationRegulariser):
-    """The mean distance of the model's representations from the global model's (MOON's L2 ablation)."""
+    """Mean distance of representations from the global model's (MOON's L2 ablation)."""
 
     mu: PositiveDecimal = Field("0.1", description="Factor mu of the distance.")
 

@@ -27,12 +27,12 @@ PREVIOUS = "previous/"
 
 @piece("moon")
 class Moon(RepresentationRegulariser):
-    """MOON: contrast of the model's representations with the global model's and the silo's own last ones (Li et al. 2021)."""
+    """MOON: contrast with the representations of the global model and the silo's last ones (Li et al. 2021)."""
 
     mu: PositiveDecimal = Field("5", description="Factor mu of the contrast.")
     temperature: AboveZero = Field("0.5", description="Temperature of the contrast.")
     previous_models: Annotated[int, Field(ge=1, le=8)] = Field(
-        1, description="Number of the silo's own last models that it is pushed away from."
+        1, description="Number of own last models that it is pushed away from."
     )
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Arrays]]:

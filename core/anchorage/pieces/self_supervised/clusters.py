@@ -43,7 +43,7 @@ TURNS = 4
 
 @piece("clusters")
 class Clusters(ImagesAlone):
-    """Orchestra: clusters of the whole federation, and the turn of a turned image, are what silos learn (Lubana et al. 2022)."""
+    """Orchestra: silos learn clusters of the whole federation, and how an image was turned (Lubana et al. 2022)."""
 
     def facts(self) -> frozenset[str]:
         """Say that silos tell their steps, and send no model in their first round."""

@@ -29,7 +29,7 @@ _NOTHING = -1e30
 
 @piece("labelContrastive")
 class LabelContrastive(ServerObjective):
-    """Cross entropy, then epochs that bring the anchor head's embeddings of one class together (FedAnchor)."""
+    """Cross entropy, then contrastive epochs of the anchor head (FedAnchor)."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     anchor_head: ClassVar[bool] = True
@@ -42,11 +42,9 @@ class LabelContrastive(ServerObjective):
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         FULL_BATCH,
-        description="Anchors per contrastive step, drawn evenly from the classes; up to so many anchors make one step an epoch.",
+        description="Anchors per contrastive step, classes evenly; one step an epoch up to so many anchors.",
     )
-    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
-        0, description="Contrastive epochs before round 1; 0 leaves the anchor head a random projection until then."
-    )
+    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(0, description="Contrastive epochs before round 1.")
 
     def learning(self) -> ContrastiveLearning:
         """Return what it does in one run."""

@@ -42,7 +42,7 @@ COUNTED = "counted_updates"
 
 @piece("controlVariates")
 class ControlVariates(WholeRoundStep):
-    """SCAFFOLD: every silo's gradients are corrected by how they have differed from the federation's (Karimireddy et al. 2020)."""
+    """SCAFFOLD: gradients are corrected by how they differed from the federation's (Karimireddy et al. 2020)."""
 
     needs_network: ClassVar[bool] = True
 

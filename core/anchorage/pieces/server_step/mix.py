@@ -21,7 +21,7 @@ class MixStep(ServerStep):
     Staleness counts the models that the server made since the silo's download: 0 when nobody committed in between.
     """
 
-    alpha: Share = Field("0.6", description="Weight of a fresh update in the new model.")
+    alpha: Share = Field("0.6", description="Weight of a fresh update.")
 
     @abstractmethod
     def discount(self, staleness: int) -> float:

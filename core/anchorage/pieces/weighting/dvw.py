@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @piece("dvw")
 class Dvw(Weighting):
-    """Distributed validation weighting: each model is scored on the validation images of all silos (Metis)."""
+    """Each model is scored on the validation images of all silos (Metis)."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 

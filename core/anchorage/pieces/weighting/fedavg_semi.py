@@ -34,7 +34,7 @@ class TwoHalves(Weighting):
 
 @piece("fedAvgSemi")
 class FedAvgSemi(TwoHalves):
-    """Labelled and unlabelled halves: one by labelled images, the other by accepted pseudo-labels (SemiAnAgg's baseline)."""
+    """Two halves: silos by labelled images, and by accepted pseudo-labels (FedAvg-Semi)."""
 
     def weigher(self, num_classes: int) -> "FedAvgSemiWeigher":
         """Return the weigher."""

@@ -7,7 +7,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("sampleCount")
 class SampleCount(Weighting):
-    """An update counts as many times as the silo has images that it trained on (FedAvg)."""
+    """Images that the silo trained on (FedAvg)."""
 
     def facts(self) -> frozenset[str]:
         """Say that weights are numbers of images."""

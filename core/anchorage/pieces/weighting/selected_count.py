@@ -9,7 +9,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("selectedCount")
 class SelectedCount(Weighting):
-    """An update counts as many times as the silo accepted pseudo-labels."""
+    """Accepted pseudo-labels."""
 
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels."""

@@ -34,14 +34,14 @@ _COMPUTED = "semiAnAgg"
 
 @piece("semiAnAgg")
 class SemiAnAgg(TwoHalves):
-    """FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a random anchor model, class by class."""
+    """FedAvg-Semi whose unlabelled half weighs silos by their features' distance from a random anchor model's."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     needs_network: ClassVar[bool] = True
 
     order: Literal["Paper", "Code"] = Field(
         "Paper",
-        description="Order of the weights' formula. Paper: 1 - similarity, then normalised over silos. Code: normalised first.",
+        description="Weights. Paper: 1 - similarity, then normalised over silos. Code: normalised first.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
         1, description="Number of the random anchor model, of several that one run may draw."

@@ -9,7 +9,7 @@ from anchorage.pieces.slots import Weighting
 
 @piece("stepCount")
 class StepCount(Weighting):
-    """An update counts as many times as the silo took steps (Orchestra)."""
+    """Steps that the silo took (Orchestra)."""
 
     def needs(self) -> Sequence[Need]:
         """Need silos that tell their steps."""

@@ -35,7 +35,7 @@ Floats = NDArray[np.float64]
 
 @piece("subConsensus")
 class SubConsensus(Weighting):
-    """RSCFed: random groups agree on a model each, far updates counting less; the mean of the groups' models is the next."""
+    """RSCFed: the mean of random groups' models, in which far updates count less."""
 
     repeats: ClassVar[bool] = True
 

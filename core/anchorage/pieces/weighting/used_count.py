@@ -10,7 +10,7 @@ from anchorage.pieces.weighting.selected_count import accepted_labels
 
 @piece("usedCount")
 class UsedCount(Weighting):
-    """An update counts as many times as the silo has labelled images and accepted pseudo-labels (CBAFed)."""
+    """Labelled images and accepted pseudo-labels (CBAFed)."""
 
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels."""

@@ -25,21 +25,23 @@ class Manifest(_message.Message):
     def __init__(self, layout: _Optional[str] = ..., nbytes: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "round", "model", "side")
+    __slots__ = ("id", "kind", "round", "model", "side", "behind")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
     SIDE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: str
     round: int
     model: Manifest
     side: bytes
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., side: _Optional[bytes] = ...) -> None: ...
+    behind: str
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., side: _Optional[bytes] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("task", "samples", "side", "metrics", "update")
+    __slots__ = ("task", "samples", "side", "metrics", "update", "behind")
     class SamplesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -59,12 +61,14 @@ class Announcement(_message.Message):
     SIDE_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
+    BEHIND_FIELD_NUMBER: _ClassVar[int]
     task: str
     samples: _containers.ScalarMap[str, int]
     side: bytes
     metrics: _containers.ScalarMap[str, float]
     update: Manifest
-    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., side: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ...) -> None: ...
+    behind: str
+    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., side: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("task", "shape", "confusion")

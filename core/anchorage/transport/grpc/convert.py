@@ -14,6 +14,7 @@ from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.messages import AuxiliaryData, TaskKind
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.layout import NOTHING, Layout
 
 DIGEST_BYTES = 16
 
@@ -46,6 +47,7 @@ def encode_announcement(announcement: messages.Announcement) -> bytes:
         side=_side_to_bytes(announcement.side),
         metrics=announcement.metrics,
         update=None if update is None else manifest_to_proto(update),
+        behind=_layout_to_text(announcement.behind),
     ).SerializeToString()
 
 
@@ -59,8 +61,8 @@ def decode_announcement(data: bytes) -> messages.Announcement:
     """
     proto = parse(pb.Announcement, data)
     update = manifest_from_proto(proto.update) if proto.HasField("update") else None
-    side = _side_from_bytes(proto.side)
-    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update)
+    side, behind = _side_from_bytes(proto.side), _layout_from_text(proto.behind)
+    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update, behind)
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
@@ -122,8 +124,8 @@ def manifest_from_proto(proto: pb.Manifest) -> Manifest:
 
 def task_to_proto(task: messages.Task) -> pb.Task:
     """Convert a task."""
-    model = manifest_to_proto(task.model)
-    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, side=_side_to_bytes(task.side))
+    model, side, behind = manifest_to_proto(task.model), _side_to_bytes(task.side), _layout_to_text(task.behind)
+    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, side=side, behind=behind)
 
 
 def task_from_proto(proto: pb.Task) -> messages.Task:
@@ -135,7 +137,12 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
         A part of it is malformed.
     """
     kind = _checked("Task", TaskKind, proto.kind)
-    return messages.Task(proto.id, kind, proto.round, manifest_from_proto(proto.model), _side_from_bytes(proto.side))
+    model, side, behind = (
+        manifest_from_proto(proto.model),
+        _side_from_bytes(proto.side),
+        _layout_from_text(proto.behind),
+    )
+    return messages.Task(proto.id, kind, proto.round, model, side, behind)
 
 
 def order_to_proto(order: messages.Order) -> pb.Order:
@@ -178,6 +185,14 @@ def _side_to_bytes(side: AuxiliaryData) -> bytes:
 
 def _side_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
     return _checked("auxiliary data", load, data) if data else {}
+
+
+def _layout_to_text(layout: Layout) -> str:
+    return layout.to_json() if layout.tensors else ""
+
+
+def _layout_from_text(text: str) -> Layout:
+    return _checked("layout", Layout.from_json, text) if text else NOTHING
 
 
 def _checked(what: str, read: Callable[[Any], T], value: Any) -> T:

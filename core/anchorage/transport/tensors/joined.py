@@ -30,28 +30,21 @@ class JoinedSource:
 
     Parameters
     ----------
-    layout : Layout
-        What the bytes mean together.
+    layout : str
+        Digest of the layout that gives the bytes, or the first of them, their meaning.
     stretches : iterable of Stretch
-        In order, together ``layout.nbytes``; their sources must stay readable.
-
-    Raises
-    ------
-    ValueError
-        They have another length.
+        In order; their sources must stay readable.
     """
 
-    def __init__(self, layout: Layout, stretches: Iterable[Stretch]) -> None:
+    def __init__(self, layout: str, stretches: Iterable[Stretch]) -> None:
         self._parts: list[tuple[int, Stretch]] = []
         end = 0
         for stretch in stretches:
             self._parts.append((end, stretch))
             end += stretch.stop - stretch.start
-        if end != layout.nbytes:
-            raise ValueError(f"the layout has {layout.nbytes} bytes, the stretches {end}")
         self._nbytes = end
         digests = tuple(chunk_digest(self.chunk(index)) for index in range(-(-end // CHUNK_BYTES)))
-        self.manifest = Manifest(layout.digest, end, digests)
+        self.manifest = Manifest(layout, end, digests)
 
     def chunk(self, index: int) -> bytes:
         """Return one chunk."""
@@ -68,6 +61,11 @@ class JoinedSource:
 def models_in(source: ChunkSource, layout: Layout) -> list[ChunkSource]:
     """Return the models of one layout that lie one behind the other in a source; the source itself where it is one model."""
     size, total = layout.nbytes, source.manifest.nbytes
-    if total == size:
-        return [source]
-    return [JoinedSource(layout, [Stretch(source, start, start + size)]) for start in range(0, total, size)]
+    return [part_of(source, start, start + size) for start in range(0, total, size)]
+
+
+def part_of(source: ChunkSource, start: int, stop: int) -> ChunkSource:
+    """Return the bytes `start` to `stop` (exclusive) of a source, of a layout that its manifest names; the source itself where they are all."""
+    if (start, stop) == (0, source.manifest.nbytes):
+        return source
+    return JoinedSource(source.manifest.layout, [Stretch(source, start, stop)])

@@ -57,14 +57,16 @@ class Layout:
         Raises
         ------
         ValueError
-            A dtype is unknown or a name occurs twice.
+            A dtype is unknown, a length is negative, or a name occurs twice.
         """
         given = list(tensors)
         if len({name for name, _, _ in given}) != len(given):
             raise ValueError("a tensor's name occurs twice")
-        for name, dtype, _ in given:
+        for name, dtype, shape in given:
             if dtype not in ITEM_BYTES:
                 raise ValueError(f"tensor {name} has the unknown dtype {dtype}")
+            if min(shape, default=0) < 0:
+                raise ValueError(f"tensor {name} has the shape {shape}")
         entries, offset = [], 0
         for name, dtype, shape in sorted(given, key=lambda t: -ITEM_BYTES[t[1]]):  # a stable sort keeps the given order
             nbytes = prod(shape) * ITEM_BYTES[dtype]
@@ -103,7 +105,7 @@ class Layout:
             return cls.of(
                 (str(name), str(dtype), tuple(int(n) for n in shape)) for name, dtype, shape in json.loads(text)
             )
-        except (TypeError, KeyError) as error:
+        except (TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a layout: {error}") from error
 
     @cached_property
@@ -115,6 +117,10 @@ class Layout:
     def by_name(self) -> Mapping[str, TensorEntry]:
         """The entries by their names."""
         return {t.name: t for t in self.tensors}
+
+
+NOTHING = Layout(())
+"""No tensor at all."""
 
 
 def norm_names(layout: Layout) -> frozenset[str]:

@@ -1,0 +1,173 @@
+"""Waiting for a cohort: what silos announce and upload in a round, bounded by deadline and quorum (docs/design/round-protocol.md)."""
+
+from collections.abc import Sequence
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
+from anchorage.engine.cohort import OpenRound
+from anchorage.engine.engine import Engine
+from anchorage.engine.events import SiloChanged, StepBegan
+from anchorage.transport.messages import (
+    Announced,
+    Announcement,
+    Arrived,
+    Event,
+    Joined,
+    MembersChanged,
+    TaskFailed,
+)
+from anchorage.transport.tensors.chunks import ChunkSource
+
+
+class Gathering(Engine):
+    """Waits until every silo of a cohort has answered or the deadline has passed."""
+
+    _absent: set[str] | None = None  # None before the run's first round
+
+    def _take_kept(self, opened: OpenRound) -> None:
+        """Take what a server before this one received whole."""
+        for silo, (announcement, update) in self.store.kept(opened.task.round).items():
+            if silo in opened.states and announcement.task == opened.task.id:
+                self._arrive(opened, silo, announcement, update)
+
+    def _conclude(self, opened: OpenRound) -> None:
+        self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()}, opened.large)
+
+    def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement, update: ChunkSource) -> None:
+        opened.arrive(silo, announcement, update)
+        self.observer(SiloChanged(silo, opened.states[silo]))
+
+    def _gather(self, opened: OpenRound, barrier: bool) -> None:
+        """Wait until every silo answered or the deadline passed.
+
+        With a barrier, uploads start when everyone has announced, or at the deadline; then they have a deadline of their own.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost when too few silos can still count.
+        """
+        self.observer(StepBegan("train"))
+        deadline = self.clock.now() + self.settings.round_deadline_seconds
+        for early in self._early.take():
+            self._take(opened, early, barrier)
+        while opened.awaited():
+            if barrier and not opened.unannounced():
+                barrier = False
+                self._open_barrier(opened)
+                continue
+            self._warn_of_quorum(opened)
+            event = self._next(deadline)
+            if event is not None:
+                self._take(opened, event, barrier)
+            elif (
+                barrier
+                and opened.announced()
+                and len(opened.announced()) + opened.answered() >= self.settings.min_silos
+            ):
+                self._give_up(opened, opened.unannounced())
+                deadline = self.clock.now() + self.settings.round_deadline_seconds
+            else:
+                self._give_up(opened, opened.awaited())
+        self._require_quorum(opened)
+        self._say_going_on()
+
+    def _take(self, opened: OpenRound, event: Event, barrier: bool) -> None:
+        """Note what a silo says about this round's task; anything about another task is stale."""
+        match event:
+            case Announced(silo, announcement) if announcement.task == opened.task.id and opened.states.get(silo) in (
+                "Training",
+                "Announced",
+                "Uploading",
+            ):
+                self._hear(opened, silo, announcement, barrier)
+            case Announced(silo, announcement):
+                self.link.dismiss(silo, announcement.task, opened.states.get(silo, "not part of this round"))
+            case Arrived(silo, task) if task == opened.task.id and opened.states.get(silo) == "Uploading":
+                self.store.keep(silo, opened.task.round, opened.announcements[silo])
+                self._arrive(opened, silo, opened.announcements[silo], opened.updates[silo])
+            case Joined(silo, profile) if profile.samples == 0 and silo in opened.awaited():
+                opened.states[silo] = "Inactive"
+                self.link.dismiss(silo, opened.task.id, "a silo without images takes no part")
+            case TaskFailed(silo, task, code, message) if task == opened.task.id and silo in opened.awaited():
+                self._fail(opened, silo, "Failed", code, message)
+            case MembersChanged():
+                for silo in [s for s in opened.cohort if event.voids(s) and s not in opened.failures]:
+                    self._fail(opened, silo, "Removed", SILO_REMOVED.code, "no member any more")
+                    self.link.dismiss(silo, opened.task.id, "Removed")
+            case _:
+                pass
+
+    def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
+        """Note an announcement and permit the upload, or let it wait at the barrier."""
+        wrong = self._wrong_layout(announcement)
+        opened.announcements[silo] = announcement
+        if wrong is not None:
+            self._fail(opened, silo, "Failed", wrong.code, wrong.message)
+            self.link.dismiss(silo, announcement.task, str(wrong))
+        elif announcement.update is None:
+            opened.states[silo] = "Inactive"
+            self.observer(SiloChanged(silo, "Inactive"))
+        elif barrier and announcement.trained:
+            opened.states[silo] = "Announced"
+            self.observer(SiloChanged(silo, "Announced"))
+        else:
+            self._permit(opened, silo)
+
+    def _permit(self, opened: OpenRound, silo: str) -> None:
+        announcement = opened.announcements[silo]
+        update = opened.updates[silo] = self.store.spool(silo, opened.task.round, announcement)
+        opened.states[silo] = "Uploading"
+        self.observer(SiloChanged(silo, "Uploading"))
+        self.link.permit(silo, announcement.task, opened.sink(update))
+
+    def _open_barrier(self, opened: OpenRound) -> None:
+        """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""
+        self.observer(StepBegan("weigh"))
+        waiting = opened.announced()
+        weights = self.strategy.weigher.weigh(
+            {s: opened.announcements[s] for s in opened.cohort if s in waiting or s in opened.arrived()}, {}
+        )
+        for silo in waiting:
+            if weights.get(silo, 0.0) == 0.0 and any(w > 0 for w in weights.values()):
+                opened.states[silo] = "Counted"
+                self.observer(SiloChanged(silo, "Counted"))
+            else:
+                self._permit(opened, silo)
+
+    def _give_up(self, opened: OpenRound, silos: Sequence[str]) -> None:
+        """Take silos out that the deadline found without an update."""
+        for silo in silos:
+            if silo in self.connected:
+                self._fail(
+                    opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
+                )
+            else:
+                assert self._absent is not None, "a round was dispatched"
+                self._absent.add(silo)
+                self._fail(opened, silo, "Absent", SILO_ABSENT.code, "not connected at the deadline")
+
+    def _fail(self, opened: OpenRound, silo: str, state: str, code: str, message: str) -> None:
+        opened.fail(silo, state, code, message)
+        self.observer(SiloChanged(silo, state, 0, 0, code, message))
+
+    def _warn_of_quorum(self, opened: OpenRound) -> None:
+        """Say so while too few silos are there for the round to succeed as things stand."""
+        coming = [silo for silo in opened.awaited() if silo in self.connected]
+        if opened.answered() + len(coming) < self.settings.min_silos:
+            self._say_waiting(f"round {opened.task.round} needs {self.settings.min_silos} silos: {opened.silence()}")
+        else:
+            self._say_going_on()
+
+    def _require_quorum(self, opened: OpenRound) -> None:
+        if opened.answered() < self.settings.min_silos:
+            raise AnchorageError(
+                QUORUM_LOST,
+                f"round {opened.task.round}: {opened.answered()} silos answered, {self.settings.min_silos} needed (spec.protocol.minSilos): "
+                f"{opened.silence()}",
+            )
+
+    def _change_members(self, silos: Sequence[str]) -> None:
+        if self._absent is not None:
+            self._absent |= set(silos) - set(self.silos) - self.connected.keys()
+        super()._change_members(silos)
