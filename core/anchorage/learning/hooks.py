@@ -5,30 +5,21 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 
-from anchorage.api.data import DataFormat
-from anchorage.api.model import AugmentationKind, NetworkKind
 from anchorage.api.piece import Piece
-from anchorage.api.task import Task
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import torch
     from numpy.typing import NDArray
-    from torch import Tensor, nn
+    from torch import Tensor
 
-    from anchorage.api.data import DataSection
-    from anchorage.api.method import Local, ResolvedMethod
-    from anchorage.learning.data.augmentation import Augmentation
-    from anchorage.learning.data.classes import SiteClasses
-    from anchorage.learning.data.listing import Listing
+    from anchorage.api.method import ResolvedMethod
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
+    from anchorage.learning.method import TrainingMethod
     from anchorage.learning.models import Network
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
@@ -370,103 +361,6 @@ class WeightingHooks(LearningHooks):
 
 class BatchNormHooks(LearningHooks):
     """What becomes of batch normalisation."""
-
-
-class NetworkHooks(NetworkKind):
-    """An encoder: any torch module that turns images [n, channels, side, side] into embeddings [n, width]."""
-
-    projects: ClassVar[bool] = False
-    """Whether a projection head always stands before the classifier."""
-
-    classifier_bias: ClassVar[bool] = True
-    """Whether the classifier has a bias."""
-
-    @abstractmethod
-    def encoder(self, channels: int, side: int) -> nn.Module:
-        """Return the encoder; its convolutions and linear maps are drawn anew from the run's seed, what else it has is drawn as it is made."""
-
-
-class AugmentationHooks(AugmentationKind):
-    """Normalisation and views that fit a kind of image."""
-
-    @abstractmethod
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-
-
-@dataclass(frozen=True)
-class Scores:
-    """How a model did on labelled images."""
-
-    metrics: Mapping[str, float]
-    """By name (methods reference, section 1)."""
-    predictions: NDArray[np.int64]
-    """Predicted class of each image, int64 [n]."""
-    confusion: NDArray[np.int64]
-    """Images by true and predicted class, int64 [C, C]."""
-
-
-class TaskHooks(Task):
-    """What a model tells of an image: what its outputs mean, and how good they are."""
-
-    @abstractmethod
-    def probabilities(self, logits: Tensor) -> Tensor:
-        """Return the probability of each class from the classifier's outputs [n, C]."""
-
-    @abstractmethod
-    def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
-        """Compare probabilities [n, C], finite, with labels [n]; n >= 1."""
-
-
-class ReaderHooks(DataFormat):
-    """A format of images and labels."""
-
-    @abstractmethod
-    def listing(self, section: DataSection, root: Path, classes: SiteClasses) -> Listing:
-        """List the images of a section, bad ones included; nothing is decoded yet."""
-
-
-@dataclass(frozen=True)
-class TrainingMethod:
-    """A method as the learners see it."""
-
-    resolved: ResolvedMethod
-    local: Local
-    local_loss: LocalLossHooks
-    second_head: SecondHeadHooks
-    self_supervised: SelfSupervisedHooks
-    pseudo_labels: PseudoLabelHooks
-    mixup: MixupHooks
-    input_mixing: InputMixingHooks
-    regulariser: RegulariserHooks
-    server_training: ServerTrainingHooks
-    weighting: WeightingHooks
-    optimiser: OptimiserHooks
-    pieces: tuple[LearningHooks, ...]
-
-    @classmethod
-    def of(cls, method: ResolvedMethod) -> TrainingMethod:
-        """Return the learners' view of a method."""
-        return cls(
-            method,
-            method.local,
-            expect(method.local_loss, LocalLossHooks),
-            expect(method.second_head, SecondHeadHooks),
-            expect(method.self_supervised, SelfSupervisedHooks),
-            expect(method.pseudo_labels, PseudoLabelHooks),
-            expect(method.mixup, MixupHooks),
-            expect(method.input_mixing, InputMixingHooks),
-            expect(method.regulariser, RegulariserHooks),
-            expect(method.server_training, ServerTrainingHooks),
-            expect(method.weighting, WeightingHooks),
-            expect(method.local.optimiser, OptimiserHooks),
-            tuple(piece for piece in method.pieces() if isinstance(piece, LearningHooks)),
-        )
-
-    @property
-    def trains_classifier(self) -> bool:
-        """Whether silos or server train the classifier."""
-        return not self.self_supervised.leaves_classifier or self.server_training.trains
 
 
 def expect(piece: Piece | None, kind: type[S]) -> S:

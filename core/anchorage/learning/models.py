@@ -8,7 +8,9 @@ from torch import Tensor, nn
 from anchorage.api.model import ModelDescription, ModelSpec
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.augmentation import augmentation_of
-from anchorage.learning.hooks import NetworkHooks, TrainingMethod, expect
+from anchorage.learning.hooks import expect
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import NetworkHooks
 from anchorage.learning.projectors import Projector
 from anchorage.learning.randomness import generator, seed_of
 

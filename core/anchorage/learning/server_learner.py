@@ -20,8 +20,10 @@ from anchorage.learning.data import ImageSet
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import TaskHooks, TrainingMethod, expect
+from anchorage.learning.hooks import expect
 from anchorage.learning.local_training import Labelled
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound

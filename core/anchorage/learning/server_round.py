@@ -6,8 +6,8 @@ from torch import Tensor
 
 from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.local_training import Batching, Labelled
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load
 from anchorage.transport.tensors.layout import Layout

@@ -25,7 +25,7 @@ from anchorage.learning.data import ImageSet
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work

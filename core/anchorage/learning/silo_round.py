@@ -14,8 +14,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
 from anchorage.api.run import RunDescription
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import RoundPart, TrainingMethod
+from anchorage.learning.hooks import RoundPart
 from anchorage.learning.local_training import Batching, Labelled, Loss, labelled_losses, two_head_losses
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
 from anchorage.transport.messages import AuxiliaryData

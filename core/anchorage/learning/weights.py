@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
-from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
 from anchorage.transport.tensors.layout import BESIDE, HELPER, PSI, Layout

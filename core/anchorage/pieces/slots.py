@@ -6,24 +6,21 @@ from anchorage.api.mistakes import FieldPath
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.learning.hooks import (
-    AugmentationHooks,
     BatchNormHooks,
     InputMixingHooks,
     LearningHooks,
     LocalLossHooks,
     MixupHooks,
-    NetworkHooks,
     OptimiserHooks,
     PseudoLabelHooks,
-    ReaderHooks,
     RegulariserHooks,
     SecondHeadHooks,
     SelfSupervisedHooks,
     ServerObjectiveHooks,
     ServerTrainingHooks,
-    TaskHooks,
     WeightingHooks,
 )
+from anchorage.learning.model_hooks import AugmentationHooks, NetworkHooks, ReaderHooks, TaskHooks
 
 
 class ImageTask(TaskHooks):

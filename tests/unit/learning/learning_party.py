@@ -21,8 +21,8 @@ from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.learning import silo_learner
 from anchorage.learning.data import ImageSet
-from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.learners import build_server_learner, build_silo_learner
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.methods import resolve
 from anchorage.methods.registry import PRESETS

@@ -12,7 +12,7 @@ from torch import nn
 
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data.augmentation import augmentation_of
-from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.metrics import (
     auc_per_class,
     classification_metrics,

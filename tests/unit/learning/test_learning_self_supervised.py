@@ -10,8 +10,8 @@ from torch import nn
 
 from anchorage.api.model import ModelDescription
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import TrainingMethod
 from anchorage.learning.learners import TorchServerLearner, build_server_learner
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.round_state import RoundState

@@ -18,7 +18,7 @@ from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
 from anchorage.engine.tracking.mlflow_run import KEY_TAG
 from anchorage.engine.tracking.sender import Sending, first_line
-from anchorage.learning.hooks import TrainingMethod
+from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.learning.weights import layout_of
 from anchorage.methods import resolve

@@ -52,7 +52,8 @@ class Classifier:
         from pandas import DataFrame
 
         from anchorage.learning.data.augmentation import augmentation_of
-        from anchorage.learning.hooks import TaskHooks, expect
+        from anchorage.learning.hooks import expect
+        from anchorage.learning.model_hooks import TaskHooks
         from anchorage.learning.views import Views
 
         images = np.clip(np.rint(model_input), 0, 255).astype(np.uint8)
@@ -63,7 +64,7 @@ class Classifier:
 
     def _loaded(self) -> "Network":
         if self._network is None:
-            from anchorage.learning.hooks import TrainingMethod
+            from anchorage.learning.method import TrainingMethod
             from anchorage.learning.models import build_model
             from anchorage.learning.weights import load_arrays
 

@@ -38,7 +38,8 @@ from anchorage.learning.data.geometry import (
     windows,
 )
 from anchorage.learning.data.rand_augment import RandAugment
-from anchorage.learning.hooks import AugmentationHooks, expect
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import AugmentationHooks
 
 Three = tuple[float, float, float]
 Change = Callable[[Tensor, torch.Generator], Tensor]

@@ -19,7 +19,8 @@ from anchorage.learning.data.index_files import SERVER, TEST, MatchedIndex, read
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.partitions import divide
 from anchorage.learning.data.splits import Rows, anchor_rows, keep_labels, test_rows
-from anchorage.learning.hooks import ReaderHooks, expect
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import ReaderHooks
 from anchorage.learning.randomness import generator
 
 _POOL = {

@@ -14,7 +14,8 @@ from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, Piece, piece
 from anchorage.api.plan import ANCHORS, ROUNDS
 from anchorage.api.slot import Slot
-from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer, TrainingMethod, expect
+from anchorage.learning.hooks import OptimiserHooks, ServerObjectiveHooks, ServerTrainer, expect
+from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.anchor_similarity import anchors_of_every_class
 from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from anchorage.learning.hooks import Scores
+    from anchorage.learning.model_hooks import Scores
 
 
 @piece("classification")
@@ -25,8 +25,8 @@ class Classification(ImageTask):
 
     def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
         """Predict the most probable class, and compare it with labels [n]."""
-        from anchorage.learning.hooks import Scores
         from anchorage.learning.metrics import classification_metrics, confusion_matrix
+        from anchorage.learning.model_hooks import Scores
 
         predictions = probabilities.argmax(1)
         metrics = classification_metrics(labels, probabilities)
