@@ -32,7 +32,7 @@ from anchorage.engine.aggregation import ContributionSum
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.pieces.task.classification import Classification
-from anchorage.simulation.run import play
+from anchorage.simulation.run import Rounds
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -118,7 +118,7 @@ def played(silos: int, parameters: int, commits: int, folder: Path) -> list[floa
     model, spare, watch = FileModel(initial), SpareUpdates(), Commits()
     learner = NullLearner(model.down, model.up, 0.001, 100)
     profiles = {name: Profile("All", 100, "benchmark") for name in names}
-    play(study, model, profiles, lambda name: learner, MemoryStore(spare), spare, watch)
+    Rounds(study, model, profiles, lambda name: learner, MemoryStore(spare), spare, watch).play()
     return np.diff(watch.at[-commits:]).tolist()
 
 

@@ -28,7 +28,7 @@ from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, SpareUpdates
 from anchorage.learning.randomness import generator
 from anchorage.pieces.task.classification import Classification
-from anchorage.simulation.run import play
+from anchorage.simulation.run import Rounds
 from anchorage.simulation.silos import Learners
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
@@ -82,7 +82,7 @@ def simulate_rounds(silos: int, per_round: int, rounds: int, folder: Path, watch
     spare = SpareUpdates()
     identity = Identity({}, (model.down,))
     with closing(DiskStore(folder / "rounds", identity, updates=HeldUpdates(spare), sync=False)) as store:
-        play(study, model, profiles, learners, store, spare, watch)
+        Rounds(study, model, profiles, learners, store, spare, watch).play()
 
 
 def _study(silos: int, per_round: int, rounds: int, initial: Path) -> Study:

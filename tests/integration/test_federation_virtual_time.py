@@ -15,7 +15,7 @@ from anchorage.engine.events import RoundCommitted, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store import MemoryStore, SpareUpdates
 from anchorage.simulation import remembered
-from anchorage.simulation.run import Simulation, play, simulate
+from anchorage.simulation.run import Rounds, Simulation, simulate
 from anchorage.simulation.speeds import Speeds, parse_speeds
 from anchorage.transport.messages import Announcement, Evaluation, Profile, Task
 from anchorage.transport.tensors.layout import Layout
@@ -59,7 +59,7 @@ def played(
     profiles = {silo: Profile("All", 5, "test") for silo in steps}
     spare = SpareUpdates()
     store = MemoryStore(spare)
-    play(study, server, profiles, learners.__getitem__, store, spare, tell_all(), speeds=speeds)
+    Rounds(study, server, profiles, learners.__getitem__, store, spare, tell_all(), speeds=speeds).play()
     return list(store.history()), heard
 
 

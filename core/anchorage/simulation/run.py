@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -12,7 +13,7 @@ from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT,
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
-from anchorage.engine import ENGINES, Engine
+from anchorage.engine import ENGINES
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
@@ -156,18 +157,10 @@ class Simulation:
             The run failed.
         """
         try:
-            return play(
-                self._study,
-                self._learner,
-                self._profiles,
-                self._learners,
-                self.store,
-                self._spare,
-                observer or tell_all(),
-                self.run.model_dump_json(by_alias=True),
-                self._speeds,
-                self._warm_up,
-            )
+            welcome = self.run.model_dump_json(by_alias=True)
+            who, what = (self._learner, self._profiles, self._learners), (self.store, self._spare)
+            rounds = Rounds(self._study, *who, *what, observer or tell_all(), welcome, self._speeds, self._warm_up)
+            return rounds.play()
         finally:
             self.store.close()
 
@@ -205,98 +198,69 @@ def simulate(
     return simulation.play(observer), simulation.store
 
 
-def play(
-    study: Study,
-    learner: ServerLearner,
-    profiles: Mapping[str, Profile],
-    learners: Learners,
-    store: RoundStore,
-    spare: SpareUpdates,
-    observer: Observer,
-    welcome: str = "{}",
-    speeds: Speeds | None = None,
-    warm_up: Sequence[ServerLearner] = (),
-) -> RoundRecord:
-    """Play the rounds that are left, and return the last record.
+@dataclass
+class Rounds:
+    """The rounds of a federation that are left, with every silo in this process."""
 
-    Parameters
-    ----------
-    study : Study
-        The documents.
-    learner : ServerLearner
-        What happens at the server.
-    profiles : mapping of str to Profile
-        The silos.
-    learners : callable
-        Gives a silo its learner.
-    store : RoundStore
-        What was committed.
-    spare : SpareUpdates
-        Memory of updates, which the store fills.
-    observer : Observer
-        Who watches.
-    welcome : str
-        The run's description (JSON).
-    speeds : Speeds, optional
-        As in `Simulation`.
-    warm_up : sequence of ServerLearner
-        What happens at the server in the stages of the warm-up.
+    study: Study
+    """The documents."""
+    learner: ServerLearner
+    """What happens at the server."""
+    profiles: Mapping[str, Profile]
+    """The silos."""
+    learners: Learners
+    """Gives a silo its learner."""
+    store: RoundStore
+    """What was committed."""
+    spare: SpareUpdates
+    """Memory of updates, which the store fills."""
+    observer: Observer
+    """Who watches."""
+    welcome: str = "{}"
+    """The run's description (JSON)."""
+    speeds: Speeds | None = None
+    """As in `Simulation`."""
+    warm_up: Sequence[ServerLearner] = ()
+    """What happens at the server in the stages of the warm-up."""
 
-    Raises
-    ------
-    AnchorageError
-        The run failed.
-    """
-    method = resolve(study.federation.spec.method)
-    link, clock = _link_of(study, method, store, speeds, welcome, lambda: silos.work())
-    silos = (
-        SilosInLanes(link, profiles, spare, learners)
-        if isinstance(learners, LaneLearners | RayLearners)
-        else SimulatedSilos(link, profiles, spare, learners, take_turns=method.local.cycle is not None)
-    )
-    try:
-        return _engine(study, method, link, clock, store, learner, warm_up, observer).run()
-    finally:
-        silos.close()
-        if isinstance(clock, VirtualTime):
-            clock.close()
+    def play(self) -> RoundRecord:
+        """Play them, and return the last record.
 
+        Raises
+        ------
+        AnchorageError
+            The run failed.
+        """
+        spec, settings = self.study.federation.spec, round_settings(self.study)
+        method = resolve(spec.method)
+        link, clock = self._link(method, lambda: silos.work())
+        silos = (
+            SilosInLanes(link, self.profiles, self.spare, self.learners)
+            if isinstance(self.learners, LaneLearners | RayLearners)
+            else SimulatedSilos(link, self.profiles, self.spare, self.learners, method.local.cycle is not None)
+        )
+        engine = ENGINES[spec.protocol.mode](
+            link=link,
+            store=self.store,
+            clock=clock,
+            learner=self.learner,
+            strategy=Strategy.of(method, len(spec.task.classes), spec.seed),
+            settings=settings,
+            observer=self.observer,
+            warm_up=warm_up_stages(self.study, self.warm_up, settings),
+        )
+        try:
+            return engine.run()
+        finally:
+            silos.close()
+            if isinstance(clock, VirtualTime):
+                clock.close()
 
-def _engine(
-    study: Study,
-    method: ResolvedMethod,
-    link: InProcessLink,
-    clock: Clock,
-    store: RoundStore,
-    learner: ServerLearner,
-    warm_up: Sequence[ServerLearner],
-    observer: Observer,
-) -> Engine:
-    spec, settings = study.federation.spec, round_settings(study)
-    return ENGINES[spec.protocol.mode](
-        link=link,
-        store=store,
-        clock=clock,
-        learner=learner,
-        strategy=Strategy.of(method, len(spec.task.classes), spec.seed),
-        settings=settings,
-        observer=observer,
-        warm_up=warm_up_stages(study, warm_up, settings),
-    )
-
-
-def _link_of(
-    study: Study,
-    method: ResolvedMethod,
-    store: RoundStore,
-    speeds: Speeds | None,
-    welcome: str,
-    work: Callable[[], bool],
-) -> tuple[InProcessLink, Clock]:
-    """Return the server's end, and the clock: virtual time where speeds are given, or silos do not wait for each other."""
-    if speeds is None and study.federation.spec.protocol.mode == "Synchronous":
-        return InProcessLink(WallClock(), welcome, work), WallClock()
-    latest = store.latest()
-    time, heard = VirtualTime(latest.record.time if latest else 0.0), method.local.cycle is not None
-    link = TimedLink(time, welcome, work, speeds or Speeds(), batch_size=method.local.batch_size, heard=heard)
-    return link, time
+    def _link(self, method: ResolvedMethod, work: Callable[[], bool]) -> tuple[InProcessLink, Clock]:
+        """Return the server's end, and the clock: virtual time where speeds are given, or silos do not wait for each other."""
+        if self.speeds is None and self.study.federation.spec.protocol.mode == "Synchronous":
+            return InProcessLink(WallClock(), self.welcome, work), WallClock()
+        latest = self.store.latest()
+        time, heard = VirtualTime(latest.record.time if latest else 0.0), method.local.cycle is not None
+        speeds, size = self.speeds or Speeds(), method.local.batch_size
+        return TimedLink(time, self.welcome, work, speeds, batch_size=size, heard=heard), time

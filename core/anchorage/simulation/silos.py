@@ -238,7 +238,6 @@ class SimulatedSilos:
         profiles: Mapping[str, Profile],
         spare: SpareUpdates,
         learners: Learners,
-        *,
         take_turns: bool = False,
     ) -> None:
         self._due, self._take_turns = link.due, take_turns

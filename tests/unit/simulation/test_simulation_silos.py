@@ -27,7 +27,7 @@ pytest.importorskip("sklearn")
 
 
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
-from anchorage.simulation.run import Simulation, play, simulate
+from anchorage.simulation.run import Rounds, Simulation, simulate
 
 LAYOUT = Layout.of([("w", "F32", (CHUNK_BYTES // 2,)), ("steps", "I64", ())])  # three chunks
 DOCUMENTS = """
@@ -73,7 +73,7 @@ def study(tmp_path: Path) -> Callable[..., Study]:
 def play_null(study: Study, store: RoundStore, spare: SpareUpdates, step: float = 0.5) -> RoundRecord:
     profiles = {silo.metadata.name: Profile("All", 5, "test") for silo in study.silos}
     learner = NullLearner(LAYOUT, LAYOUT, step, 5)
-    return play(study, Null(), profiles, lambda silo: learner, store, spare, tell_all())
+    return Rounds(study, Null(), profiles, lambda silo: learner, store, spare, tell_all()).play()
 
 
 def test_a_silo_is_sent_what_it_has_not_and_memory_is_used_again(
