@@ -1,6 +1,7 @@
 """``fedctl data``: checks a federation's images before training."""
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 
 from rich.console import Group, RenderableType
@@ -76,10 +77,14 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
         table.add_row(name, *map(str, cells))
         if any(report.counts):
             lines.append(Text(f"{name}: {_counted(report)}"))
-        for bad in report.bad[:SHOWN_BAD]:
-            lines.append(Text(f"{name}: {bad.id}: {bad.reason}: {bad.detail}", style="red"))
-        if len(report.bad) > SHOWN_BAD:
-            lines.append(Text(f"{name}: and {len(report.bad) - SHOWN_BAD} more; -o json lists all", style="red"))
+        alike: dict[tuple[str, str], list[str]] = {}
+        for bad in report.bad:
+            alike.setdefault((bad.reason, bad.detail), []).append(bad.id)
+        for (reason, detail), ids in islice(alike.items(), SHOWN_BAD):
+            others = f" and {len(ids) - 1} others" if len(ids) > 1 else ""
+            lines.append(Text(f"{name}: {ids[0]}{others}: {reason}: {detail}", style="red"))
+        if hidden := sum(map(len, islice(alike.values(), SHOWN_BAD, None))):
+            lines.append(Text(f"{name}: and {hidden} more; -o json lists all", style="red"))
         for title, families in (("the same image", report.duplicates), ("same image, other label", report.conflicts)):
             if families:
                 lines.append(Text(f"{name}: {title}: {len(families)} times, such as {', '.join(families[0])}"))
