@@ -11,14 +11,14 @@ from typing import Any, TypeVar
 
 from anchorage.api.base import Document
 from anchorage.api.checking import check_document
-from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
+from anchorage.api.errors import CATALOGUE, AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
 from anchorage.api.status import FederationStatus, SiloStatus, find_condition, is_true, timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
-from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow
+from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow, no_model
 
 STATE = "/var/lib/anchorage"
 READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
@@ -128,12 +128,10 @@ class ClusterSource:
         """Copy a model out of the server's pod into a temporary file."""
         self.federation()
         known = self._read_json("model")
-        found = known.get("best" if best else "final") or (None if best else known.get("checkpoint"))
-        if not found:
-            what = "best model" if best else "model"
-            raise AnchorageError(
-                commands.NO_MODEL_YET, f"{self.name} has no {what} yet; `fedctl status` shows how far it is"
-            )
+        stored = known.get("best" if best else "final")
+        found = stored or (None if best else known.get("checkpoint"))
+        if not found or (not stored and found["round"] == 0):
+            raise no_model(self.name, best=best)
         with tempfile.TemporaryDirectory(prefix="fedctl-") as folder:
             path = Path(folder) / "model.safetensors"
             with path.open("wb") as file:

@@ -55,6 +55,9 @@ def _status_table(seen: Observation, wide: bool) -> RenderableType:
         lines.append(Text(state.message, style="yellow"))
     if status.metrics:
         lines.append(Text(metrics_line(status)))
+    tracked = find_condition(status.conditions, "Tracked")
+    if tracked is not None and tracked.status == "False":
+        lines.append(Text(f"MLflow: {tracked.reason}, {tracked.message}", style="yellow"))
     return Group(*lines)
 
 

@@ -3,24 +3,26 @@
 import re
 import sys
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
 from time import monotonic, sleep
 from typing import Any
 
 import psutil
 
-from anchorage.api.changes import find_changes, refusals
+from anchorage.api.changes import RESULTS, Change, find_changes, refusals
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.tracking import UNSENT
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
-from anchorage.api.status import FederationStatus, is_true
+from anchorage.api.mistakes import DocumentError, without_password
+from anchorage.api.status import FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
-from fedctl.observation import ask_status, last_status
+from fedctl.observation import ask_status, last_status, left_status, read_journal
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.summary import print_summary
@@ -52,10 +54,13 @@ class RunWatcher:
         self.view.say(f"started {'the server' if name == 'server' else f'silo {name}'}, process {pid}")
 
     def refresh(self, endpoints: Mapping[str, str] | None, processes: Mapping[str, str]) -> int:
-        """Show the server's status; if the server does not respond, the last one stays."""
+        """Show the server's status; if the server does not respond, the last one stays, without the silos while no server runs."""
         if endpoints is not None:
-            with suppress(AnchorageError):
+            try:
                 self.status = ask_status(endpoints["status"])
+            except AnchorageError:
+                if processes["server"] == "restarting":
+                    self.status = at_rest(self.status)
             if is_true(self.status.conditions, "Succeeded"):
                 self.comparison.start()
         self._show(processes)
@@ -106,6 +111,7 @@ def run_federation(
     ------
     AnchorageError
         The documents, the data, or a process refuses; what is committed stays.
+        Every round is committed, but MLflow does not have everything: this is raised after the results were printed.
     InterruptError
         A signal came; what is committed stays.
     """
@@ -115,17 +121,25 @@ def run_federation(
     silos = local_silos(study, root)
     run.make()
     with run.lock():
+        wait_for_orphan(run)
         federation = claim(run, study)
         people = sys.stdout if output.for_people else sys.stderr
         begun = monotonic()
         finished = already_finished(run, federation)
+        unsent: AnchorageError | None = None
         try:
             with (
                 view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
                 Comparison(run, federation, root, view.say) as comparison,
             ):
-                if not finished:
-                    play(run, federation, silos, root, RunWatcher(federation, view, comparison, begun=begun))
+                if not finished or not is_tracked(run, federation):
+                    watcher = RunWatcher(federation, view, comparison, begun=begun)
+                    try:
+                        play(run, federation, () if finished else silos, root, watcher)
+                    except AnchorageError as error:
+                        if error.failure not in UNSENT:
+                            raise
+                        unsent = error
                 alone = comparison.metrics()
         except (AnchorageError, InterruptError) as error:
             if not output.for_people:
@@ -134,20 +148,23 @@ def run_federation(
                 raise InterruptError(error.number, f"{last_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         if output.for_people:
-            print_summary(run, federation, last_status(run), alone, None if finished else monotonic() - begun)
+            elapsed = None if finished else monotonic() - begun
+            print_summary(run, federation, left_status(run), alone, elapsed, unsent)
         else:
             emit(document_with_status(run, federation), output)
+        if unsent is not None:
+            raise unsent
 
 
 def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher) -> None:
-    """Start the server and the agents, and return when every round is committed.
+    """Start the server and the agents, and return when every round is committed and MLflow has the results; of a run that is over, the server
+    alone, without silos.
 
     Raises
     ------
     AnchorageError, InterruptError
         As `run_federation`.
     """
-    wait_for_orphan(run)
     open_authority(run, federation.metadata.name)
     by_name = {silo.name: silo for silo in silos}
 
@@ -162,7 +179,7 @@ def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root:
         silo_config=silo_config,
     )
     Supervisor(plan, watcher).play()
-    watcher.over(last_status(run))
+    watcher.over(left_status(run))
 
 
 def local_silos(study: Study, root: Path) -> list[LocalSilo]:
@@ -194,6 +211,8 @@ def local_silos(study: Study, root: Path) -> list[LocalSilo]:
 def claim(run: Workdir, study: Study) -> Federation:
     """Write the documents of the run, and return the effective federation.
 
+    Where nothing has been trained yet, and the documents changed in what decides the model, the run starts anew.
+
     Raises
     ------
     AnchorageError
@@ -214,13 +233,9 @@ def claim(run: Workdir, study: Study) -> Federation:
     if run.simulation.exists():
         message = f"{run.root} holds a simulation of `fedctl simulate`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
-    if run.federation.exists():
-        refused = _refused(run, study, federation)
-        if refused:
-            more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
-            message = f"{run.root} holds a run: {refused[0]}{more}; restore it, or name another --workdir"
-            raise AnchorageError(commands.WORKDIR_TAKEN, message)
     try:
+        if run.federation.exists():
+            _accept_changes(run, study, federation)
         run.federation.write_text(dump_yaml([federation, *study.silos]))
     except OSError as error:
         raise AnchorageError(
@@ -229,28 +244,73 @@ def claim(run: Workdir, study: Study) -> Federation:
     return federation
 
 
-def _refused(run: Workdir, study: Study, federation: Federation) -> list[str]:
-    """Say what differs from the documents that the folder was begun with, and cannot."""
-    before, status = load_federation(run.federation), last_status(run)
-    name, own = before.federation.metadata.name, federation.metadata.name
-    if name != own:  # its authority vouches for this name alone
-        return [f"its federation is {name}, not {own}"]
+def _accept_changes(run: Workdir, study: Study, federation: Federation) -> None:
+    """Compare the documents with those that the folder was begun with, and remove what was made from those and is no longer of use.
+
+    Raises
+    ------
+    AnchorageError
+        Something changed that cannot.
+    OSError
+        Something cannot be removed.
+    """
+    try:
+        before = load_federation(run.federation)
+    except DocumentError:
+        if _last_round(run):
+            raise
+        _begin_anew(run)  # such as documents of an earlier version
+        return
     changes = find_changes(before.federation, federation, resolve, before.silos, study.silos)
-    committed = status.round if status.last_checkpoint else None
-    return refusals(changes, committed, {silo.name for silo in status.silos if silo.samples})
+    refused = _refused(run, before.federation, federation, changes)
+    if refused:
+        more = f" (and {len(refused) - 1} more)" if len(refused) > 1 else ""
+        message = f"{run.root} holds a run: {refused[0]}{more}; restore it, or name another --workdir"
+        raise AnchorageError(commands.WORKDIR_TAKEN, message)
+    if any(change.verdict in RESULTS for change in changes):
+        run.anchors_alone.unlink(missing_ok=True)
+        if _last_round(run) == 0:  # round 0 is the model before any training
+            _begin_anew(run)
+
+
+def _begin_anew(run: Workdir) -> None:
+    rmtree(run.server, ignore_errors=True)
+    run.server.mkdir(exist_ok=True)
+
+
+def _refused(run: Workdir, before: Federation, after: Federation, changes: Sequence[Change]) -> list[str]:
+    """Say what changed and cannot."""
+    if before.metadata.name != after.metadata.name:  # its authority vouches for this name alone
+        return [f"its federation is {before.metadata.name}, not {after.metadata.name}"]
+    arrived = {silo.name for silo in last_status(run).silos if silo.state == "Arrived"}  # is kept for the open round
+    counted = {silo["name"] for record in read_journal(run) for silo in record["silos"] if silo["state"] == "Counted"}
+    return refusals(changes, _last_round(run) or None, arrived | counted)
+
+
+def _last_round(run: Workdir) -> int:
+    """Return the last committed round, 0 where nothing was trained; of what the files say the most, since more hangs on it than on a file."""
+    journal = [int(record["round"]) for record in read_journal(run)]
+    checkpoints = [int(path.stem.removeprefix("round-")) for path in run.server.glob("checkpoints/round-*.safetensors")]
+    return max([last_status(run).round, *journal, *checkpoints])
 
 
 def already_finished(run: Workdir, federation: Federation) -> bool:
-    """Return whether all requested rounds were committed before and the model was stored."""
+    """Return whether all requested rounds were committed before, and the models that were stored are still there."""
     status = last_status(run)
-    return (
-        is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and status.model is not None
-    )
+    stored = [model is not None and Path(model.path).exists() for model in (status.model, status.best_model)]
+    return is_true(status.conditions, "Succeeded") and status.round >= federation.spec.rounds and all(stored)
+
+
+def is_tracked(run: Workdir, federation: Federation) -> bool:
+    """Return whether MLflow has all results of a run that is over, at the place that its documents name now."""
+    status = last_status(run)
+    uri = federation.spec.tracking.uri
+    return is_true(status.conditions, "Tracked") and uri is not None and status.tracking.uri == without_password(uri)
 
 
 def document_with_status(run: Workdir, federation: Federation) -> Mapping[str, Any]:
-    """Return the federation's document with the server's last status, as JSON values."""
-    return as_mapping(federation.model_copy(update={"status": last_status(run)}))
+    """Return the federation's document with the status that its server left, as JSON values."""
+    return as_mapping(federation.model_copy(update={"status": left_status(run)}))
 
 
 def wait_for_orphan(run: Workdir) -> None:

@@ -7,10 +7,11 @@ from pathlib import Path
 from time import sleep
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import as_mapping, load_federation
-from anchorage.api.status import timestamp
+from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
 from fedctl.observation import observe, read_journal, require_run
-from fedctl.source import Event, ModelFile, Observation, Round, SiloRow
+from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model
 from fedctl.workdir import Workdir, read_json
 
 FOLLOW_SECONDS = 0.5
@@ -54,7 +55,10 @@ class LocalSource:
                     said = f"{silo['code']} {silo['message']}, round {record['round']}"
                     found.append(Event(time, "Warning", f"Silo{silo['state']}", f"Silo/{silo['name']}", said))
         for condition in status.conditions:
-            bad = condition.status == ("True" if condition.type == "Failed" else "False")
+            if condition.status == "Unknown":
+                continue
+            expected = condition.reason in (ALL_ROUNDS_COMMITTED, STOPPED.reason)
+            bad = not expected and condition.status == ("True" if condition.type == "Failed" else "False")
             message = f"{condition.type}={condition.status} {condition.message}".strip()
             time = condition.last_transition_time
             found.append(Event(time, "Warning" if bad else "Normal", condition.reason, about, message))
@@ -79,15 +83,13 @@ class LocalSource:
         status, _ = observe(self.run)
         stored = status.best_model if best else status.model
         found = stored or (None if best else status.last_checkpoint)
-        if found is None:
-            what = "best model" if best else "model"
-            raise AnchorageError(
-                commands.NO_MODEL_YET, f"{self.run.root} has no {what} yet; it comes with the run's end"
-            )
+        if found is None or (stored is None and found.round == 0):
+            raise no_model(str(self.run.root), best=best)
         path = Path(found.path)
         if not path.exists():
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
-        yield ModelFile(path, found.digest, found.round, read_json(self.run.model / "model.json") or {})
+        description = read_json(self.run.model / "model.json") if stored is not None else None
+        yield ModelFile(path, found.digest, found.round, description or {})
 
 
 def _lines(path: Path, tail: int, follow: bool) -> Iterator[str]:

@@ -3,15 +3,18 @@
 import json
 from collections.abc import Sequence
 from contextlib import closing
+from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.status import Condition, FederationStatus, is_true
+from anchorage.api.status import Condition, FederationStatus, at_rest
 from anchorage.transport.server_client import ServerClient
 from fedctl.source import BOOKKEEPING, Round
 from fedctl.workdir import Workdir, read_json
+
+GO_ON = "`fedctl run` with the same file and folder goes on"
 
 
 def ask_status(endpoint: str) -> FederationStatus:
@@ -43,8 +46,6 @@ def last_status(run: Workdir) -> FederationStatus:
 def observe(run: Workdir) -> tuple[FederationStatus, bool]:
     """Return the status of a run and whether it is live, that is, from a running server.
 
-    A run that is neither live nor over is shown as what it is: nothing is connected, and the condition Ready says ``NotRunning``.
-
     Raises
     ------
     AnchorageError
@@ -57,8 +58,34 @@ def observe(run: Workdir) -> tuple[FederationStatus, bool]:
             return ask_status(endpoints["status"]), True
         except AnchorageError:
             pass
-    status = _disconnected(last_status(run))
-    return (status if is_true(status.conditions, "Succeeded", "Failed") else _not_running(run, status)), False
+    if run.busy() and endpoints is None:
+        return _with(left_status(run), *_STARTING), False
+    return left_status(run), False
+
+
+def left_status(run: Workdir) -> FederationStatus:
+    """Return the status of a run whose server does not run: what it wrote last, without what ended with it.
+
+    No silo is connected, the condition Ready is not true, and what the server had not sent to MLflow is not sent.
+    """
+    status = at_rest(last_status(run))
+    found = {condition.type: condition for condition in status.conditions}
+    over = next(
+        (found[kind] for kind in ("Succeeded", "Failed") if kind in found and found[kind].status == "True"), None
+    )
+    said: list[_Said] = []
+    if over is not None:
+        said.append(("Ready", "False", over.reason, over.message))
+    else:
+        said += [
+            ("Ready", "False", _NOT_RUNNING, f"no server runs; {GO_ON}"),
+            ("QuorumMet", "Unknown", _NOT_RUNNING, ""),
+        ]
+    tracked = found.get("Tracked")
+    if tracked is not None and tracked.status == "Unknown":
+        message = f"the server ended before MLflow had everything; {GO_ON}"
+        said.append(("Tracked", "False", _NOT_RUNNING, message))
+    return _with(status, *said)
 
 
 def require_run(run: Workdir) -> None:
@@ -91,16 +118,23 @@ def read_journal(run: Workdir) -> Sequence[Round]:
     return rounds
 
 
-def _not_running(run: Workdir, status: FederationStatus) -> FederationStatus:
-    if run.busy():
-        reason, message = "Starting", "the run was started and its server does not answer yet"
-    else:
-        reason, message = "NotRunning", "no server runs; `fedctl run` with the same file and folder goes on"
+_Said = tuple[str, Literal["True", "False", "Unknown"], str, str]
+"""Type, status, reason and message of a condition."""
+_NOT_RUNNING = "NotRunning"
+_STARTING: tuple[_Said, ...] = (
+    ("Ready", "False", "Starting", "the run was started and its server does not listen yet"),
+    ("QuorumMet", "Unknown", "Starting", ""),
+    ("Succeeded", "Unknown", "Starting", ""),
+    ("Failed", "False", "Starting", ""),
+)
+
+
+def _with(status: FederationStatus, *said: _Said) -> FederationStatus:
+    """Return a status with these conditions in place of those of their types."""
     since = status.last_updated_time or "1970-01-01T00:00:00Z"
-    ready = Condition(type="Ready", status="False", reason=reason, message=message, last_transition_time=since)
-    return status.model_copy(update={"conditions": (ready, *(c for c in status.conditions if c.type != "Ready"))})
-
-
-def _disconnected(status: FederationStatus) -> FederationStatus:
-    silos = tuple(silo.model_copy(update={"connected": False}) for silo in status.silos)
-    return status.model_copy(update={"silos": silos, "connected_silos": 0, "step": ""})
+    new = {
+        kind: Condition(type=kind, status=truth, reason=reason, message=message, last_transition_time=since)
+        for kind, truth, reason, message in said
+    }
+    kept = {condition.type: condition for condition in status.conditions}
+    return status.model_copy(update={"conditions": tuple({**kept, **new}.values())})

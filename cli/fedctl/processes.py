@@ -205,15 +205,19 @@ def _how(status: int) -> str:
         return f"was ended by signal {-status}"
 
 
-def end_all(children: Iterable[Child], grace_seconds: float) -> Sequence[Child]:
-    """Terminate processes: SIGTERM to all, time to finish, then SIGKILL.
+def end_all(
+    children: Iterable[Child], grace_seconds: float, number: signal.Signals = signal.SIGTERM
+) -> Sequence[Child]:
+    """Terminate processes: a signal to all, time to finish, then SIGKILL.
 
     Parameters
     ----------
     children : iterable of Child
         Those that ended already are left alone.
     grace_seconds : float
-        How long all of them together have between SIGTERM and SIGKILL.
+        How long all of them together have between the signal and SIGKILL.
+    number : Signals
+        The signal.
 
     Returns
     -------
@@ -222,7 +226,7 @@ def end_all(children: Iterable[Child], grace_seconds: float) -> Sequence[Child]:
     """
     alive = [child for child in children if child.alive]
     for child in alive:
-        child.signal(signal.SIGTERM)
+        child.signal(number)
     deadline = monotonic() + grace_seconds
     killed = [child for child in alive if not child.ended_within(deadline - monotonic())]
     for child in killed:

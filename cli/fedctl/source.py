@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.status import FederationStatus
 
 Round = Mapping[str, Any]
@@ -60,6 +61,14 @@ class ModelFile:
     """The round that it was committed in."""
     description: Mapping[str, Any]
     """The server's description of it; empty if there is none yet."""
+
+
+def no_model(where: str, *, best: bool) -> AnchorageError:
+    """Return the failure of a run without a model: round 0 is the model before any training, and the best one is known at the end."""
+    why = "the best one is known at the run's end" if best else "no round of training is committed"
+    return AnchorageError(
+        commands.NO_MODEL_YET, f"{where} has no model yet: {why}; `fedctl status` shows how far it is"
+    )
 
 
 class Source(Protocol):

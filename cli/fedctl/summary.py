@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from rich.table import Table
 from rich.text import Text
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.federation import Federation
 from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
@@ -19,6 +21,7 @@ def print_summary(
     status: FederationStatus,
     comparison: Mapping[str, float] | None,
     elapsed_seconds: float | None,
+    unsent: AnchorageError | None = None,
 ) -> None:
     """Print the summary on stdout.
 
@@ -34,6 +37,8 @@ def print_summary(
         Metrics of training on the anchors alone.
     elapsed_seconds : float or None
         Time of this start; None where the run was finished before.
+    unsent : AnchorageError or None
+        What MLflow does not have.
     """
     console = people()
     name = federation.metadata.name
@@ -48,6 +53,9 @@ def print_summary(
     facts.append(("MLflow store", status.tracking.uri or uri))
     if status.tracking.model_version:
         facts.append(("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"))
+    if unsent is not None:
+        again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
+        facts.append(("incomplete", f"{unsent}{again}"))
     facts.append(("open it with", opening(uri)))
     for what, fact in facts:
         console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)

@@ -97,7 +97,9 @@ class Supervisor:
                 self._watch()
                 self._await_agents()
             finally:
-                killed = end_all(self._children.values(), GRACE_SECONDS)
+                by_hand = self._signals[:1] == [signal.SIGINT]
+                number = signal.SIGINT if by_hand else signal.SIGTERM  # so that they say what happened
+                killed = end_all(self._children.values(), GRACE_SECONDS, number)
                 if killed:
                     self.watcher.say(f"killed after {GRACE_SECONDS:g} s: {', '.join(child.name for child in killed)}")
 

@@ -10,6 +10,8 @@ from pydantic import Field, JsonValue, ValidationError
 from anchorage.api.base import Document
 from anchorage.api.changes import broken, frozen_fields
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.rounds import STOPPED
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, TrackingStatus
@@ -18,6 +20,7 @@ from anchorage.engine.store.durable import FolderLock, storage_errors
 from anchorage.engine.store.journal import read_journal
 from anchorage.methods import resolve
 from anchorage.transport.files import write_atomically
+from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
@@ -25,7 +28,7 @@ from anchorage_server.listening import Listening, new_status_store, open_access
 from anchorage_server.signals import stopping
 from anchorage_server.start import RunStart
 from anchorage_server.status import StatusStore
-from anchorage_server.tracking import send_rest
+from anchorage_server.tracking import Tracked, Tracking, place_of
 
 RESEND_SECONDS = 60.0
 """Pause before MLflow is asked again to take what it did not take."""
@@ -40,7 +43,8 @@ class FinishedRun(Document):
     study: dict[str, JsonValue] = Field(description="What cannot change once training has begun, by field.")
     model: StoredModel = Field(description="The final model.")
     best_model: StoredModel = Field(description="The best model.")
-    tracking: TrackingStatus = Field(description="Where the results are in MLflow; no run where it did not take them.")
+    tracking: TrackingStatus = Field(description="Where the results are in MLflow.")
+    tracked: bool = Field(False, description="Whether MLflow has all of them.")
 
     def keep(self, state: Path) -> None:
         """Write ``finished.json``.
@@ -53,6 +57,25 @@ class FinishedRun(Document):
         file = _file(state)
         with storage_errors("note that the run is over", file):
             write_atomically(file, self.model_dump_json(by_alias=True).encode())
+
+    def send(self, state: Path, tracking: Tracking, statuses: StatusStore) -> AnchorageError | None:
+        """Note the run's end for MLflow, send what it does not have, keep and tell what came of it; return what is missing.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable.
+        """
+        tracking.observer.finish("", Path(self.model.path).parent)
+        return self.send_again(state, tracking, statuses)
+
+    def send_again(self, state: Path, tracking: Tracking, statuses: StatusStore) -> AnchorageError | None:
+        """Do as `send`, after the end was noted."""
+        statuses.tracked(tracking.under_way())
+        found = tracking.send()
+        statuses.tracked(found)
+        self.model_copy(update={"tracking": found.place, "tracked": found.complete}).keep(state)
+        return found.missing
 
 
 def read_finished(state: Path, study: Study) -> FinishedRun | None:
@@ -79,12 +102,14 @@ def read_finished(state: Path, study: Study) -> FinishedRun | None:
 
 
 def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, clock: Clock) -> None:
-    """Tell everybody that the run is over, until a signal comes.
+    """Tell everybody that the run is over, and have MLflow take what it has not taken yet: a server that stays until a signal comes, another
+    one until that is done.
 
     Raises
     ------
     AnchorageError
-        Another server holds the state folder, a port is taken, or a file cannot be used.
+        Another server holds the state folder, a port is taken, or a file cannot be used. A server that does not stay: MLflow still does not
+        have everything, or a signal came.
     """
     lock = FolderLock(config.state)
     history = [entry.record for entry in read_journal(config.state / "journal.jsonl")]
@@ -95,14 +120,20 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     )
     statuses(RunEnded("", f"{finished.run.rounds} rounds committed"))
     statuses.stored(finished.model, finished.best_model)
-    statuses.tracked(finished.tracking)
+    complete = finished.tracked and finished.tracking.uri == place_of(config.state, study).uri
+    statuses.tracked(Tracked(finished.tracking, complete))
     welcome = finished.run.model_dump_json(by_alias=True)
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
     listening = Listening(config, access, welcome, statuses, clock, idle_timeout, lambda: True)
     try:
         listening.link.finish("every round is committed")
-        if not finished.tracking.run_id:
-            Thread(target=_send, args=(config.state, study, finished, statuses), name="sending", daemon=True).start()
+        sending = None
+        if not complete:
+            tracking = Tracking(config.state, study, finished.run, history)
+            sending = SendingThread(config, finished, tracking, statuses, listening.link)
+            sending.start()
+        elif not config.stay:
+            listening.link.request_stop("nothing is left to do")
         with stopping(listening.link):
             while not isinstance(event := listening.link.next_event(None), StopRequested):
                 match event:
@@ -112,21 +143,73 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
                         statuses(SiloLeft(silo, reason))
                     case _:
                         pass
+        if not config.stay and sending is not None:
+            sending.check(event.reason)
     finally:
         listening.close()
         lock.release()
 
 
-def _send(state: Path, study: Study, finished: FinishedRun, statuses: StatusStore) -> None:
-    """Have MLflow take what it did not take at the run's end, however long it is away."""
-    while (sent := send_rest(state, study)) is None:
-        _log.warning("MLflow still does not take the results", extra={"uri": finished.tracking.uri})
-        sleep(RESEND_SECONDS)
-    statuses.tracked(sent)
-    try:
-        finished.model_copy(update={"tracking": sent}).keep(state)
-    except AnchorageError as error:
-        _log.warning("cannot note where the results are", extra={"error": str(error)})
+class SendingThread(Thread):
+    """Has MLflow take what it did not take at the run's end: where the server stays, however long MLflow is away, else once.
+
+    Parameters
+    ----------
+    config : ServerConfig
+        Whether the server stays, and where its state is.
+    finished : FinishedRun
+        The run.
+    tracking : Tracking
+        Its outbox.
+    statuses : StatusStore
+        Told what came of it.
+    link : GrpcSiloLink
+        Asked to stop when a server that does not stay is done.
+    """
+
+    def __init__(
+        self, config: ServerConfig, finished: FinishedRun, tracking: Tracking, statuses: StatusStore, link: GrpcSiloLink
+    ) -> None:
+        super().__init__(name="sending", daemon=True)
+        self._config, self._finished, self._tracking = config, finished, tracking
+        self._statuses, self._link = statuses, link
+        self._done = False
+        self._failure: AnchorageError | None = None
+
+    def run(self) -> None:
+        """Send until MLflow has everything that it will ever take."""
+        try:
+            send = self._finished.send
+            while (missing := send(self._config.state, self._tracking, self._statuses)) is not None:
+                self._failure = missing
+                if not self._config.stay or missing.failure is not TRACKING_UNREACHABLE:
+                    break
+                sleep(RESEND_SECONDS)
+                send = self._finished.send_again
+        except AnchorageError as error:
+            self._failure = error
+            _log.warning("cannot note where the results are", extra={"error": str(error)})
+        self._done = True
+        if not self._config.stay:
+            self._link.request_stop("the results are sent")
+
+    def check(self, reason: str) -> None:
+        """See that everything was sent.
+
+        Parameters
+        ----------
+        reason : str
+            Why the server ends.
+
+        Raises
+        ------
+        AnchorageError
+            MLflow does not have everything, or the server was stopped before.
+        """
+        if not self._done:
+            raise AnchorageError(STOPPED, f"{reason}; start again to send the rest of the results")
+        if self._failure is not None:
+            raise self._failure
 
 
 def _file(state: Path) -> Path:

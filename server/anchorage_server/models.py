@@ -36,13 +36,16 @@ def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
         A file cannot be read.
     """
     found: dict[str, Any] = {"final": None, "best": None, "checkpoint": None, "description": None}
-    described = state / "model" / "model.json"
-    with storage_errors("read the model's description", described):
-        if described.exists():
-            values = json.loads(described.read_bytes())
-            for name in ("final", "best"):
-                found[name] = _described(state, values.pop(name))
-            found["description"] = values
+    file = state / "model" / "model.json"
+    with storage_errors("read the model's description", file):
+        if file.exists():
+            values = json.loads(file.read_bytes())
+            stored = {name: values.pop(name) for name in ("final", "best")}
+            if (
+                last is None or last.round <= stored["final"]["round"]
+            ):  # else more rounds were asked for, and are not over
+                found |= {name: _described(state, described) for name, described in stored.items()}
+                found["description"] = values
         if last is not None:
             name = checkpoint_name(last.round)
             found["checkpoint"] = _described(state, {"file": name, "digest": last.digest, "round": last.round})

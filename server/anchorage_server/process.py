@@ -1,6 +1,7 @@
 """The parts of the server put together: identity, store, links, status, engine, results."""
 
 import logging
+import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
@@ -13,7 +14,7 @@ from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.engine import Engine
-from anchorage.engine.events import RunEnded, tell_all
+from anchorage.engine.events import Observer, RoundCommitted, RunEnded, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.engine.strategy import Strategy
@@ -35,6 +36,8 @@ INTERNAL = 70
 """Exit status of a failure that is not in the catalogue."""
 INTERNAL_CODE = "internal"
 """What stands for its code."""
+LEAVE_SECONDS = 10.0
+"""How long a run that was stopped waits for MLflow; its next start sends the rest."""
 
 _log = logging.getLogger(__name__)
 
@@ -63,19 +66,20 @@ class EngineThread(Thread):
 
 
 def serve(config: ServerConfig) -> int:
-    """Run a federation's server and return the exit status: 0 when every round is committed.
+    """Run a federation's server and return the exit status: 0 when every round is committed and MLflow has the results.
 
-    A server that stays goes on as a new process, so that nothing of the training remains in memory.
+    A server that stays goes on as a new process, so that nothing of the training remains in memory; that one has MLflow take what is left.
 
     Raises
     ------
     AnchorageError
-        The run cannot start, cannot go on, or was stopped.
+        The run cannot start, cannot go on, or was stopped; MLflow does not have everything of one that is over.
     """
     study = read_study(config)
-    finished = read_finished(config.state, study) if config.stay else None
+    finished = read_finished(config.state, study)
     if finished is not None:
-        end_at_once(0)
+        if config.stay:
+            end_at_once(0)
         serve_finished(config, study, finished, SystemClock())
         return 0
     status = _train(config, study)
@@ -158,7 +162,7 @@ class _Server:
             learner=self._learners[-1],
             strategy=Strategy.of(self._run.method, self._run.model.num_classes, self._run.seed),
             settings=self._settings,
-            observer=tell_all(self._statuses, log_event, tracking.observer),
+            observer=tell_all(tracking.observer, self._note_tracking(tracking), self._statuses, log_event),
             started=self._start.counted_from,
             warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )
@@ -168,15 +172,14 @@ class _Server:
             self._thread.join()
         if not self._succeeded:
             return self._fail(self._thread.failure, tracking)
-        models = self._config.state / "model"
-        model, best = write_results(models, self._run, self._store)
+        model, best = write_results(self._config.state / "model", self._run, self._store)
         self._statuses.stored(model, best)
-        sent = tracking.finish("", models)
-        self._statuses.tracked(sent)
         fields = frozen_fields(self._study.federation, resolve)
-        FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=sent).keep(
-            self._config.state
-        )
+        finished = FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=tracking.place)
+        finished.keep(self._config.state)
+        missing = finished.send(self._config.state, tracking, self._statuses)
+        if missing is not None and not self._config.stay:
+            raise missing
         return 0
 
     def stop(self) -> None:
@@ -196,10 +199,21 @@ class _Server:
             self._statuses(RunEnded(INTERNAL_CODE, "the engine broke; its traceback is in the server's log"))
         elif failure.failure is STOPPED:
             self._start.stopped(self._clock.now())
-        self._statuses.tracked(tracking.finish(failure.code if failure else INTERNAL_CODE, None))
+        tracking.observer.finish(failure.code if failure else INTERNAL_CODE, None)
+        stopped = failure is not None and failure.failure is STOPPED
+        self._statuses.tracked(tracking.send(LEAVE_SECONDS if stopped else math.inf))
         if failure is not None:
             raise failure
         return INTERNAL
+
+    def _note_tracking(self, tracking: Tracking) -> Observer:
+        """Return an observer that notes at each commit whether MLflow takes what it is sent."""
+
+        def note(event: RunEvent) -> None:
+            if isinstance(event, RoundCommitted):
+                self._statuses.tracked(tracking.under_way())
+
+        return note
 
     @property
     def _succeeded(self) -> bool:

@@ -11,6 +11,8 @@ from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.metrics import headline, ordered
 from anchorage.api.status import (
+    ALL_ROUNDS_COMMITTED,
+    AT_WORK,
     CheckpointStatus,
     Condition,
     FederationStatus,
@@ -35,6 +37,7 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
+from anchorage_server.tracking import Tracked
 
 Truth = Literal["True", "False", "Unknown"]
 
@@ -61,6 +64,10 @@ class _Silo:
     code: str = ""
     message: str = ""
 
+    def enter(self, state: str, code: str = "", message: str = "") -> None:
+        """Change the state; nothing is done in it yet."""
+        self.state, self.done, self.total, self.code, self.message = state, 0, 0, code, message
+
     def document(self) -> SiloStatus:
         """Return it as a part of the status."""
         return SiloStatus(
@@ -84,7 +91,8 @@ class _Silo:
 class StatusStore:
     """Is told what the engine reports (`anchorage.engine.events.Observer`), and answers any thread.
 
-    Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded`` and ``Failed``.
+    Conditions: ``Ready`` (silos can connect and the engine plays), ``QuorumMet``, ``Succeeded``, ``Failed`` and ``Tracked`` (MLflow has the
+    results).
 
     Parameters
     ----------
@@ -141,6 +149,7 @@ class StatusStore:
         self._set("QuorumMet", "Unknown", "Starting")
         self._set("Succeeded", "Unknown", "Running")
         self._set("Failed", "False", "Running")
+        self._set("Tracked", "Unknown", "Running")
         for record in history:
             self._count(record)
 
@@ -179,11 +188,19 @@ class StatusStore:
             self._model, self._best_model = model, best
             self._write()
 
-    def tracked(self, tracking: TrackingStatus) -> None:
-        """Note where the results are in MLflow."""
+    def tracked(self, found: Tracked) -> None:
+        """Note what MLflow has of the results, and where."""
         with self._lock:
-            self._tracking = tracking
-            self._write()
+            before = self._tracking, self._conditions["Tracked"]
+            self._tracking = found.place
+            if found.missing is not None:
+                self._set("Tracked", "False", found.missing.failure.reason, found.missing.message)
+            elif found.complete:
+                self._set("Tracked", "True", "Sent")
+            else:
+                self._set("Tracked", "Unknown", "Sending")
+            if before != (self._tracking, self._conditions["Tracked"]):
+                self._write()
 
     def change_members(self, names: Sequence[str]) -> None:
         """Note who the members are; nobody else is told of any more."""
@@ -199,6 +216,7 @@ class StatusStore:
                 case SiloJoined(silo, profile):
                     known = self._hear(silo)
                     known.connected, known.samples = True, profile.samples
+                    known.message = known.message if known.code else ""  # how it left is over
                 case SiloLeft(silo, reason):
                     known = self._hear(silo)
                     known.connected, known.message = False, reason
@@ -225,13 +243,16 @@ class StatusStore:
         for name in silos:
             known = self._silo(name)
             if known.state != "Arrived":  # what an earlier server received counts for this round
-                known.state, known.done, known.total, known.code, known.message = "Training", 0, 0, "", ""
+                known.enter("Training")
 
     def _end(self, code: str, message: str) -> None:
         """Note the run's end; a `code` that is not in the catalogue stands for a mistake of ours."""
         self._ended, self._step = self._heard, ""
+        for silo in self._silos.values():
+            if silo.state in AT_WORK:
+                silo.enter("Waiting")
         known = CATALOGUE.get(code)
-        reason = known.reason if known else "InternalError" if code else "AllRoundsCommitted"
+        reason = known.reason if known else "InternalError" if code else ALL_ROUNDS_COMMITTED
         failed: Truth = "True" if code and code != STOPPED.code else "False"
         self._set("Ready", "False", reason, message)
         self._set("Succeeded", "False" if code else "True", reason, message)
@@ -255,7 +276,7 @@ class StatusStore:
         self._bytes = [self._bytes[0] + record.bytes_up, self._bytes[1] + record.bytes_down]
         for part in record.silos:
             known = self._silo(part.name)
-            known.state, known.code, known.message = part.state, part.code, part.message
+            known.enter(part.state, part.code, part.message)
             if part.state == "Counted":
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 

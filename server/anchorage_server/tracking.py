@@ -1,24 +1,34 @@
 """The run's results on their way to MLflow: noted in the outbox here, sent by a process of its own."""
 
 import logging
+import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.mistakes import without_password
 from anchorage.api.run import RunDescription
 from anchorage.api.status import TrackingStatus
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.durable import storage_errors
-from anchorage.engine.tracking import Outbox, Sender, Sent, TrackedRun
-
-SEND_SECONDS = 120.0
-"""How long a finished run waits for MLflow to take its results and models."""
-LEAVE_SECONDS = 10.0
-"""How long a run that failed or was stopped waits."""
+from anchorage.engine.tracking import Outbox, Progress, Sender, TrackedRun
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Tracked:
+    """What MLflow has of a run."""
+
+    place: TrackingStatus
+    """Where; with what MLflow gave the run, as far as that is known."""
+    complete: bool = False
+    """Whether it has everything, of a run that is over."""
+    missing: AnchorageError | None = None
+    """What it does not have: TrackingUnreachable, which a later attempt may send, or TrackingIncomplete."""
 
 
 class Tracking:
@@ -42,47 +52,38 @@ class Tracking:
     """
 
     def __init__(self, state: Path, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> None:
-        self._uri = _uri(state, study)
-        self._place = place_of(state, study)
+        self.place = place_of(state, study)
+        self._folder = state / "outbox"
         with storage_errors("make the outbox", state):
-            self._outbox = Outbox(state / "outbox")
+            self._outbox = Outbox(self._folder)
         document = dump_yaml((study.federation, *study.silos))
         self.observer = TrackedRun.of(self._outbox, study.federation, run.method, document)
         self.observer.catch_up(history)
-        self._sender = Sender(state / "outbox", self._uri)
+        self._sender = Sender(self._folder, _uri(state, study))
 
-    def finish(self, code: str, models: Path | None) -> TrackingStatus:
-        """Note the end, wait a bounded time until everything is sent, and return where it is; what remains is sent by the next start.
+    def under_way(self) -> Tracked:
+        """Return what is known while rounds are played: whether MLflow took what it was sent last."""
+        progress = Progress.read(self._folder)
+        missing = AnchorageError(TRACKING_UNREACHABLE, progress.trouble) if progress.trouble else None
+        return Tracked(self.place.model_copy(update={"run_id": progress.run_id}), missing=missing)
+
+    def send(self, at_most_seconds: float = math.inf) -> Tracked:
+        """Wait while MLflow takes what is noted, as long as that makes progress, and return what it has then.
 
         Parameters
         ----------
-        code : str
-            Of the catalogue, empty where every round is committed.
-        models : Path or None
-            Folder with the final and the best model.
+        at_most_seconds : float
+            Longest time in all.
         """
-        self.observer.finish(code, models)
-        sent = self._sender.finish(LEAVE_SECONDS if code else SEND_SECONDS)
-        self._outbox.close()
-        if sent is None:
-            what = "MLflow did not take everything; the next start on this folder sends the rest"
-            _log.warning(what, extra={"code": TRACKING_UNREACHABLE.code, "uri": self._place.uri})
-            return self._place
-        return _found(self._place, sent)
-
-
-def send_rest(state: Path, study: Study) -> TrackingStatus | None:
-    """Send what a run that is over could not send, and return where it is; None where MLflow still does not take it.
-
-    Parameters
-    ----------
-    state : Path
-        The state folder.
-    study : Study
-        Where MLflow is.
-    """
-    sent = Sender(state / "outbox", _uri(state, study)).finish(SEND_SECONDS)
-    return None if sent is None else _found(place_of(state, study), sent)
+        sent = self._sender.finish(at_most_seconds=at_most_seconds)
+        missing = sent.missing
+        if missing is None and self._outbox.dropped:
+            message = f"{self._outbox.dropped} records could not be kept on disk until MLflow takes them"
+            missing = AnchorageError(TRACKING_INCOMPLETE, message)
+        if missing is not None:
+            _log.warning("MLflow has not everything", extra={"code": missing.code, "reason": missing.message})
+        found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
+        return Tracked(self.place.model_copy(update=found), missing is None, missing)
 
 
 def place_of(state: Path, study: Study) -> TrackingStatus:
@@ -93,8 +94,3 @@ def place_of(state: Path, study: Study) -> TrackingStatus:
 
 def _uri(state: Path, study: Study) -> str:
     return study.federation.spec.tracking.uri or f"sqlite:///{state / 'mlflow.db'}"
-
-
-def _found(place: TrackingStatus, sent: Sent) -> TrackingStatus:
-    found = {"run_id": sent.run_id, "registered_model": sent.registered_model, "model_version": sent.model_version}
-    return place.model_copy(update=found)

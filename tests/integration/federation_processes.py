@@ -16,11 +16,14 @@ from typing import Any
 
 from federation_in_process import null_step
 
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.workdir import Workdir
 
 WAIT_SECONDS = 120.0
+WITHOUT_MLFLOW = TRACKING_UNREACHABLE.exit_code
+"""Exit status of a server whose rounds are all committed."""
 ACCIDENT = Path(__file__).with_name("federation_accident.py")
 
 
@@ -140,8 +143,8 @@ class Site:
 
     @staticmethod
     def finish(server: Process, *agents: Process) -> None:
-        """Wait until every process has ended well."""
-        assert server.end() == 0, server.lines
+        """Wait until every process has ended well; the server without mlflow says at last that it could not send the results."""
+        assert server.end() == WITHOUT_MLFLOW, server.lines
         assert [agent.end() for agent in agents] == [0] * len(agents), [agent.lines for agent in agents]
 
     def records(self) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from federation_documents import null_study
 from federation_in_process import null_digest
-from federation_processes import SIGKILLED, Site, condition
+from federation_processes import WITHOUT_MLFLOW, SIGKILLED, Site, condition
 from federation_silos import OddSilo
 
 KINDS = ("honest", "honest", "nan", "layout", "silent", "count", "liar", "fails")
@@ -46,7 +46,7 @@ class Played:
 
 def test_silos_that_do_not_count_are_named_and_the_others_mean_is_the_model(tmp_path: Path) -> None:
     played = Played(tmp_path / "odd", minSilos=2)
-    assert played.status == 0, played.lines
+    assert played.status == WITHOUT_MLFLOW, played.lines
     assert not any("Traceback" in line or "traceback" in line for line in played.lines)
     assert played.site.digest() == null_digest(null_study(tmp_path / "honest", silos=2))
     first, last = ({part["name"]: part for part in record["silos"]} for record in played.site.records()[1:])

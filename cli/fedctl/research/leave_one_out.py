@@ -1,8 +1,9 @@
 """``fedctl simulate --leave-one-out``: measures the value of each silo by another simulation without it (methods reference, 6.9)."""
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,14 +60,18 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
     _require_comparable(studies[0], wanted)
     root = (workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve()
     terminal = output.for_people and sys.stdout.isatty()
+    unsent: list[AnchorageError] = []
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=terminal) as view:
         shown = SHOWN_SILOS if terminal else 0
-        whole = _reached(wanted, studies, SimulationFolder(root), view, shown)
-        values = [_value(wanted, studies, index, whole, view, shown) for index in range(len(studies[0].silos))]
+        play = partial(_reached, wanted, view=view, shown=shown, unsent=unsent)
+        whole = play(studies, SimulationFolder(root))
+        values = [_value(play, studies, index, whole, view) for index in range(len(studies[0].silos))]
     if output.for_people:
         people().print(_table(whole, values))
     else:
         emit(_summary(whole, values), output)
+    if unsent:
+        raise unsent[0]
 
 
 def without_silo(study: Study, index: int) -> Study:
@@ -92,9 +97,14 @@ def _require_comparable(study: Study, wanted: SimulationRequest) -> None:
 
 
 def _reached(
-    wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown: int
+    wanted: SimulationRequest,
+    studies: Sequence[Study],
+    folder: SimulationFolder,
+    view: View,
+    shown: int,
+    unsent: list[AnchorageError],
 ) -> Results:
-    simulate_seeds(wanted, studies, folder, view, shown)
+    simulate_seeds(wanted, studies, folder, view, shown, unsent)
     results = results_of(studies, folder)
     if METRIC not in results.metrics():
         message = f"{folder.root}: no accuracy to compare; a method that trains no classifier needs spec.anchorData"
@@ -103,7 +113,11 @@ def _reached(
 
 
 def _value(
-    wanted: SimulationRequest, studies: Sequence[Study], index: int, whole: Results, view: View, shown: int
+    play: Callable[[Sequence[Study], SimulationFolder], Results],
+    studies: Sequence[Study],
+    index: int,
+    whole: Results,
+    view: View,
 ) -> SiloValue:
     silo = studies[0].silos[index]
     name, labels = silo.metadata.name, silo.spec.labels
@@ -111,7 +125,7 @@ def _value(
     if mistakes := check(others[0].federation, others[0].silos):
         return SiloValue(name, labels, reason=mistakes[0].message)
     view.say(f"without silo {name}")
-    reached = _reached(wanted, others, SimulationFolder(whole.folder / "without" / name), view, shown).last(METRIC)
+    reached = play(others, SimulationFolder(whole.folder / "without" / name)).last(METRIC)
     pairs = zip(whole.last(METRIC).values, reached.values, strict=True)
     return SiloValue(name, labels, reached, Spread(tuple(all_of_them - without for all_of_them, without in pairs)))
 

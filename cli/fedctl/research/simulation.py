@@ -152,7 +152,7 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
     Raises
     ------
     AnchorageError
-        The documents, the data or a run refuses; what is committed stays.
+        The documents, the data or a run refuses; what is committed stays. After the results were printed: MLflow does not have everything.
     InterruptError
         A signal came; what is committed stays.
     """
@@ -162,18 +162,26 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
     people = sys.stdout if output.for_people else sys.stderr
     terminal = output.for_people and sys.stdout.isatty()
     with view_for(people, terminal=terminal) as view:
-        played = simulate_seeds(wanted, studies, folder, view, SHOWN_SILOS if terminal else 0)
+        unsent: list[AnchorageError] = []
+        played = simulate_seeds(wanted, studies, folder, view, SHOWN_SILOS if terminal else 0, unsent)
     results = results_of(studies, folder)
     if output.for_people:
         print_simulation(results, monotonic() - begun if played else None, wide=output is Format.WIDE)
     else:
         emit(summary(results), output)
+    if unsent:
+        raise unsent[0]
 
 
 def simulate_seeds(
-    wanted: SimulationRequest, studies: Sequence[Study], folder: SimulationFolder, view: View, shown_silos: int
+    wanted: SimulationRequest,
+    studies: Sequence[Study],
+    folder: SimulationFolder,
+    view: View,
+    shown_silos: int,
+    unsent: list[AnchorageError],
 ) -> int:
-    """Simulate the unfinished seeds of a folder, and return their number.
+    """Simulate the unfinished seeds of a folder, and return their number; `unsent` gets what MLflow does not have of finished ones.
 
     Raises
     ------
@@ -192,6 +200,7 @@ def simulate_seeds(
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
         played = play_missing(studies, simulator)
         if tracking is not None:
+            unsent += tracking.unsent
             view.say(f"the runs in MLflow: {opening(tracking.uri)}")
         return played
 

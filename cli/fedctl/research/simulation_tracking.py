@@ -1,5 +1,6 @@
 """Tracks simulated seeds in MLflow: one run per seed, as for a federation's server."""
 
+import math
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,10 +19,8 @@ from fedctl.processes import InterruptError
 from fedctl.view import View
 from fedctl.workdir import Workdir
 
-SEND_SECONDS = 120.0
-"""How long a finished seed waits for MLflow."""
 LEAVE_SECONDS = 10.0
-"""How long one that failed or was interrupted waits."""
+"""How long a seed that failed or was interrupted waits for MLflow; another one waits as long as that makes progress."""
 
 INTERNAL = "internal"
 """What stands for the code of a failure that is not in the catalogue."""
@@ -42,6 +41,8 @@ class SeedTracking:
 
     def __init__(self, folder: Path, uri: str, view: View) -> None:
         self._folder, self.uri, self._view = folder, uri, view
+        self.unsent: list[AnchorageError] = []
+        """What MLflow does not have of the seeds that are finished."""
 
     @contextmanager
     def seed(self, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> Iterator[Observer]:
@@ -71,22 +72,23 @@ class SeedTracking:
             raise
         finally:
             tracked.finish(code, None)
-            self._send(folder, sender, LEAVE_SECONDS if code else SEND_SECONDS, keep=bool(code))
+            self._send(folder, sender, LEAVE_SECONDS if code else math.inf, keep=bool(code))
             outbox.close()
 
     def send_rest(self, seed: int) -> None:
         """Send the remaining records of a finished seed."""
         folder = self._folder / str(seed)
         if folder.exists():
-            self._send(folder, Sender(folder, self.uri), SEND_SECONDS, keep=False)
+            self._send(folder, Sender(folder, self.uri), math.inf, keep=False)
 
-    def _send(self, folder: Path, sender: Sender, seconds: float, *, keep: bool) -> None:
+    def _send(self, folder: Path, sender: Sender, at_most_seconds: float, *, keep: bool) -> None:
         """Wait until everything is sent; the folder is removed then, unless its seed goes on."""
         self._view.say("sending the results to MLflow")
-        if sender.finish(seconds) is None:
-            self._view.say(
-                f"{TRACKING_UNREACHABLE.code}: MLflow did not take everything; the same command sends the rest"
-            )
+        missing = sender.finish(at_most_seconds=at_most_seconds).missing
+        if missing is not None and not keep:
+            self.unsent.append(missing)
+        if missing is not None and missing.failure is TRACKING_UNREACHABLE:
+            self._view.say(f"{missing}; the same command sends the rest")
         elif not keep:
             rmtree(folder, ignore_errors=True)
 

@@ -10,6 +10,7 @@ import typer
 from pydantic import Field
 
 from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.api.metrics import ORDER
 from anchorage.api.single import read_document
@@ -97,7 +98,8 @@ def run_study(
     Raises
     ------
     AnchorageError
-        The study, its documents, the data or a run refuses; what is committed stays.
+        The study, its documents, the data or a run refuses; what is committed stays. After the table was printed: MLflow does not have
+        everything.
     InterruptError
         A signal came; what is committed stays.
     """
@@ -107,9 +109,10 @@ def run_study(
     cells = [(cell, cell.wanted.studies()) for cell in cells_of(study, file, root, data_root, device)]
     for cell, _ in cells:
         cell.paper(study.metric or ORDER[0])
+    unsent: list[AnchorageError] = []
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
-            _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view)
+            _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view, unsent)
     results = [results_of(studies, cell.folder) for cell, studies in cells]
     metric = chosen_metric(results, study.metric)
     rows = [
@@ -117,12 +120,14 @@ def run_study(
         for (cell, _), result in zip(cells, results, strict=True)
     ]
     show_rows(rows, metric, picture, output)
+    if unsent:
+        raise unsent[0]
 
 
-def _play(cell: Cell, studies: list[Study], title: str, view: View) -> None:
+def _play(cell: Cell, studies: list[Study], title: str, view: View, unsent: list[AnchorageError]) -> None:
     if not all(cell.folder.result(study.federation.spec.seed).exists() for study in studies):
         view.say(title)
-    simulate_seeds(cell.wanted, studies, cell.folder, view, 0)
+    simulate_seeds(cell.wanted, studies, cell.folder, view, 0, unsent)
 
 
 def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, device: str) -> Iterator[Cell]:

@@ -25,6 +25,8 @@ Digest = Annotated[str, StringConstraints(strict=True, pattern=DIGEST_PATTERN, m
 
 
 MOST_SILOS = 10_000
+ALL_ROUNDS_COMMITTED = "AllRoundsCommitted"
+"""Reason of the conditions of a run that is over."""
 
 
 def timestamp(seconds: float) -> str:
@@ -162,3 +164,18 @@ class FederationStatus(Document):
     last_updated_time: Timestamp | None = Field(None, description="Time at which this status was written.")
     bytes_up: Total = Field(0, description="Model bytes received from silos.")
     bytes_down: Total = Field(0, description="Model bytes sent to silos.")
+
+
+AT_WORK = ("Training", "Announced", "Uploading", "Evaluating")
+"""States of a silo that has a task."""
+
+
+def at_rest(status: FederationStatus) -> FederationStatus:
+    """Return the status of a run whose server does not run any more: no silo is connected, none works, and no step is under way."""
+    idle = {"connected": False, "task": "", "progress": 0}
+    silos = tuple(
+        silo.model_copy(update={**idle, "state": "Waiting" if silo.state in AT_WORK else silo.state})
+        for silo in status.silos
+    )
+    changes = {"silos": silos, "connected_silos": 0, "silos_summary": f"0/{len(silos)}", "step": ""}
+    return status.model_copy(update=changes)

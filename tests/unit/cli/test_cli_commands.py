@@ -323,14 +323,15 @@ def test_what_a_run_that_goes_on_may_change(file: Path, tmp_path: Path, override
     run = Workdir(tmp_path / "run")
     run.make()
     claim(run, validate_study(file, ["spec.rounds=9"]))
-    silos = (SiloStatus(name="a", samples=10),)
+    silos = (SiloStatus(name="a", samples=10), SiloStatus(name="b", samples=10))
     status = FederationStatus(round=5, last_checkpoint=CheckpointStatus(round=5), silos=silos)
     run.status.write_text(status.model_dump_json(by_alias=True))
+    run.journal.write_text("".join(json.dumps(record(number)) + "\n" for number in range(6)))
     if words:
         with pytest.raises(AnchorageError, match=words) as caught:
             claim(run, validate_study(file, ["spec.rounds=9", override]))
         assert caught.value.failure is commands.WORKDIR_TAKEN
-        assert "more" not in str(caught.value), "silo b was not trained on yet"
+        assert "more" not in str(caught.value), "silo b connected, but no update of it was counted"
     else:
         claim(run, validate_study(file, ["spec.rounds=9", override]))
 
@@ -362,8 +363,12 @@ def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
 def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(left: Workdir, file: Path) -> None:
     federation = validate_study(file).federation
     assert not already_finished(left, federation)
-    done = {"conditions": (condition("Succeeded", "True"),), "round": 4, "model": StoredModel(path="m", digest="d")}
+    stored = {name: StoredModel(path=str(left.root / name), digest="d") for name in ("model", "best_model")}
+    done = {"conditions": (condition("Succeeded", "True"),), "round": 4, **stored}
     leave(left, last_status(left).model_copy(update=done))
+    assert not already_finished(left, federation), "the files are gone"
+    (left.root / "model").touch()
+    (left.root / "best_model").touch()
     assert already_finished(left, federation)
     more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
     assert not already_finished(left, more)

@@ -11,6 +11,7 @@ from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
 from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
@@ -183,10 +184,10 @@ class ScriptedSender:
     def __init__(self, outbox: Path, uri: str) -> None:
         self.outbox, self.uri = outbox, uri
 
-    def finish(self, seconds: float) -> Sent | None:
+    def finish(self, *, at_most_seconds: float) -> Sent:
         self.events = [json.loads(line) for line in (self.outbox / "events.jsonl").read_text().splitlines()]
         SENT.append(self)
-        return Sent("run", "", "", "") if ScriptedSender.takes else None
+        return Sent("run", "", "", "", None if ScriptedSender.takes else AnchorageError(TRACKING_UNREACHABLE, "down"))
 
 
 SENT: list[ScriptedSender] = []
@@ -196,7 +197,8 @@ def test_seeds_go_to_mlflow_as_runs_do(file: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr("fedctl.research.simulation_tracking.Sender", ScriptedSender)
     monkeypatch.setattr(ScriptedSender, "takes", False)
     SENT.clear()
-    assert "ANC-4001" in simulate(file, "--tracking").stdout
+    first = simulate(file, "--tracking")
+    assert refused(first) is TRACKING_UNREACHABLE and "ANC-4001" in first.stdout and "tiny" in first.stdout
     (sender,) = SENT
     assert sender.uri == f"sqlite:///{file.parent / 'work' / 'mlflow.db'}"
     assert [event["kind"] for event in sender.events] == ["run", "round", "round", "end"]

@@ -82,6 +82,7 @@ def test_before_anything_happened(statuses: StatusStore) -> None:
         "QuorumMet": ("Unknown", "Starting"),
         "Succeeded": ("Unknown", "Running"),
         "Failed": ("False", "Running"),
+        "Tracked": ("Unknown", "Running"),
     }
     status = statuses.snapshot()
     assert [s.name for s in status.silos] == ["a", "b"]

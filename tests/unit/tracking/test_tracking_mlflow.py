@@ -1,15 +1,21 @@
 """The sender with a real SQLite store, with one that is down, killed and started again; models loaded back from the registry."""
 
 import json
+import os
 import shutil
+import signal
 import socket
+import threading
+import time
 from pathlib import Path
 
 import mlflow
 import numpy as np
+import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
+from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.engine.events import RoundCommitted
@@ -17,6 +23,7 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
 from anchorage.engine.tracking.mlflow_run import KEY_TAG
+from anchorage.engine.tracking.process import what_is_sent
 from anchorage.engine.tracking.sender import Sending, first_line
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
@@ -103,8 +110,8 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     for number in range(4):
         run(RoundCommitted(record_of(number), NOTHING, REPORT))
     run.finish("", write_models(tmp_path / "model"))
-    sent = sender.finish(240)
-    assert sent is not None
+    sent = sender.finish()
+    assert sent.missing is None
     found = only_run(uri)
     assert found.info.run_id == sent.run_id
     assert found.info.status == "FINISHED"
@@ -188,13 +195,115 @@ def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
         sender = Sender(tmp_path / "outbox", f"http://127.0.0.1:{taken.getsockname()[1]}")
         run(RoundCommitted(record_of(1), NOTHING, REPORT))
         run.finish("", None)
-        assert sender.finish(120) is None
+        missing = sender.finish().missing
+    assert missing is not None
+    assert missing.failure is TRACKING_UNREACHABLE
+    assert missing.message.startswith("3 records are not in MLflow yet: API request to http://127.0.0.1")
     assert len(list((tmp_path / "outbox").glob("*.npy"))) == 2
-    later = Sender(tmp_path / "outbox", uri)
-    sent = later.finish(120)
-    assert sent is not None
-    assert sent.model_version == ""
+    sent = Sender(tmp_path / "outbox", uri).finish()
+    assert (sent.missing, sent.model_version) == (None, "")
     assert only_run(uri).data.metrics["accuracy"] == 0.1
+
+
+def test_another_store_gets_everything_again(tmp_path, uri, empty_store):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    run(RoundCommitted(record_of(0), NOTHING, None))
+    Sending(folder, uri).send_all()
+    run(RoundCommitted(record_of(1), NOTHING, None))
+    shutil.copyfile(empty_store, tmp_path / "other.db")
+    other = f"sqlite:///{tmp_path / 'other.db'}"
+    Sending(folder, other).send_all()
+    run_id = only_run(other).info.run_id
+    assert [m.step for m in MlflowClient(other).get_metric_history(run_id, "accuracy")] == [0, 1]
+
+
+def test_a_model_that_cannot_be_registered_is_told_and_made_up_for(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    run.finish("", tmp_path / "model")
+    Sending(folder, uri).send_all()
+    found = what_is_sent(folder, "").missing
+    assert found is not None
+    assert found.failure is TRACKING_INCOMPLETE
+    assert found.message.startswith("MLflow does not have the final model: ")
+    assert found.message.endswith("(and 1 more)")
+    assert only_run(uri).info.status == "FINISHED"
+    write_models(tmp_path / "model")
+    run.finish("", tmp_path / "model")
+    Sending(folder, uri).send_all()
+    sent = what_is_sent(folder, "")
+    assert (sent.missing, sent.registered_model, sent.model_version) == (None, "derm-model", "1")
+
+
+class Throttle(threading.Thread):
+    """Lets a process run for a hundredth of a processor's time: after each clock tick that it had, it is stopped for 99."""
+
+    TICK = 1 / os.sysconf("SC_CLK_TCK")
+
+    def __init__(self, pid: int, folder: Path) -> None:
+        super().__init__(daemon=True)
+        self._process, self._folder = psutil.Process(pid), folder
+        self._over = threading.Event()
+        self.ticks = 0
+
+    def run(self) -> None:
+        try:
+            while not self._over.wait(self.TICK):
+                times = self._process.cpu_times()
+                used = round((times.user + times.system) / self.TICK)
+                if used > self.ticks and (self._folder / "sender.json").exists():
+                    self._process.suspend()
+                    self._over.wait(99 * self.TICK * min(used - self.ticks, 5) if self.ticks else 0)
+                    self._process.resume()
+                self.ticks = used
+        except psutil.NoSuchProcess:
+            pass
+
+    def stop(self) -> None:
+        self._over.set()
+        self.join()
+
+
+@pytest.mark.slow
+def test_nothing_is_lost_where_the_sender_has_a_hundredth_of_a_processor(tmp_path, uri):
+    """Loading MLflow, 4 s of processor time, and making models, 5 s, are not slowed down: that would take a quarter of an hour."""
+    folder, rounds = tmp_path / "outbox", 12
+    run = start(folder, rounds)
+    for number in range(rounds):
+        run(RoundCommitted(record_of(number), NOTHING, None))
+    sender = Sender(folder, uri)
+    throttle = Throttle(sender.pid, folder)
+    throttle.start()
+    begun = time.monotonic()
+    sent = sender.finish(idle_seconds=5)
+    seconds = time.monotonic() - begun
+    throttle.stop()
+    assert sent.missing is None
+    assert seconds > 10, "it was not slow enough to show that only the time without progress is limited"
+    assert throttle.ticks > 0
+    history = MlflowClient(uri).get_metric_history(sent.run_id, "accuracy")
+    assert [m.step for m in history] == list(range(rounds))
+    run.finish("", write_models(tmp_path / "model"))
+    done = Sender(folder, uri).finish()
+    assert (done.missing, done.model_version != "") == (None, True)
+
+
+@pytest.mark.slow
+def test_a_sender_that_stands_still_is_given_up_and_another_one_sends_the_rest(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    sender = Sender(folder, uri)
+    os.kill(sender.pid, signal.SIGSTOP)
+    run.finish("", None)
+    missing = sender.finish(idle_seconds=0.5).missing
+    assert missing is not None
+    assert str(missing) == (
+        "ANC-4001 TrackingUnreachable: 2 records are not in MLflow yet: the process that sends it was ended because it took too long"
+    )
+    assert not psutil.pid_exists(sender.pid)
+    assert sender.finish().missing is None
+    assert only_run(uri).info.status == "FINISHED"
 
 
 def test_figures_of_nothing_and_of_many_classes():

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import os
 from pathlib import Path
 
 import numpy as np
@@ -9,9 +10,10 @@ import pytest
 
 from anchorage.engine.events import Observer, RoundCommitted
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
-from anchorage.engine.tracking import Outbox, TrackedRun
+from anchorage.engine.tracking import Outbox, Progress, TrackedRun
 from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
+from anchorage.engine.tracking.process import ProgressTimeout, what_is_sent
 from anchorage.engine.tracking.run import flatten, recalls
 from anchorage.transport.messages import Report
 from anchorage.transport.tensors.layout import Layout
@@ -146,6 +148,55 @@ def test_a_disk_error_never_reaches_the_engine(tmp_path, monkeypatch, caplog):
     outbox.append("round", {"round": 2})
     assert [e["round"] for e in events(tmp_path)] == [2]
     outbox.close()
+
+
+def test_rounds_that_could_not_be_kept_are_noted_by_the_next_start(tmp_path, monkeypatch):
+    run = tracked(tmp_path)
+    run(RoundCommitted(record_of(0), MODEL, None))
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_module, "LARGEST_EVENTS", 200)
+        run(RoundCommitted(record_of(1), MODEL, None))
+    run(RoundCommitted(record_of(2), MODEL, None))
+    tracked(tmp_path).catch_up([record_of(number) for number in range(3)])
+    assert [e["round"] for e in events(tmp_path) if e["kind"] == "round"] == [0, 2, 1]
+
+
+def test_a_line_for_which_there_is_no_room_leaves_the_file_as_it_was(tmp_path, monkeypatch):
+    outbox = Outbox(tmp_path)
+    outbox.append("round", {"round": 1})
+    write = os.write
+    with monkeypatch.context() as patched:
+        patched.setattr(outbox_module.os, "write", lambda handle, line: write(handle, line[:5]))
+        outbox.append("round", {"round": 2})
+    outbox.append("round", {"round": 3})
+    assert ([e["round"] for e in events(tmp_path)], outbox.dropped) == ([1, 3], 1)
+
+
+@pytest.mark.parametrize(
+    ("progress", "told"),
+    [
+        ({}, "ANC-4001 TrackingUnreachable: 1 record is not in MLflow yet: why"),
+        ({"trouble": "down"}, "ANC-4001 TrackingUnreachable: 1 record is not in MLflow yet: down"),
+        ({"offset": 1 << 20}, "None"),
+        (
+            {"offset": 1 << 20, "left_out": {"round 3": "refused", "the best model": "gone"}},
+            "ANC-4002 TrackingIncomplete: MLflow does not have round 3: refused (and 1 more)",
+        ),
+    ],
+)
+def test_what_mlflow_does_not_have_is_told(tmp_path, progress, told):
+    Outbox(tmp_path).append("run", {})
+    Progress(**progress).write(tmp_path)
+    assert str(what_is_sent(tmp_path, "why").missing) == told
+
+
+def test_only_the_time_without_progress_is_limited():
+    timeout = ProgressTimeout(10, 1000, 0)
+    assert not any(timeout.is_over(number, 9 * number) for number in range(100))
+    assert not timeout.is_over(99, 900)
+    assert timeout.is_over(99, 901)
+    assert not timeout.is_over(100, 999)
+    assert timeout.is_over(101, 1000)
 
 
 def test_flatten_leaves_nothing_nested():

@@ -1,4 +1,4 @@
-"""Failures of MLflow: 40xx. None of them stops a run: unsent results stay on disk."""
+"""Failures of MLflow: 40xx. None of them stops a run: unsent results stay on disk, and its end says so."""
 
 from functools import partial
 
@@ -9,11 +9,13 @@ failure = partial(add, 7)
 TRACKING_UNREACHABLE = failure(
     "ANC-4001 TrackingUnreachable",
     "MLflow does not accept the results: the tracking server is down or refuses them.",
-    "Training continues. Correct spec.tracking.uri or repair the tracking server, then start the run again with the same folder: the stored "
-    "results are sent.",
+    "Training continues, and a run that is over waits for MLflow as long as it accepts more. Correct spec.tracking.uri or repair the tracking "
+    "server, then start the run again with the same folder: it sends what is left. In a cluster the server itself asks every minute.",
 )
 TRACKING_INCOMPLETE = failure(
     "ANC-4002 TrackingIncomplete",
     "Some results were not sent to MLflow: they were refused, damaged on disk, or could not be stored.",
-    "Read the warnings in the server's log. The round journal contains all numbers.",
+    "Read the warnings in the server's log. The round journal contains all numbers, and the folder of the run the models.",
 )
+UNSENT = (TRACKING_UNREACHABLE, TRACKING_INCOMPLETE)
+"""Failures with which a run ends whose rounds are all committed."""

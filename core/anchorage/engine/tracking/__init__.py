@@ -2,6 +2,7 @@
 
 from anchorage.engine.tracking.outbox import Outbox
 from anchorage.engine.tracking.process import Sender, Sent
+from anchorage.engine.tracking.progress import Progress
 from anchorage.engine.tracking.run import TrackedRun
 
-__all__ = ["Outbox", "Sender", "Sent", "TrackedRun"]
+__all__ = ["Outbox", "Progress", "Sender", "Sent", "TrackedRun"]

@@ -1,5 +1,6 @@
 """Events that wait on disk for MLflow: one JSON line each, larger arrays beside them. Appending is cheap and never fails a run."""
 
+import errno
 import json
 import logging
 import os
@@ -43,7 +44,8 @@ class Outbox:
         size = os.fstat(self._handle).st_size
         if size and os.pread(self._handle, 1, size - 1) != b"\n":  # a crash tore the last line
             os.write(self._handle, b"\n")
-        self._full = False
+        self.dropped = 0
+        """Events that this process could not keep."""
 
     def append(self, kind: str, values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]] | None = None) -> None:
         """Note an event. Returns when the operating system has it; a full disk is logged and the event dropped.
@@ -59,13 +61,16 @@ class Outbox:
         """
         try:
             line = json.dumps({"kind": kind, **values, "arrays": self._save(arrays or {})}).encode() + b"\n"
-            if os.fstat(self._handle).st_size + len(line) > LARGEST_EVENTS:
+            size = os.fstat(self._handle).st_size
+            if size + len(line) > LARGEST_EVENTS:
                 raise OSError(f"{EVENTS} has reached {LARGEST_EVENTS >> 20} MiB")
-            os.write(self._handle, line)
+            if os.write(self._handle, line) < len(line):
+                os.ftruncate(self._handle, size)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            if not self._full:
+            if not self.dropped:
                 log.warning("%s: an event is not kept for MLflow: %s", TRACKING_INCOMPLETE.code, error)
-            self._full = True
+            self.dropped += 1
 
     def events(self) -> Iterator[Mapping[str, Any]]:
         """Yield every event that was appended, by this process or an earlier one."""

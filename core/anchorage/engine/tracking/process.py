@@ -1,24 +1,65 @@
 """The sender as a child process of the server."""
 
-import json
+import math
 import os
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-RESULT = "result.json"
+import psutil
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
+from anchorage.engine.tracking.outbox import read_events
+from anchorage.engine.tracking.progress import Progress
+
+IDLE_SECONDS = 120.0
+"""How long the sender may make no progress at the end of a run, longer than it waits for one answer of a tracking server."""
+LOCK = "sender.lock"
+"""Held by the process that sends an outbox; contains its id."""
+_LOOK_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """Where a run is in MLflow: ids as MLflow gives them, empty where there is none."""
+    """What MLflow has of a run: ids as MLflow gives them, empty where there is none."""
 
     run_id: str
     registered_model: str
     model_version: str
     best_model_version: str
+    missing: AnchorageError | None
+    """What MLflow does not have: TrackingUnreachable where a later start sends it, TrackingIncomplete where nothing can."""
+
+
+class ProgressTimeout:
+    """Limits the time without progress, and the whole time.
+
+    Parameters
+    ----------
+    idle_seconds : float
+        Longest time without progress.
+    at_most_seconds : float
+        Longest time in all.
+    now : float
+        Seconds of any steady clock.
+    """
+
+    def __init__(self, idle_seconds: float, at_most_seconds: float, now: float) -> None:
+        self._idle = idle_seconds
+        self._ends = now + at_most_seconds
+        self._moved = now
+        self._seen: object = None
+
+    def is_over(self, progress: object, now: float) -> bool:
+        """Return whether to give up; `progress` is any value that changes with progress."""
+        if progress != self._seen:
+            self._seen, self._moved = progress, now
+        return now - self._moved >= self._idle or now >= self._ends
 
 
 class Sender:
@@ -35,37 +76,89 @@ class Sender:
     """
 
     def __init__(self, outbox: Path, uri: str) -> None:
-        self._outbox = outbox
-        command = [sys.executable, "-m", "anchorage.engine.tracking.sender", "--outbox", str(outbox), "--uri", uri]
-        quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
-        brief = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "30", "MPLBACKEND": "Agg"}
-        self._process = subprocess.Popen(
-            command,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.DEVNULL,
-            env={**os.environ, **quiet, **brief, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
-        )
+        self._outbox, self._uri = outbox, uri
+        self._process = self._start()
 
-    def finish(self, timeout_seconds: float) -> Sent | None:
-        """Let the process send what waits, at most so long; return where the run is, None where events remain unsent."""
+    @property
+    def pid(self) -> int:
+        """Id of the process."""
+        return self._process.pid
+
+    def _start(self) -> "subprocess.Popen[bytes]":
+        module = "anchorage.engine.tracking.sender"
+        command = [sys.executable, "-m", module, "--outbox", str(self._outbox), "--uri", self._uri]
+        quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
+        brief = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "50", "MPLBACKEND": "Agg"}
+        environment = {**os.environ, **quiet, **brief, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
+
+    def finish(self, idle_seconds: float = IDLE_SECONDS, at_most_seconds: float = math.inf) -> Sent:
+        """Let the process send what waits, as long as it makes progress, and return what MLflow has then.
+
+        Processor time counts as progress: on a busy machine the process may need minutes until it sends its first event. One that has
+        ended before everything was sent is started again.
+
+        Parameters
+        ----------
+        idle_seconds : float
+            Longest time without progress.
+        at_most_seconds : float
+            Longest time in all.
+        """
+        if self._process.poll() is not None and what_is_sent(self._outbox, "").missing is not None:
+            self._process = self._start()
         assert self._process.stdin is not None
         self._process.stdin.close()
+        timeout = ProgressTimeout(idle_seconds, at_most_seconds, time.monotonic())
+        while self._process.poll() is None and not timeout.is_over(self._progress(), time.monotonic()):
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(_LOOK_SECONDS)
+        if self._process.poll() is None:
+            self._end()
+            return what_is_sent(self._outbox, "the process that sends it was ended because it took too long")
+        status = self._process.returncode
+        return what_is_sent(self._outbox, f"the process that sends it ended with status {status}" if status else "")
+
+    def _progress(self) -> tuple[Progress, float]:
+        """Return what changes while events are sent, by this process or by one that a killed server left."""
+        return Progress.read(self._outbox), max(_processor_seconds(pid) for pid in (self.pid, self._holder()))
+
+    def _holder(self) -> int:
+        """Return the id of the process that holds the outbox."""
+        with suppress(FileNotFoundError, ValueError):
+            return int((self._outbox / LOCK).read_text())
+        return self.pid
+
+    def _end(self) -> None:
+        self._process.terminate()
         try:
-            self._process.wait(timeout_seconds)
+            self._process.wait(_LAST_WORDS_SECONDS)
         except subprocess.TimeoutExpired:
-            self._process.terminate()
-            try:
-                self._process.wait(_LAST_WORDS_SECONDS)
-            except subprocess.TimeoutExpired:
-                self._process.kill()
-                self._process.wait()
-        return read_result(self._outbox) if self._process.returncode == 0 else None
+            self._process.kill()
+            self._process.wait()
 
 
-def read_result(outbox: Path) -> Sent | None:
-    """Return where a run is in MLflow, as far as its sender has written it down."""
+def what_is_sent(outbox: Path, why: str) -> Sent:
+    """Return what MLflow has of an outbox's events; `why` it does not have more, where the sender itself says nothing."""
+    progress = Progress.read(outbox)
+    ids = (progress.run_id, progress.registered_model, progress.final_version, progress.best_version)
+    waiting = sum(1 for _ in read_events(outbox, progress.offset))
+    if waiting:
+        records = "1 record is" if waiting == 1 else f"{waiting} records are"
+        said = progress.trouble or why
+        message = f"{records} not in MLflow yet" + (f": {said}" if said else "")
+        return Sent(*ids, AnchorageError(TRACKING_UNREACHABLE, message))
+    if progress.left_out:
+        what, reason = next(iter(progress.left_out.items()))
+        more = f" (and {len(progress.left_out) - 1} more)" if len(progress.left_out) > 1 else ""
+        return Sent(*ids, AnchorageError(TRACKING_INCOMPLETE, f"MLflow does not have {what}: {reason}{more}"))
+    return Sent(*ids, None)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Return the processor time that a process has had, 0 where there is none."""
     try:
-        values = json.loads((outbox / RESULT).read_text())
-    except FileNotFoundError:
-        return None
-    return Sent(values["runId"], values["registeredModel"], values["modelVersion"], values["bestModelVersion"])
+        times = psutil.Process(pid).cpu_times()
+    except psutil.Error:
+        return 0.0
+    return float(times.user + times.system + times.children_user + times.children_system)

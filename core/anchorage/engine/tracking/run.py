@@ -59,12 +59,13 @@ class TrackedRun:
         self._rounds, self._classes = rounds, classes
         self._process = psutil.Process()
         self._process.cpu_percent()  # the first call only starts the measurement
-        key, self._noted = uuid.uuid4().hex, -1
+        key = uuid.uuid4().hex
+        self._noted: set[int] = set()
         for event in outbox.events():
             if event["kind"] == "run":
                 key = event["key"]
             elif event["kind"] == "round":
-                self._noted = event["round"]
+                self._noted.add(event["round"])
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
         outbox.append(
             "run", {**run, "classes": list(classes), "parameters": dict(flatten(parameters)), "document": document}
@@ -87,9 +88,9 @@ class TrackedRun:
         )
 
     def catch_up(self, history: Iterable[RoundRecord]) -> None:
-        """Note the committed rounds that a killed server could not note any more."""
+        """Note the committed rounds that are not noted yet: the server was killed before, or the disk was full."""
         for record in history:
-            if record.round > self._noted:
+            if record.round not in self._noted:
                 self._note(record, None)
 
     def finish(self, code: str, models: Path | None) -> None:
@@ -102,7 +103,7 @@ class TrackedRun:
             self._note(event.record, event.report)
 
     def _note(self, record: RoundRecord, report: Report | None) -> None:
-        self._noted = record.round
+        self._noted.add(record.round)
         drawn = record.round == self._rounds or record.round % max(1, self._rounds // FIGURE_SETS) == 0
         arrays = {}
         if report is not None and drawn:

@@ -1,19 +1,19 @@
 """Sends an outbox to MLflow: ``python -m anchorage.engine.tracking.sender --outbox DIR --uri URI``.
 
 What is sent is remembered by its offset, so a restart sends nothing twice; the run is found again by the key that the outbox gave it. While
-MLflow is down it tries again and again; when its standard input is closed (the server has ended) it tries once more and ends.
+MLflow is down it tries again and again; when its standard input is closed (the run is over, or the server is gone) it sends what is left, and
+gives up after a few attempts without progress.
 """
 
 import argparse
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import select
 import sys
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import time
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,13 +26,16 @@ from anchorage.api.logs import log_to_stderr
 from anchorage.api.mistakes import without_password
 from anchorage.engine.tracking.mlflow_run import MlflowRun
 from anchorage.engine.tracking.outbox import EVENTS, read_events
-from anchorage.engine.tracking.process import RESULT
-from anchorage.transport.files import write_atomically
+from anchorage.engine.tracking.process import LOCK
+from anchorage.engine.tracking.progress import Progress
 from anchorage.transport.retry import RetryPolicy
 
-STATE = "sender.json"
 POLL_SECONDS = 0.3
 LONGEST_PAUSE_SECONDS = 30.0
+LAST_ATTEMPTS = 3
+"""Attempts in a row without progress after which a run that is over is given up."""
+LONGEST_REASON = 200
+"""Characters of what MLflow says that are kept."""
 NICENESS = 10
 TROUBLE = (MlflowException, SQLAlchemyError, OSError)
 """What MLflow, its stores and the network raise."""
@@ -40,35 +43,6 @@ REFUSED = frozenset({"INVALID_PARAMETER_VALUE", "BAD_REQUEST"})
 """MLflow's codes for an event that no later attempt would get through."""
 
 log = logging.getLogger("anchorage.engine.tracking")
-
-
-@dataclass
-class Progress:
-    """What has been sent, on disk beside the events.
-
-    Parameters
-    ----------
-    offset : int
-        Bytes of the events that are done.
-    run_id : str
-        The run, once it exists.
-    versions : dict of str to str
-        Version of the registered model by role and digest.
-    """
-
-    offset: int = 0
-    run_id: str = ""
-    versions: dict[str, str] = field(default_factory=dict)
-
-    @classmethod
-    def read(cls, folder: Path) -> "Progress":
-        """Return what an earlier process wrote, a new one where there is nothing."""
-        path = folder / STATE
-        return cls(**json.loads(path.read_text())) if path.exists() else cls()
-
-    def write(self, folder: Path) -> None:
-        """Replace the file."""
-        write_atomically(folder / STATE, json.dumps(asdict(self)).encode())
 
 
 class Sending:
@@ -86,6 +60,9 @@ class Sending:
         self._folder = folder
         self._uri = uri
         self._progress = Progress.read(folder)
+        place = without_password(uri)
+        if self._progress.uri != place:  # another store has nothing yet
+            self._progress = Progress(uri=place)
         self._run: MlflowRun | None = None
         self.ended = False
 
@@ -97,19 +74,35 @@ class Sending:
         MlflowException, SQLAlchemyError, OSError
             MLflow does not take it now; what was sent stays sent.
         """
+        try:
+            self._send_all()
+        except TROUBLE as error:
+            self._note_trouble(first_line(error))
+            raise
+        self._note_trouble("")
+
+    def _send_all(self) -> None:
         if self._run is None and self._progress.offset:
             self._reopen()
         for offset, event in list(read_events(self._folder, self._progress.offset)):
-            try:
-                self._send(event)
-            except MlflowException as error:
-                if error.error_code not in REFUSED:
-                    raise
-                log.warning("%s: MLflow refuses an event: %s", TRACKING_INCOMPLETE.code, first_line(error))
-            self._progress.offset = offset
+            what = f"round {event['round']}" if event["kind"] == "round" else f"the run's {event['kind']}"
+            self._progress.left_out.pop(what, None)
+            with self._refusals(what):
+                self._send(event, what)
+            self._progress.offset, self._progress.trouble = offset, ""
             self._progress.write(self._folder)
             for name in event.get("arrays", {}).values():
                 (self._folder / name).unlink(missing_ok=True)
+
+    @property
+    def offset(self) -> int:
+        """Bytes of the events that are done."""
+        return self._progress.offset
+
+    def _note_trouble(self, why: str) -> None:
+        if self._progress.trouble != why:
+            self._progress.trouble = why
+            self._progress.write(self._folder)
 
     def _reopen(self) -> None:
         """Continue the run of an earlier process."""
@@ -117,36 +110,57 @@ class Sending:
             if event["kind"] == "run" and offset <= self._progress.offset:
                 self._run = MlflowRun.open(self._uri, event)
 
-    def _send(self, event: Mapping[str, Any]) -> None:
+    @contextlib.contextmanager
+    def _refusals(self, what: str) -> Iterator[None]:
+        """Note what MLflow would refuse at every attempt, and go on.
+
+        Raises
+        ------
+        MlflowException
+            A later attempt may get through.
+        """
+        try:
+            yield
+        except MlflowException as error:
+            if error.error_code not in REFUSED:
+                raise
+            self._leave_out(what, first_line(error))
+
+    def _leave_out(self, what: str, why: str) -> None:
+        log.warning("%s: %s is left out: %s", TRACKING_INCOMPLETE.code, what, why)
+        self._progress.leave_out(what, why)
+
+    def _send(self, event: Mapping[str, Any], what: str) -> None:
         self.ended = event["kind"] == "end"
         if event["kind"] == "run":
             self._run = MlflowRun.open(self._uri, event)
             self._progress.run_id = self._run.run_id
             self._run.describe(event)
         elif self._run is None:
-            log.warning("%s: an event without a run is left out", TRACKING_INCOMPLETE.code)
+            self._leave_out(what, "there is no run that it belongs to")
         elif event["kind"] == "round":
             self._run.log_round(event, self._folder)
         elif event["kind"] == "end":
             self._finish(self._run, event)
 
     def _finish(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
-        versions = {"final": "", "best": ""}
         if event["models"]:
-            for role in versions:
-                try:
-                    versions[role] = run.register(role, Path(event["models"]), self._progress.versions)
-                except (AnchorageError, KeyError, ValueError, FileNotFoundError) as error:
-                    log.warning("%s: the %s model is not registered: %s", TRACKING_INCOMPLETE.code, role, error)
-                self._progress.write(self._folder)
+            self._progress.final_version = self._register(run, "final", Path(event["models"]))
+            self._progress.best_version = self._register(run, "best", Path(event["models"]))
         run.end(event["code"])
-        values = {
-            "runId": run.run_id,
-            "registeredModel": run.registered_model if any(versions.values()) else "",
-            "modelVersion": versions["final"],
-            "bestModelVersion": versions["best"],
-        }
-        write_atomically(self._folder / RESULT, json.dumps(values).encode())
+
+    def _register(self, run: MlflowRun, role: str, models: Path) -> str:
+        """Register a model, and return its version; empty where that cannot be."""
+        what, version = f"the {role} model", ""
+        self._progress.left_out.pop(what, None)
+        try:
+            with self._refusals(what):
+                version = run.register(role, models, self._progress.versions)
+                self._progress.registered_model = run.registered_model
+        except (AnchorageError, KeyError, ValueError, FileNotFoundError) as error:
+            self._leave_out(what, str(error))
+        self._progress.write(self._folder)
+        return version
 
 
 def serve(sending: Sending, folder: Path) -> int:
@@ -155,6 +169,7 @@ def serve(sending: Sending, folder: Path) -> int:
     server_gone = False
     size = -1
     while True:
+        before = sending.offset
         try:
             if failures or (folder / EVENTS).stat().st_size != size:
                 size = (folder / EVENTS).stat().st_size
@@ -162,20 +177,22 @@ def serve(sending: Sending, folder: Path) -> int:
                 failures = 0
         except TROUBLE as error:
             log.warning("%s %s: %s", TRACKING_UNREACHABLE.code, TRACKING_UNREACHABLE.reason, first_line(error))
-            if server_gone:
+            failures = failures + 1 if sending.offset == before else 1
+            if server_gone and failures >= LAST_ATTEMPTS:
                 return TRACKING_UNREACHABLE.exit_code
-            failures += 1
+        if not failures and (server_gone or sending.ended):
+            return 0
+        pause = policy.pause(failures) if failures else POLL_SECONDS
         if server_gone:
-            return 0
-        if sending.ended and not failures:
-            return 0
-        server_gone = wait_for_end_of_input(policy.pause(failures) if failures else POLL_SECONDS)
+            time.sleep(pause)
+        elif wait_for_end_of_input(pause):
+            server_gone, size, failures = True, -1, 0
 
 
 def first_line(error: Exception) -> str:
     """Return the first line of an error's text, without the passwords that a URI may carry."""
     line = (str(error).splitlines() or [type(error).__name__])[0]
-    return without_password(line)[:300]
+    return without_password(line)[:LONGEST_REASON]
 
 
 def wait_for_end_of_input(seconds: float) -> bool:
@@ -207,8 +224,11 @@ def main() -> int:
     logging.getLogger("urllib3").setLevel(logging.ERROR)  # says again, with the address, what `serve` logs
     yield_to_rounds()
     folder: Path = arguments.outbox
-    with (folder / "sender.lock").open("w") as lock:
+    with (folder / LOCK).open("a") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)  # the sender of a killed server still sends its last events
+        lock.truncate(0)
+        lock.write(str(os.getpid()))
+        lock.flush()
         return serve(Sending(folder, arguments.uri), folder)
 
 
