@@ -12,7 +12,7 @@ from typing import Any
 
 import psutil
 
-from anchorage.api.changes import RESULTS, Change, find_changes, refusals
+from anchorage.api.changes import RESULTS, Change, Verdict, find_changes, refusals
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.tracking import UNSENT
 from anchorage.api.federation import Federation
@@ -269,8 +269,8 @@ def _accept_changes(run: Workdir, study: Study, federation: Federation) -> None:
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
     if any(change.verdict in RESULTS for change in changes):
         run.anchors_alone.unlink(missing_ok=True)
-        if _last_round(run) == 0:  # round 0 is the model before any training
-            _begin_anew(run)
+    if any(change.verdict is Verdict.FROZEN for change in changes) and not _last_round(run):
+        _begin_anew(run)  # round 0, the model before any training, is of other documents
 
 
 def _begin_anew(run: Workdir) -> None:

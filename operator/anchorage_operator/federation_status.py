@@ -26,7 +26,8 @@ def federation_findings(situation: Situation) -> dict[str, Finding]:
     succeeded = _succeeded(situation, failed, open_reason)
     findings = {"Accepted": accepted, "CertificatesValid": certificates, "ServerAvailable": server, "QuorumMet": quorum}
     findings["Ready"] = _ready(situation, findings, succeeded, failed)
-    return findings | {"Succeeded": succeeded, "Failed": failed}
+    tracked = _tracked(situation)
+    return findings | {"Succeeded": succeeded, "Failed": failed} | ({"Tracked": tracked} if tracked is not None else {})
 
 
 def has_begun(situation: Situation) -> bool:
@@ -136,6 +137,16 @@ def _failed(situation: Situation, open_reason: str) -> Finding:
     if situation.report is None and situation.server_wanted and pod.fatal:
         return Finding("True", pod.reason, pod.message)
     return Finding("False", open_reason)
+
+
+def _tracked(situation: Situation) -> Finding | None:
+    """Return what the server says of MLflow, None where it has said nothing; a server that is away sends nothing."""
+    own, before = reported_condition(situation, "Tracked"), situation.finding("Tracked")
+    if own is not None:
+        return Finding("True", reasons.SENT) if own.status == "True" else Finding(own.status, own.reason, own.message)
+    if before is not None and before.status == "Unknown" and situation.server_away:
+        return Finding("Unknown", reasons.SERVER_UNAVAILABLE)
+    return before
 
 
 def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Finding, failed: Finding) -> Finding:

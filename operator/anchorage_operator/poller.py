@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.status import FederationStatus, is_true
+from anchorage.api.status import FederationStatus, find_condition, is_true
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import CertificateRequest, Member, ServerClient, ServerError
@@ -140,6 +140,7 @@ class Poller:
         if (
             isinstance(answer.report, FederationStatus)
             and is_true(answer.report.conditions, "Succeeded", "Failed")
+            and not _sends(answer.report)
             and not answer.requests
         ):
             return float(max(self.settings.poll_seconds, self.settings.resync_seconds))
@@ -171,6 +172,12 @@ class Poller:
         if known is None:
             _log.info("the server does not answer", extra={"federation": key, "reason": reason, "detail": message})
         return Answer(Unreachable(reason, message, known.since if known else self.now()))
+
+
+def _sends(report: FederationStatus) -> bool:
+    """Return whether the server waits for MLflow, which soon ends."""
+    tracked = find_condition(report.conditions, "Tracked")
+    return tracked is not None and tracked.status == "Unknown"
 
 
 def _has_running_server(pods: list[Json]) -> bool:

@@ -123,7 +123,7 @@ WAITING_FOR_SILOS = "WaitingForSilos"
 `kubectl get silos` shows what each silo is waiting for.
 """
 SERVER_UNAVAILABLE = "ServerUnavailable"
-"""QuorumMet, Connected: The state is unknown because the server is not running.
+"""QuorumMet, Connected, Tracked: The state is unknown because the server is not running.
 
 See the condition ServerAvailable.
 """
@@ -183,3 +183,7 @@ NOT_CONNECTED = "NotConnected"
 
 Check the agent's pod and log; at a hospital, also the proxy and the firewall.
 """
+SENDING = "Sending"
+"""Tracked: MLflow takes the results while training goes on, and for a while after it; the run is not over for it."""
+SENT = "Sent"
+"""Tracked: MLflow has the parameters, the metrics of every round, the figures and the registered models."""

@@ -4,7 +4,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from anchorage.api.status import FederationStatus, seconds_of, timestamp
+from anchorage.api.status import AT_WORK, FederationStatus, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
 from anchorage_operator.conditions import Finding, conditions
@@ -123,12 +123,17 @@ def _reported(report: FederationStatus, before: Json) -> dict[str, Any]:
 
 
 def _last_reported(situation: Situation) -> dict[str, Any]:
-    """Return the last reported values; without a running server, no silo is connected."""
+    """Return the last reported values; without a running server, no silo is connected and none works."""
     kept = {key: situation.status[key] for key in _REPORTED if key in situation.status}
-    if not situation.server_wanted or not situation.server_pod.ready:
-        kept |= {"connectedSilos": 0, "step": ""}
-        kept["silos"] = [{**silo, "connected": False} for silo in kept.get("silos", ())]
+    if situation.server_away:
+        kept |= {"connectedSilos": 0, "step": "", "silos": [_without_task(silo) for silo in kept.get("silos", ())]}
     return kept
+
+
+def _without_task(silo: Json) -> dict[str, Any]:
+    """Do for a silo as `anchorage.api.status.at_rest` does."""
+    idle = {"state": "Waiting", "task": "", "progress": 0} if silo.get("state") in AT_WORK else {}
+    return {**silo, "connected": False, **idle}
 
 
 def _keep_last_seen(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:

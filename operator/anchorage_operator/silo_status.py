@@ -15,7 +15,7 @@ from anchorage_operator.situation import Situation
 REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")
 """Fields that the server reports."""
 LASTING = ("samples", "weight", "lastSeenTime", "code", "message")
-"""Fields that are kept for a silo that the server no longer reports."""
+"""Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""
 
 
 def silo_status(situation: Situation, name: str, federation: Mapping[str, Finding]) -> dict[str, Any]:
@@ -47,7 +47,7 @@ def silo_status(situation: Situation, name: str, federation: Mapping[str, Findin
         values = reported.model_dump(mode="json", by_alias=True, exclude_none=True)
         status |= {key: values[key] for key in REPORTED if key in values}
     else:
-        kept = REPORTED if situation.report is None else LASTING
+        kept = REPORTED if situation.report is None and not situation.server_away else LASTING
         status |= {key: before[key] for key in kept if key in before}
     invitation = situation.observed.invitations.get(name)
     if invitation is not None and invitation.key:

@@ -128,6 +128,11 @@ class Situation:
         """The state of the server's pod."""
         return self._health({COMPONENT_LABEL: "server"})
 
+    @property
+    def server_away(self) -> bool:
+        """Whether no server runs."""
+        return self.report is None and (not self.server_wanted or not self.server_pod.ready)
+
     def agent_pod(self, silo: str) -> PodHealth:
         """Return the state of a managed silo's pod."""
         return self._health({COMPONENT_LABEL: "silo", SILO_LABEL: silo})

@@ -27,6 +27,7 @@ _QUIET = (
     reasons.FEDERATION_NOT_ACCEPTED,
     reasons.SERVER_UNAVAILABLE,
     reasons.WAITING_FOR_SILOS,
+    reasons.SENDING,
 )
 """Reasons of a condition that is not true which are no news."""
 
@@ -34,6 +35,7 @@ _TRUE_EVENTS = {
     "Accepted": "the spec was accepted and is in use",
     "ServerAvailable": "the server's pod is running and responding",
     "Succeeded": "all rounds are committed",
+    "Tracked": "MLflow has the results",
 }
 _OF_SILO = {"Approved": "SiloApproved", "Enrolled": "SiloEnrolled", "Connected": "SiloConnected"}
 
@@ -53,7 +55,7 @@ def federation_events(federation: Json, before: Json, after: Json) -> Iterator[E
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     yield from _suspension(about, find(before, "Ready"), find(after, "Ready"))
     yield from _progress(about, before, after)
-    for kind in ("Succeeded", "Failed"):  # how it ended comes after the last round
+    for kind in ("Succeeded", "Failed", "Tracked"):  # how it ended comes after the last round
         yield from _of_condition(about, kind, find(before, kind), find(after, kind))
     quorum = find(after, "QuorumMet")
     at_rest = quorum is not None and quorum.reason in (reasons.SUCCEEDED, reasons.SUSPENDED, reasons.HALTED)

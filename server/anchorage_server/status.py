@@ -149,7 +149,7 @@ class StatusStore:
         self._set("QuorumMet", "Unknown", "Starting")
         self._set("Succeeded", "Unknown", "Running")
         self._set("Failed", "False", "Running")
-        self._set("Tracked", "Unknown", "Running")
+        self._set("Tracked", "Unknown", "Sending")
         for record in history:
             self._count(record)
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from federation_documents import null_study
 from federation_in_process import null_digest
-from federation_processes import WITHOUT_MLFLOW, SIGKILLED, Site, condition
+from federation_processes import SIGKILLED, WITHOUT_MLFLOW, Site, condition
 from federation_silos import OddSilo
 
 KINDS = ("honest", "honest", "nan", "layout", "silent", "count", "liar", "fails")

@@ -160,6 +160,7 @@ def test_the_document_says_what_came_out(undisturbed: tuple[Path, Any, list[str]
     assert len(status["model"]["digest"]) == 64 and status["model"]["round"] == ROUNDS
     assert {c["type"]: c["status"] for c in status["conditions"]}["Succeeded"] == "True"
     assert status["tracking"]["uri"] == f"sqlite:///{workdir / 'mlflow.db'}"
+    assert conditions(status)["Tracked"] == "Sent" and status["tracking"]["modelVersion"] == "1"
     assert len(set(processes(lines).values())) == 3 and gone(processes(lines))
 
 
@@ -210,6 +211,9 @@ def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_r
     assert "the same command goes on" in first.lines[-1] and not any("Traceback" in line for line in first.lines)
     left = document(fedctl("status", *run))["status"]
     assert conditions(left)["Ready"] == "NotRunning" and left["connectedSilos"] == 0
+    said = {condition["type"]: condition["message"] for condition in left["conditions"]}
+    assert said["Succeeded"].startswith("received SIGINT; ")
+    assert {(silo["connected"], silo["task"]) for silo in left["silos"]} == {(False, "")}
     again = fedctl("run", "-f", file, *run)
     for name in ("silo-1", "server"):
         again.wait_for("committed")
@@ -217,6 +221,33 @@ def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_r
         again.wait_for("restarting")
     status = document(again)["status"]
     assert status["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"] and status["round"] == ROUNDS
+
+
+@pytest.mark.slow
+def test_what_mlflow_does_not_have_is_told_and_sent_by_the_same_command(
+    file: Path, tmp_path: Path, fedctl: Start
+) -> None:
+    run = ("run", "-f", file, "--workdir", tmp_path / "run", "--set", "spec.rounds=1")
+    nowhere = ("--set", "spec.tracking.uri=http://127.0.0.1:9")  # discard: nobody listens
+    first = fedctl(*run, *nowhere)
+    assert first.end() == 7
+    assert "incomplete    ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: " in first.stdout
+    assert first.lines[-2].startswith("ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: ")
+    assert first.lines[-1] == "see docs/errors/ANC-4001.md"
+    status = document(fedctl("status", "--workdir", tmp_path / "run", "-o", "json"))["status"]
+    assert (conditions(status)["Succeeded"], conditions(status)["Tracked"]) == (
+        "AllRoundsCommitted",
+        "TrackingUnreachable",
+    )
+    second = fedctl(*run, *nowhere, "-o", "json")
+    assert second.end() == 7 and processes(second.lines).keys() == {"server"}
+    again = fedctl(*run, "-o", "json")
+    status = document(again)["status"]
+    assert processes(again.lines).keys() == {"server"}, "nothing is trained again"
+    assert (conditions(status)["Tracked"], status["tracking"]["modelVersion"]) == ("Sent", "1")
+    last = fedctl(*run)
+    assert last.end() == 0 and "finished before" in last.stdout and "registered    tiny version 1" in last.stdout
+    assert processes(last.lines) == {}
 
 
 def conditions(status: Any) -> dict[str, str]:

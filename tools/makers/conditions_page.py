@@ -26,6 +26,11 @@ CONDITIONS = (
         "All rounds are committed; `Unknown` until then. `kubectl wait --for=condition=Succeeded fed/NAME`.",
     ),
     ("Federation", "Failed", "Training cannot continue until the cause named by the reason is fixed."),
+    (
+        "Federation",
+        "Tracked",
+        "MLflow has all results; `False` while it does not take them, `Unknown` while they are sent. Training does not depend on it, nor does Ready.",
+    ),
     ("Silo", "Accepted", "The spec is valid and its Federation exists."),
     (
         "Silo",
@@ -54,6 +59,7 @@ EVENTS = (
     ("Suspended, Resumed", "`spec.suspend` changed."),
     ("CertificateRotated, CertificateExpiring", "The server's certificate was renewed; a certificate expires soon."),
     ("Succeeded, Failed", "Training has finished, or cannot continue."),
+    ("Tracked", "MLflow has all results."),
     ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "On the Silo: the steps of its admission."),
     ("ApplyRefused", "The API server rejected an object; the message is the API server's."),
     (

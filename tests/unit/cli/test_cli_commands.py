@@ -16,6 +16,7 @@ from typer.main import get_command
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, commands, documents, storage
+from anchorage.api.mistakes import DocumentError
 from anchorage.api.status import (
     CheckpointStatus,
     Condition,
@@ -23,6 +24,7 @@ from anchorage.api.status import (
     Metric,
     SiloStatus,
     StoredModel,
+    TrackingStatus,
     timestamp,
 )
 from anchorage.methods import PRESETS, validate_study
@@ -30,9 +32,9 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
 from fedctl.failures import ending
-from fedctl.local_run import already_finished, claim, local_silos
+from fedctl.local_run import already_finished, claim, is_tracked, local_silos
 from fedctl.main import app
-from fedctl.observation import last_status
+from fedctl.observation import last_status, observe
 from fedctl.workdir import Workdir
 
 DOCUMENTS = """
@@ -209,6 +211,57 @@ def test_status_of_a_run_that_was_interrupted_does_not_look_alive(left: Workdir)
     assert "Ready=False" in text and "NotRunning" in text and "2/4" in text and "accuracy 0.75" in text
 
 
+def conditions(status: FederationStatus) -> dict[str, tuple[str, str]]:
+    return {c.type: (c.status, c.reason) for c in status.conditions}
+
+
+def test_nobody_works_in_a_run_that_was_killed(left: Workdir) -> None:
+    busy = [
+        SiloStatus(name=state[:1].lower(), connected=True, state=state, task="Train", progress=34) for state in WORK
+    ]
+    silos = (*busy, SiloStatus(name="z", state="Late", code="ANC-3006"))
+    said = (condition("Ready", "True"), condition("QuorumMet", "True"), condition("Tracked", "Unknown"))
+    status = FederationStatus(conditions=said, round=2, rounds=4, step="train", silos_summary="5/5", silos=silos)
+    leave(left, status)
+    rows = {row["name"]: row for row in json.loads(fedctl("silos", "--workdir", left.root, "-o", "json").output)}
+    assert {(row["connected"], row["task"], row["progress"]) for row in rows.values()} == {(False, "", 0)}
+    assert {name: row["state"] for name, row in rows.items()} == {**dict.fromkeys("taue", "Waiting"), "z": "Late"}
+    seen, live = observe(left)
+    assert (live, seen.step, seen.connected_silos, seen.silos_summary) == (False, "", 0, "0/5")
+    assert conditions(seen) == {
+        "Ready": ("False", "NotRunning"),
+        "QuorumMet": ("Unknown", "NotRunning"),
+        "Tracked": ("False", "NotRunning"),
+    }
+    assert "%" not in fedctl("silos", "--workdir", left.root).output
+    text = fedctl("status", "--workdir", left.root).output
+    assert "0/5" in text and "MLflow: NotRunning, the server ended before MLflow had everything" in text
+
+
+WORK = ("Training", "Announced", "Uploading", "Evaluating")
+
+
+def test_a_run_that_starts_again_is_not_the_one_that_failed(left: Workdir) -> None:
+    leave(left, last_status(left).model_copy(update={"conditions": (condition("Failed", "True"),)}))
+    assert conditions(observe(left)[0])["Failed"] == ("True", "Running")
+    with left.lock():
+        assert conditions(observe(left)[0]) == {
+            "Failed": ("False", "Starting"),
+            "Ready": ("False", "Starting"),
+            "QuorumMet": ("Unknown", "Starting"),
+            "Succeeded": ("Unknown", "Starting"),
+        }
+
+
+def test_the_end_of_a_run_is_no_warning(left: Workdir) -> None:
+    done = condition("Succeeded", "True").model_copy(update={"reason": "AllRoundsCommitted"})
+    over = (condition("Ready", "True"), done, condition("Tracked", "True"))
+    leave(left, last_status(left).model_copy(update={"conditions": over}))
+    assert conditions(observe(left)[0])["Ready"] == ("False", "AllRoundsCommitted")
+    events = json.loads(fedctl("events", "--workdir", left.root, "-o", "json").output)
+    assert {event["type"] for event in events if "=" in event["message"]} == {"Normal"}
+
+
 def test_status_as_yaml_is_read_again(left: Workdir) -> None:
     values = yaml.safe_load(fedctl("status", "--workdir", left.root, "-o", "yaml").output)
     assert values["status"]["round"] == 2
@@ -334,6 +387,59 @@ def test_what_a_run_that_goes_on_may_change(file: Path, tmp_path: Path, override
         assert "more" not in str(caught.value), "silo b connected, but no update of it was counted"
     else:
         claim(run, validate_study(file, ["spec.rounds=9", override]))
+
+
+def test_documents_mended_after_a_failed_first_start_begin_anew(file: Path, tmp_path: Path) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    run.status.write_text(FederationStatus(last_checkpoint=CheckpointStatus(round=0)).model_dump_json(by_alias=True))
+    run.journal.write_text(json.dumps(record(0)) + "\n")
+    claim(run, validate_study(file, ["spec.protocol.minSilos=2", "spec.rounds=5"]))
+    assert run.journal.exists(), "round 0 is still what it would be"
+    run.anchors_alone.write_text("{}")
+    claim(run, validate_study(file, ["spec.seed=7"]))
+    assert not any(run.server.iterdir()) and not run.anchors_alone.exists()
+    run.federation.write_text("kind: Federation\nspec: {of: an earlier version}\n")
+    assert claim(run, validate_study(file)).spec.rounds == 4
+
+
+@pytest.mark.parametrize("only", ["journal", "status", "checkpoint"])
+def test_what_was_trained_is_never_removed(file: Path, tmp_path: Path, only: str) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    checkpoint = run.server / "checkpoints" / "round-000001.safetensors"
+    if only == "journal":
+        run.journal.write_text("".join(json.dumps(record(number)) + "\n" for number in range(2)))
+    elif only == "status":
+        leave(run, FederationStatus(round=1))
+    else:
+        checkpoint.parent.mkdir()
+        checkpoint.touch()
+    kept = sorted(run.server.rglob("*"))
+    with pytest.raises(AnchorageError, match=r"spec\.seed is 7") as caught:
+        claim(run, validate_study(file, ["spec.seed=7"]))
+    assert caught.value.failure is commands.WORKDIR_TAKEN
+    file.write_text("labels: Partial".join(DOCUMENTS.rsplit("labels: All", 1)))
+    claim(run, validate_study(file))  # of silo b no update was counted
+    run.federation.write_text("kind: Federation\nspec: {of: an earlier version}\n")
+    with pytest.raises(DocumentError):
+        claim(run, validate_study(file))
+    assert sorted(run.server.rglob("*")) == kept
+
+
+def test_results_are_tracked_where_the_documents_say(left: Workdir, file: Path) -> None:
+    federation = claim(left, validate_study(file))
+    place = TrackingStatus(uri=left.tracking_uri)
+    for status, uri, complete in (
+        ("True", left.tracking_uri, True),
+        ("False", left.tracking_uri, False),
+        ("True", "o", False),
+    ):
+        update = {"conditions": (condition("Tracked", status),), "tracking": place.model_copy(update={"uri": uri})}
+        leave(left, last_status(left).model_copy(update=update))
+        assert is_tracked(left, federation) is complete
 
 
 def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:

@@ -270,6 +270,28 @@ def test_the_model_of_a_run_that_goes_on_is_the_last_checkpoint(world: World) ->
         pass
 
 
+def test_the_model_before_any_training_is_no_result(world: World) -> None:
+    commit(world, 0)
+    with (
+        pytest.raises(AnchorageError, match="no round of training is committed") as caught,
+        world.source.model(best=False),
+    ):
+        pass
+    assert caught.value.failure is commands.NO_MODEL_YET
+
+
+def test_the_model_of_a_run_that_goes_on_after_its_end_is_not_that_of_the_end(world: World) -> None:
+    commit(world, 5)
+    finish(world)
+    path = world.server / "checkpoints" / "round-000005.safetensors"
+    last = CheckpointStatus(round=5, path=str(path), digest=model_of(5).digest, time=timestamp(1.8e9))
+    world.publish(begun(round=5, last_checkpoint=last))
+    with world.source.model(best=False) as model:
+        assert (model.round, model.digest, model.description) == (5, model_of(5).digest, {})
+    with pytest.raises(AnchorageError), world.source.model(best=True):
+        pass
+
+
 @pytest.mark.parametrize(("best", "number"), [(False, 4), (True, 3)])
 def test_a_finished_run_has_its_final_and_its_best_model(world: World, best: bool, number: int) -> None:
     commit(world, 4)

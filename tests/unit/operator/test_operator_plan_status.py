@@ -3,9 +3,9 @@
 from dataclasses import replace
 from typing import Any
 
-from plan_world import NOW, SETTINGS, federation, managed, said, settled, silo, world
+from plan_world import NOW, SETTINGS, conditions_of, federation, managed, said, settled, silo, world
 
-from anchorage.api.status import CheckpointStatus, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
+from anchorage.api.status import CheckpointStatus, Condition, Metric, SiloStatus, StoredModel, TrackingStatus, timestamp
 from anchorage_operator.observed import Json, Observed
 from anchorage_operator.plan import plan
 
@@ -111,8 +111,34 @@ def test_without_a_server_nobody_is_connected() -> None:
     gone = settled(replace(observed, pods=(), report=None))[0]
     found = status(gone)
     assert (found["connectedSilos"], found["silosSummary"], found["step"]) == (0, "0/1", "")
-    assert found["silos"][0]["connected"] is False
+    (silo,) = found["silos"]
+    assert (silo["connected"], silo["state"], silo["task"], silo["progress"]) == (False, "Waiting", "", 0)
     assert found["round"] == 2
+    assert not {"state", "task", "progress"} & gone.silos["a"]["status"].keys()
+
+
+def tracked(status: str, reason: str, message: str = "") -> tuple[Condition, ...]:
+    values = {"type": "Tracked", "status": status, "reason": reason, "message": message}
+    return (Condition.model_validate({**values, "last_transition_time": timestamp(NOW)}),)
+
+
+def test_what_mlflow_has_is_told_as_the_server_tells_it() -> None:
+    assert "Tracked" not in conditions_of(status(world(managed("a"))))
+    observed = world(managed("a"), report=reporting(conditions=tracked("Unknown", "Sending")))
+    assert conditions_of(status(observed))["Tracked"] == ("Unknown", "Sending")
+    down = replace(observed, report=reporting(conditions=tracked("False", "TrackingUnreachable", "it is down")))
+    planned = plan(down, SETTINGS, NOW)
+    assert [(event.type, event.reason, event.message) for event in planned.events] == [
+        ("Warning", "TrackingUnreachable", "it is down")
+    ]
+    known = settled(down)[0]
+    assert conditions_of(status(known))["Tracked"] == ("False", "TrackingUnreachable")
+    assert conditions_of(status(known))["Ready"] == conditions_of(status(observed))["Ready"]
+    assert conditions_of(status(settled(replace(known, report=None))[0]))["Tracked"][0] == "False"
+    away = settled(replace(observed, pods=(), report=None))[0]
+    assert conditions_of(status(away))["Tracked"] == ("Unknown", "ServerUnavailable")
+    sent = plan(replace(known, report=reporting(conditions=tracked("True", "Sent"))), SETTINGS, NOW)
+    assert [(event.type, event.reason) for event in sent.events] == [("Normal", "Tracked")]
 
 
 def test_a_quiet_federation_is_looked_at_once_per_resync() -> None:

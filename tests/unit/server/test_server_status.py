@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, STOPPED
-from anchorage.api.status import FederationStatus, StoredModel
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
+from anchorage.api.status import FederationStatus, StoredModel, TrackingStatus
 from anchorage.engine.events import (
     Observer,
     RoundCommitted,
@@ -24,6 +26,7 @@ from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_server.status import GRACE_SECONDS, StatusStore
+from anchorage_server.tracking import Tracked
 
 MODEL = ModelBytes(Layout.of([]), ())
 
@@ -82,7 +85,7 @@ def test_before_anything_happened(statuses: StatusStore) -> None:
         "QuorumMet": ("Unknown", "Starting"),
         "Succeeded": ("Unknown", "Running"),
         "Failed": ("False", "Running"),
-        "Tracked": ("Unknown", "Running"),
+        "Tracked": ("Unknown", "Sending"),
     }
     status = statuses.snapshot()
     assert [s.name for s in status.silos] == ["a", "b"]
@@ -99,6 +102,49 @@ def test_silos_come_work_and_go(statuses: StatusStore, clock: FakeClock) -> None
     statuses(SiloLeft("b", "connection lost"))
     statuses(SiloJoined("z", Profile("None", 1, "1")))
     assert [(s.name, s.connected) for s in statuses.snapshot().silos] == [("a", False), ("b", False), ("z", True)]
+
+
+def test_a_silo_that_is_back_is_not_said_to_have_left(statuses: StatusStore) -> None:
+    for event in (SiloJoined("a", PROFILE), SiloLeft("a", "connection lost"), SiloJoined("a", PROFILE)):
+        statuses(event)
+    silo = statuses.snapshot().silos[0]
+    assert (silo.connected, silo.message) == (True, "")
+
+
+PROFILE = Profile("None", 40, "1")
+
+
+def test_nobody_works_after_the_end_or_after_the_commit(statuses: StatusStore) -> None:
+    statuses(RoundStarted(1, ["a", "b"]))
+    statuses(SiloChanged("a", "Training", 3, 4))
+    statuses(SiloChanged("b", "Uploading", 1, 4))
+    statuses(RoundCommitted(committed(1), MODEL, None))
+    assert [(s.state, s.task, s.progress) for s in statuses.snapshot().silos] == [("Counted", "", 0), ("Late", "", 0)]
+    statuses(RoundStarted(2, ["a", "b"]))
+    statuses(SiloChanged("a", "Arrived", 4, 4))
+    statuses(SiloChanged("b", "Uploading", 1, 4))
+    statuses(RunEnded(STOPPED.code, "received SIGINT"))
+    silos = statuses.snapshot().silos
+    assert [(s.state, s.task) for s in silos] == [("Arrived", ""), ("Waiting", "")], "what arrived is kept"
+    assert silos[1].progress == 0
+
+
+def test_what_mlflow_has_is_told_and_written_when_it_changes(statuses: StatusStore, tmp_path: Path) -> None:
+    place, file = TrackingStatus(uri="http://mlflow:5000"), tmp_path / "status.json"
+    statuses.tracked(Tracked(place))
+    assert conditions(statuses)["Tracked"] == ("Unknown", "Sending")
+    file.unlink()
+    statuses.tracked(Tracked(place))
+    assert not file.exists()
+    statuses.tracked(Tracked(place, missing=AnchorageError(TRACKING_UNREACHABLE, "it is down")))
+    written = FederationStatus.model_validate_json(file.read_bytes())
+    assert {c.type: (c.status, c.reason, c.message) for c in written.conditions}["Tracked"] == (
+        "False",
+        "TrackingUnreachable",
+        "it is down",
+    )
+    statuses.tracked(Tracked(place, complete=True))
+    assert conditions(statuses)["Tracked"] == ("True", "Sent")
 
 
 def test_a_commit_is_shown_and_written(statuses: StatusStore, tmp_path: Path) -> None:
