@@ -43,7 +43,8 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
         facts = {"path": str(out / "model.safetensors"), "digest": model.digest, "round": found.round}
         _write(model, out, metadata, {**found.description, **facts})
     if output.for_people:
-        typer.echo(f"{facts['path']}: round {facts['round']}, digest {facts['digest']}")
+        which = "" if found.description else ", the last committed one of a run that is not over"
+        typer.echo(f"{facts['path']}: round {facts['round']}{which}, digest {facts['digest']}")
     else:
         emit(facts, output)
 

@@ -86,7 +86,7 @@ class Site:
     def end(self) -> tuple[int, str]:
         """Wait for the server's end and return its exit status and last line."""
         assert self.process is not None
-        _, rest = self.process.communicate(timeout=180)
+        _, rest = self.process.communicate(timeout=600)
         return self.process.returncode, rest.strip().rpartition("\n")[2]
 
     def succeed(self) -> None:

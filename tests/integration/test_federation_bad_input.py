@@ -41,7 +41,7 @@ def fedctl(*arguments: object, folder: Path) -> Answer:
         capture_output=True,
         text=True,
         timeout=WAIT_SECONDS,
-        env={**os.environ, "PYTHONPATH": str(fake.parent)},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(fake.parent), *sys.path])},
         check=False,
     )
     said = [done.stderr, done.stdout, *(path.read_text() for path in folder.rglob("logs/*.log"))]

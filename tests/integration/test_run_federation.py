@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-PATIENCE_SECONDS = 200.0
+PATIENCE_SECONDS = 600.0
 ROUNDS = 12
 
 FEDERATION = """

@@ -299,6 +299,8 @@ def test_the_last_committed_model_is_pulled_without_the_methods_state(left: Work
     facts = json.loads(fedctl("model", "pull", "--workdir", left.root, "--out", out, "-o", "json").output)
     pulled = read_safetensors(out / "model.safetensors").model
     assert facts["round"] == 2 and pulled.digest == facts["digest"] and set(pulled.arrays()) == {"w", "n"}
+    told = fedctl("model", "pull", "--workdir", left.root, "--out", out).output
+    assert "round 2, the last committed one of a run that is not over, digest" in told
     assert (
         refused(fedctl("model", "pull", "--workdir", left.root, "--out", out, "--best")).failure
         is commands.NO_MODEL_YET

@@ -129,7 +129,10 @@ def test_it_is_asked_often_at_first_then_as_the_settings_say_and_seldom_once_ove
     clock.advance(QUICK_FOR_SECONDS + 1)
     assert poller.poll(DERM) == SETTINGS.poll_seconds
     done = Condition(type="Succeeded", status="True", reason="Succeeded", last_transition_time="2027-01-15T08:00:00Z")
-    Server.report = FederationStatus(round=15, conditions=(done,))
+    sending = done.model_copy(update={"type": "Tracked", "status": "Unknown", "reason": "Sending"})
+    Server.report = FederationStatus(round=15, conditions=(done, sending))
+    assert poller.poll(DERM) == SETTINGS.poll_seconds, "what comes of it shows soon"
+    Server.report = FederationStatus(round=15, conditions=(done, sending.model_copy(update={"status": "True"})))
     assert poller.poll(DERM) == SETTINGS.resync_seconds
 
 
