@@ -6,7 +6,7 @@ ARGS ?=
 HELM ?= helm
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar clean
+.PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -69,7 +69,7 @@ images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PI
 image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
 	$(BIN)/python images/lock.py
 
-bench-%: $(VENV)/.dev ## bench-round, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
+bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-resume, bench-reconcile, bench-simulate, bench-train; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 QUALITY := .anchorage/quality
@@ -87,6 +87,13 @@ quality-cifar: $(VENV)/.run ## The same on a part of JPEG CIFAR-10, from ANCHORA
 	$(BIN)/python benchmarks/quality/anchors_alone.py --workdir $(QUALITY)/cifar10-labels-at-server --data-root $(QUALITY)/data
 	$(SMALL)/cifar10-labels-at-one-silo.yaml --workdir $(QUALITY)/cifar10-labels-at-one-silo --data-root $(QUALITY)/data $(ARGS)
 	$(SMALL)/cifar10-partial-labels.yaml --workdir $(QUALITY)/cifar10-partial-labels --data-root $(QUALITY)/data $(ARGS)
+
+quality-contrastive: $(VENV)/.run ## FedAnchor's contrastive epochs, from ANCHORAGE_DATA
+	test -d $(QUALITY)/data/cifar10-small || $(BIN)/python benchmarks/quality/prepare.py cifar10 --limit 300 --classes 4 --out $(QUALITY)/data
+	for data in digits cifar10; do \
+	  $(SMALL)/$$data-contrastive.yaml --workdir $(QUALITY)/$$data-contrastive --data-root $(QUALITY)/data $(ARGS) && \
+	  $(BIN)/python benchmarks/quality/anchor_labels.py -f benchmarks/quality/small/$$data-contrastive.yaml --data-root $(QUALITY)/data || exit 1; \
+	done
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -26,11 +26,11 @@ def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[st
     assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
 
     report = learners.train_on_anchors_alone(
-        model=spec.model,
+        model=spec.model_description,
         method=resolve(spec.method),
         seed=seed,
-        anchors=read_images(spec.anchor_data, root, spec.model, seed),
-        test=read_images(spec.evaluation.data, root, spec.model, seed),
+        anchors=read_images(spec.anchor_data, root, spec.model_description, seed),
+        test=read_images(spec.evaluation.data, root, spec.model_description, seed),
         rounds=spec.rounds,
         device=device,
     )

@@ -138,13 +138,13 @@ def test_classes_without_a_pair_get_no_gradient():
 
 def test_few_anchors_make_one_batch():
     labels = np.arange(50) % 10
-    (batch,) = balanced_batches(labels, np.random.default_rng(0))
+    (batch,) = balanced_batches(labels, np.random.default_rng(0), 512)
     assert sorted(batch) == list(range(50))
 
 
 def test_many_anchors_make_class_balanced_batches():
     labels = np.repeat([0, 1, 2], [900, 90, 10])
-    batches = list(balanced_batches(labels, np.random.default_rng(0)))
+    batches = list(balanced_batches(labels, np.random.default_rng(0), 512))
     assert len(batches) == 2
     for batch in batches:
         counts = np.bincount(labels[batch])
@@ -155,7 +155,7 @@ def test_many_anchors_make_class_balanced_batches():
 @pytest.mark.parametrize(("labels", "usable"), [([0, 0], False), ([0, 1], False), ([0, 0, 1], True), ([0], False)])
 def test_a_batch_needs_a_pair_of_each_kind(labels, usable):
     assert has_pairs(np.array(labels)) is usable
-    assert bool(list(balanced_batches(np.array(labels), np.random.default_rng(0)))) is usable
+    assert bool(list(balanced_batches(np.array(labels), np.random.default_rng(0), 512))) is usable
 
 
 def test_i1_moon(known):

@@ -20,9 +20,6 @@ if TYPE_CHECKING:
 
     from anchorage.learning.server_round import ServerRound
 
-FULL_BATCH = 512
-"""Anchors of a contrastive batch unless the document says otherwise."""
-
 _NOTHING = -1e30
 """Stands for log 0: finite, so that gradients of classes without a pair are zeros and not NaN."""
 
@@ -41,10 +38,10 @@ class LabelContrastive(ServerObjective):
     )
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
-        FULL_BATCH,
+        50,
         description="Anchors per contrastive step, classes evenly; one step an epoch up to so many anchors.",
     )
-    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(0, description="Contrastive epochs before round 1.")
+    pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(5, description="Contrastive epochs before round 1.")
 
     def learning(self) -> ContrastiveLearning:
         """Return what it does in one run."""
@@ -138,9 +135,7 @@ def has_pairs(labels: NDArray[np.int64]) -> bool:
     return len(counts) > 1 and bool(counts.max() > 1)
 
 
-def balanced_batches(
-    labels: NDArray[np.int64], rng: np.random.Generator, size: int = FULL_BATCH
-) -> Iterator[NDArray[np.int64]]:
+def balanced_batches(labels: NDArray[np.int64], rng: np.random.Generator, size: int) -> Iterator[NDArray[np.int64]]:
     """Yield one epoch of indices: every anchor at once up to `size`, else class-balanced batches of about so many.
 
     Parameters
