@@ -66,7 +66,7 @@ def test_2_a_confidence_at_its_threshold_counts_in_its_own_dtype(tmp_path):
     for logits, wanted in (([0.0, 0.0, -torch.inf], True), ([0.0, 0.1, 0.0], False)):
         assert consistency_targets(torch.tensor([logits]), 0.5, None)[1].item() == wanted
     party = Party(method_of("SemiFL", pseudoLabels={"threshold": "0.5"}), given("None"), tmp_path)
-    begun = party.learner._round(party.task(), {}, {})
+    begun = party.learner._round(party.task(), party.task().side, {}, {})
     halves = replace(begun, network=lambda images: torch.tensor([[0.0, 0.0, -torch.inf]]).expand(len(images), -1))
     assert party.method.pseudo_labels.label(halves, np.arange(4))[1].all()
 
@@ -196,7 +196,7 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
     found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
     plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path)
     eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64))
-    begun = replace(plain.learner._round(plain.task(), {}, {}), images=eight)
+    begun = replace(plain.learner._round(plain.task(), plain.task().side, {}, {}), images=eight)
     begun.network.train()
     taught = []
     for mask in masks:
@@ -214,9 +214,9 @@ def test_8_flexmatch_goes_on_from_what_was_kept(tmp_path):
     party = Party(method_of("FedAvgSemi", pseudoLabels={"threshold": "0.34"}), given("Partial"), tmp_path, "Partial")
     kept = np.arange(16) % (CLASSES + 1) - 1
     flexmatch = party.method.pseudo_labels
-    later = party.learner._round(party.task(2), {LATEST: kept}, {})
+    later = party.learner._round(party.task(2), {}, {LATEST: kept}, {})
     assert flexmatch.objective(later).kept()[LATEST].tolist() == kept.tolist()
-    first = party.learner._round(party.task(1), {}, {})
+    first = party.learner._round(party.task(1), {}, {}, {})
     labels, sure = flexmatch.label(first, first.images.unlabelled)
     assert sure.any()
     assert flexmatch.objective(first).kept()[LATEST].tolist() == torch.where(sure, labels, -1).tolist()

@@ -190,12 +190,12 @@ def test_25_features_by_the_random_anchor_come_from_the_seed_again(
         without.delattr(semianagg, "build_random_anchor")
         assert party.server.auxiliary_data(party.model, 2)["random_anchor"] is first, "the server draws it once"
     weighting = party.method.weighting
-    begun = party.learner._round(party.task(), {}, {})
+    begun = party.learner._round(party.task(), party.task().side, {}, {})
     kept = weighting.anchor_features(begun)
     assert weighting.anchor_features(begun) is kept
     party.restart()
     views = party.learner._images.views
-    assert torch.equal(weighting.anchor_features(party.learner._round(party.task(), {}, {})), kept)
+    assert torch.equal(weighting.anchor_features(party.learner._round(party.task(), party.task().side, {}, {})), kept)
     encoder = build_random_anchor(party.run.model, party.run.seed)
     each = torch.cat([encoder(views.plain(torch.tensor([i]))) for i in range(len(views))])
     torch.testing.assert_close(kept, each / each.norm(dim=1, keepdim=True))
@@ -213,7 +213,7 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
     assert len(made) == 1 and 0 < announced.samples["selected"] == int(made[0][1].sum()) < 26
     assert len(party.steps) >= 3
     party.restart()
-    begun = party.learner._round(party.task(), {}, party.model.arrays())
+    begun = party.learner._round(party.task(), party.task().side, {}, party.model.arrays())
     load_arrays(party.learner._network, begun.received)
     each = [label(party.method.pseudo_labels, begun, np.array([i])) for _ in range(2) for i in range(26)]
     for once, again in zip(made[0], (torch.cat(found) for found in zip(*each, strict=True)), strict=True):
