@@ -95,7 +95,7 @@ class Federation:
         buffer = np.empty(self.up.nbytes, np.uint8)
         task = Task(str(number), TaskKind.TRAIN, number, self.global_model.manifest)
         said = learner.train(task, self.global_model.buffer(), lambda nbytes: buffer, lambda done, total: 0)
-        right, total = said.side["validation"].tolist()
+        right, total = said.auxiliary_data["validation"].tolist()
         return ModelBytes.of(self.up, buffer), right / total
 
 

@@ -60,12 +60,12 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
         model=model, method=method, seed=1, anchors=anchors, test=None, device=given.device, rounds=1
     )
     initial = server.initialise()
-    side, buffer, out = server.auxiliary_data(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
+    auxiliary, buffer, out = server.auxiliary_data(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
     run = RunDescription(
         federation="bench", seed=1, model=model, method=method, down=server.down.to_json(), up=server.up.to_json(),
         rounds=1, mode="Synchronous",
     )  # fmt: skip
-    task = Task("1", TaskKind.TRAIN, 1, initial.manifest, side)
+    task = Task("1", TaskKind.TRAIN, 1, initial.manifest, auxiliary)
     steps = 0
 
     def progress(done: int, total: int) -> int:

@@ -83,4 +83,4 @@ class PrivateLearner:
 
 def _repetition_of(task: Task) -> str:
     """Return the index of this training within the round, empty for the first: reusing noise would allow subtracting it."""
-    return str(int(task.side.get(REPETITION, 0)) or "")
+    return str(int(task.auxiliary_data.get(REPETITION, 0)) or "")

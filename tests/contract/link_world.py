@@ -42,8 +42,8 @@ def large_of(chunks: float, seed: int = 0) -> ModelBytes:
     return ModelBytes.from_arrays(Layout.of([("mean_images", "F32", (rows, 3))]), {"mean_images": images})
 
 
-def train_task(model: ModelBytes, number: int = 1, **side: Any) -> Task:
-    return Task(f"{number}-Train-{model.digest[:8]}", TaskKind.TRAIN, number, model.manifest, side)
+def train_task(model: ModelBytes, number: int = 1, **auxiliary: Any) -> Task:
+    return Task(f"{number}-Train-{model.digest[:8]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
 
 
 @dataclass

@@ -80,7 +80,7 @@ def test_a_round_goes_through_in_order(world: World) -> None:
     event = world.event()
     assert isinstance(event, Announced)
     assert (event.silo, event.announcement.update) == ("a", OTHER.manifest)
-    np.testing.assert_array_equal(event.announcement.side["similarity"], [0.5, np.nan])
+    np.testing.assert_array_equal(event.announcement.auxiliary_data["similarity"], [0.5, np.nan])
     update = MemorySpool(OTHER.manifest)
     world.link.permit("a", task.id, update)
     assert order_of(silo) == Permit(task.id)
@@ -100,8 +100,8 @@ def test_a_task_carries_its_auxiliary_data(world: World) -> None:
     world.link.assign("a", task)
     order = order_of(silo)
     assert isinstance(order, Assigned)
-    np.testing.assert_array_equal(order.task.side["prototypes"], task.side["prototypes"])
-    assert order.task.side["prototypes"].dtype == np.float32
+    np.testing.assert_array_equal(order.task.auxiliary_data["prototypes"], task.auxiliary_data["prototypes"])
+    assert order.task.auxiliary_data["prototypes"].dtype == np.float32
 
 
 def test_large_auxiliary_data_goes_both_ways_in_chunks(world: World) -> None:

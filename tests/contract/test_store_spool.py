@@ -48,7 +48,7 @@ def test_whole_updates_of_the_open_round_outlive_a_killed_server(open_store: Ope
     announcement, update = kept["a"]
     assert content(update) == b"".join(model(ord("a")).chunks)
     assert announcement.samples == {"train": 3}
-    np.testing.assert_array_equal(announcement.side["similarity"], [0.5, math.nan])
+    np.testing.assert_array_equal(announcement.auxiliary_data["similarity"], [0.5, math.nan])
     assert len(store.spool("c", 3, announce(model(ord("c")))).missing()) == 2
 
 

@@ -42,8 +42,8 @@ class Stepping:
         for done in range(1, self._steps + 1):
             self._heard.append((self._silo, progress(done, self._steps)))
         update = self._trainer.train(task, model, out, progress).update
-        side = {"steps": np.array(self._steps), "validation": np.array([1, 2])}
-        return Announcement(task.id, {"train": 5}, side, {}, update)
+        auxiliary = {"steps": np.array(self._steps), "validation": np.array([1, 2])}
+        return Announcement(task.id, {"train": 5}, auxiliary, {}, update)
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
         return Evaluation(task.id, np.array([30, 60]))

@@ -83,11 +83,15 @@ class AsynchronousEngine(Engine):
     def _assign(self, silo: str) -> None:
         """Give a silo the global model as it is now."""
         number = self._record.round + 1
-        side = self.learner.auxiliary_data(self._model, number)
+        auxiliary = self.learner.auxiliary_data(self._model, number)
         if self._steps is not None:
-            side = {**side, **self._steps.auxiliary_data(silo)}
+            auxiliary = {**auxiliary, **self._steps.auxiliary_data(silo)}
         task = messages.Task(
-            f"{number}.train.{self._model.digest[:16]}", messages.TaskKind.TRAIN, number, self._model.manifest, side
+            f"{number}.train.{self._model.digest[:16]}",
+            messages.TaskKind.TRAIN,
+            number,
+            self._model.manifest,
+            auxiliary,
         )
         self._release_model(silo)
         self._open[silo] = OpenUpdate(task)

@@ -51,9 +51,9 @@ class OpenRound:
         self.states = dict.fromkeys(self.cohort, "Training")
 
     @property
-    def side(self) -> AuxiliaryData:
+    def auxiliary_data(self) -> AuxiliaryData:
         """What every silo is told."""
-        return self.task.side if self.base is None else {**self.task.side, DIFFERENCES: np.array(1)}
+        return self.task.auxiliary_data if self.base is None else {**self.task.auxiliary_data, DIFFERENCES: np.array(1)}
 
     def sink(self, update: ChunkSink) -> ChunkSink:
         """Return where an update arrives as it travels."""

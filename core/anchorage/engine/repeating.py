@@ -49,7 +49,7 @@ class RepeatingLearner:
             def said(done: int, total: int, number: int = number) -> int:
                 return progress(number * total + done, times * total)
 
-            once = replace(task, side={**task.side, REPETITION: np.array(number)})
+            once = replace(task, auxiliary_data={**task.auxiliary_data, REPETITION: np.array(number)})
             announcement = self._learner.train(once, model, part, said)
             if announcement.behind.tensors:
                 raise AnchorageError(
@@ -71,7 +71,7 @@ def repetitions_of(task: Task) -> int:
     AnchorageError
         The server says something that is no number of times, or more than any method asks for: memory is taken for each.
     """
-    told = task.side.get(REPETITIONS, np.array(1))
+    told = task.auxiliary_data.get(REPETITIONS, np.array(1))
     if told.shape != () or told.dtype.kind not in "iu" or not 1 <= told <= MOST_REPETITIONS:
         found = f"task {task.id}: {REPETITIONS} is {str(told)[:40]}, allowed are 1 to {MOST_REPETITIONS}"
         raise AnchorageError(MALFORMED_MESSAGE, found)

@@ -251,7 +251,7 @@ class SiloWorker:
     def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
         """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
         model = self._buffers.model(messages.TaskKind.TRAIN)
-        if messages.DIFFERENCES in work.task.side and model.manifest == work.task.model:
+        if messages.DIFFERENCES in work.task.auxiliary_data and model.manifest == work.task.model:
             return Differences(update, BufferSource(model.manifest, model.array))
         return update
 

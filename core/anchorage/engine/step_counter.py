@@ -15,8 +15,8 @@ MOST_STEPS = 10**9
 class StepCounter:
     """Counts the steps of every committed update, and each silo's effective staleness between its download and its commit.
 
-    Reads ``side["steps"]`` of an announcement, int64 []. Sends ``committed_steps``, int64 [], and after a commit ``staleness``, int64 []: the
-    steps that were committed since the silo's last download, its own among them (KAT-H1).
+    Reads ``auxiliary_data["steps"]`` of an announcement, int64 []. Sends ``committed_steps``, int64 [], and after a commit
+    ``staleness``, int64 []: the steps that were committed since the silo's last download, its own among them (KAT-H1).
     """
 
     def __init__(self) -> None:
@@ -25,16 +25,16 @@ class StepCounter:
 
     def auxiliary_data(self, silo: str) -> AuxiliaryData:
         """Return what a silo's next task says; the staleness of a commit is said once."""
-        side = {"committed_steps": np.array(self.committed, np.int64)}
+        auxiliary = {"committed_steps": np.array(self.committed, np.int64)}
         staleness = self._staleness.pop(silo, None)
-        return side if staleness is None else {**side, "staleness": np.array(staleness, np.int64)}
+        return auxiliary if staleness is None else {**auxiliary, "staleness": np.array(staleness, np.int64)}
 
     def commit(self, silo: str, task: Task, announcement: Announcement) -> int:
         """Count the steps of a silo's update for a task, and return its effective staleness."""
-        steps = announcement.side.get("steps")
+        steps = announcement.auxiliary_data.get("steps")
         if steps is not None and steps.shape == () and steps.dtype == np.int64 and 0 <= steps <= MOST_STEPS:
             self.committed += int(steps)
-        staleness = self.committed - int(task.side["committed_steps"])
+        staleness = self.committed - int(task.auxiliary_data["committed_steps"])
         self._staleness[silo] = staleness
         return staleness
 

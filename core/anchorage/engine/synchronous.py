@@ -65,8 +65,8 @@ class SynchronousEngine(Gathering):
         AnchorageError
             QuorumLost when too few silos answer.
         """
-        side, _ = split_large({**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()})
-        task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
+        auxiliary, _ = split_large({**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()})
+        task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
         opened = OpenRound(task, tuple(self.silos), self.link.traffic())
         self._absent = self._absent or set()
         self._take_kept(opened)
@@ -150,8 +150,8 @@ class SynchronousEngine(Gathering):
         ]
         sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
         cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
-        side, behind = split_large(self.learner.auxiliary_data(model, number))
-        task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, side)
+        auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
+        task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
         sparse = self.strategy.sparse_updates and self.learner.up == model.layout
         opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None, behind=behind)
         self._take_kept(opened)
@@ -167,11 +167,11 @@ class SynchronousEngine(Gathering):
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
         number, up = opened.task.round, self.learner.up
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
-        side = {**opened.side, **told}
+        auxiliary = {**opened.auxiliary_data, **told}
         if source is not model:
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
-        return replace(opened.task, model=source.manifest, side=side, behind=behind)
+        return replace(opened.task, model=source.manifest, auxiliary_data=auxiliary, behind=behind)
 
     def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
         """Have every whole update scored by every other silo of the cohort (methods reference, 6.14); the own score came with the announcement.
@@ -191,7 +191,10 @@ class SynchronousEngine(Gathering):
             for silo in evaluators:
                 if silo != owner:
                     self.link.assign(
-                        silo, Task(task_id, TaskKind.EVALUATE, opened.task.round, update.manifest, opened.task.side)
+                        silo,
+                        Task(
+                            task_id, TaskKind.EVALUATE, opened.task.round, update.manifest, opened.task.auxiliary_data
+                        ),
                     )
                     awaited.add((silo, task_id))
         deadline = self.clock.now() + self.settings.round_deadline_seconds

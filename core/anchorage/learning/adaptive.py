@@ -23,7 +23,7 @@ class AdaptiveRound:
     ----------
     rules : ValidationCycle
         When a cycle ends.
-    side : mapping of str to ndarray
+    auxiliary_data : mapping of str to ndarray
         The task's auxiliary data: ``committed_steps`` at the download, and ``staleness`` of the silo's last commit.
     kept : mapping of str to ndarray
         What was kept from the rounds before.
@@ -34,12 +34,12 @@ class AdaptiveRound:
     def __init__(
         self,
         rules: ValidationCycle,
-        side: AuxiliaryData,
+        auxiliary_data: AuxiliaryData,
         kept: Mapping[str, NDArray[Any]],
         validate: Callable[[], tuple[float, NDArray[np.int64]]],
     ) -> None:
-        self._base = self._committed = int(side.get("committed_steps", 0))
-        last = side.get("staleness")
+        self._base = self._committed = int(auxiliary_data.get("committed_steps", 0))
+        last = auxiliary_data.get("staleness")
         history = kept.get(_HISTORY, np.empty(0, np.int64)).tolist()
         self._history = remembered(history, None if last is None else int(last))
         self._validate = validate
@@ -62,8 +62,8 @@ class AdaptiveRound:
         What is announced has ``steps``, int64 [], and the last validation's counts: they are of the update's very weights.
         """
 
-        def side() -> AuxiliaryData:
-            return {**work.side(), "steps": np.array(self._steps, np.int64), "validation": self._counts}
+        def auxiliary_data() -> AuxiliaryData:
+            return {**work.auxiliary_data(), "steps": np.array(self._steps, np.int64), "validation": self._counts}
 
         def kept() -> Mapping[str, NDArray[Any]]:
             return {**work.kept(), _HISTORY: np.array(self._history, np.int64)}
@@ -71,7 +71,9 @@ class AdaptiveRound:
         def metrics() -> Mapping[str, float]:
             return {**work.metrics(), "epochs": self._cycle.epochs}
 
-        return replace(work, losses=self._until_the_end(work), side=side, kept=kept, metrics=metrics)
+        return replace(
+            work, losses=self._until_the_end(work), auxiliary_data=auxiliary_data, kept=kept, metrics=metrics
+        )
 
     def _until_the_end(self, work: Work) -> Iterator[Tensor]:
         per_epoch = work.steps // self._max_epochs

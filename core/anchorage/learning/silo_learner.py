@@ -165,16 +165,18 @@ class TorchSiloLearner:
         with calculation(), self._labels.labelling(task.round):
             layout = self._layout_of(task)
             arrived = read_arrays(layout, model)
-            told = {**task.side, **read_arrays(task.behind, model[layout.nbytes :])}
+            told = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
             load_arrays(self._network, network_arrays(arrived))
-            again = int(task.side.get(REPETITION, 0))
+            again = int(task.auxiliary_data.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
             silo_round = self._round(task, told, kept, arrived)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
             if cycle is not None:
-                adaptive = AdaptiveRound(cycle.of(self._silo), task.side, kept, lambda: self._validated_on(task.round))
+                adaptive = AdaptiveRound(
+                    cycle.of(self._silo), task.auxiliary_data, kept, lambda: self._validated_on(task.round)
+                )
                 work, progress = adaptive.shortened(work), adaptive.hearing(progress)
             guessed = self._label_validation(task.round, silo_round)
             optimiser = self._optimiser(kept, task.round)
@@ -190,13 +192,13 @@ class TorchSiloLearner:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
             metrics = {"loss": loss, "acceptance": selected / unlabelled if unlabelled else 0.0}
-            side = {**_joined(part.auxiliary() for part in silo_round.parts), **work.side()}
-            large = {name: side.pop(name) for name in self._large if name in side}
+            auxiliary = {**_joined(part.auxiliary() for part in silo_round.parts), **work.auxiliary_data()}
+            large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
             beside = _joined(part.beside() for part in silo_round.parts) if steps else None
             return Announcement(
                 task.id,
                 {**work.samples, "selected": selected},
-                side,
+                auxiliary,
                 {**metrics, **work.metrics(), "seconds": time.perf_counter() - started},
                 self._written(beside, large, out),
                 layout_of(large),
@@ -241,7 +243,7 @@ class TorchSiloLearner:
         kept: Mapping[str, NDArray[Any]],
         arrived: Mapping[str, NDArray[Any]],
     ) -> SiloRound:
-        draws = Draws(self._run.seed, task.round, self._silo, int(task.side.get(REPETITION, 0)))
+        draws = Draws(self._run.seed, task.round, self._silo, int(task.auxiliary_data.get(REPETITION, 0)))
         begun = SiloRound(
             self._run,
             self._method,

@@ -38,7 +38,7 @@ class Work:
     selected: Callable[[], int] = int
     """How many pseudo-labels were accepted, known after training."""
 
-    side: Callable[[], AuxiliaryData] = dict
+    auxiliary_data: Callable[[], AuxiliaryData] = dict
     """What is announced beside the update, known after training."""
 
     kept: Callable[[], Mapping[str, NDArray[Any]]] = dict
@@ -93,7 +93,7 @@ class SiloRound:
     draws: Draws
     """Generators of the round."""
 
-    side: AuxiliaryData
+    auxiliary_data: AuxiliaryData
     """What came with the model; large arrays lie in its own bytes, so they are read-only and only good for this round."""
 
     kept: Mapping[str, NDArray[Any]]
@@ -167,10 +167,10 @@ class SiloRound:
         AnchorageError
             One is missing.
         """
-        if missing := [n for n in names if n not in self.side]:
+        if missing := [n for n in names if n not in self.auxiliary_data]:
             found = f"the task of round {self.draws.round} came without {missing[0]}"
             raise AnchorageError(AUXILIARY_DATA_MISSING, found)
-        return {n: torch.from_numpy(np.array(self.side[n])).to(self.images.views.device) for n in names}
+        return {n: torch.from_numpy(np.array(self.auxiliary_data[n])).to(self.images.views.device) for n in names}
 
     def counts(self) -> Mapping[str, int]:
         """Return the announcement's counts of a silo that trains on all its images."""

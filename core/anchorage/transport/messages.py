@@ -51,7 +51,7 @@ class Task:
     """The round, from 1."""
     model: Manifest
     """The bytes to fetch before the work."""
-    side: AuxiliaryData = field(default_factory=dict)
+    auxiliary_data: AuxiliaryData = field(default_factory=dict)
     """Auxiliary data of the method."""
     behind: Layout = NOTHING
     """Large auxiliary data, whose bytes are the last of `model`."""
@@ -65,7 +65,7 @@ class Announcement:
     """The task's id."""
     samples: Mapping[str, int]
     """``train`` (images trained on or available for it), ``labelled``, ``unlabelled``, ``selected`` (accepted pseudo-labels)."""
-    side: AuxiliaryData
+    auxiliary_data: AuxiliaryData
     """What the method's weighting needs, such as SemiAnAgg's similarity per class."""
     metrics: Mapping[str, float]
     """``loss``, ``acceptance``, ``seconds`` and the like, for people."""
@@ -83,7 +83,7 @@ class Announcement:
     @property
     def auxiliary(self) -> frozenset[str]:
         """Names of all auxiliary data, small and large."""
-        return frozenset({*self.side, *self.behind.by_name})
+        return frozenset({*self.auxiliary_data, *self.behind.by_name})
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,8 +42,8 @@ def test_the_nearest_help_and_a_stranger_has_no_helper(memory):
 
 def test_helpers_travel_behind_the_model(memory):
     model, updates = model_of(1), {silo: model_of(value) for silo, value in zip("abcd", (2, 3, 4, 5), strict=True)}
-    source, side = memory.model_for("a", 10, model, DOWN, updates)
-    assert side["helpers"] == 2
+    source, auxiliary = memory.model_for("a", 10, model, DOWN, updates)
+    assert auxiliary["helpers"] == 2
     chunks = b"".join(source.chunk(index) for index in range(len(source.manifest.digests)))
     layout = SLOT.task_layout(DOWN)
     assert ModelBytes.of(layout, np.frombuffer(chunks, np.uint8)).manifest == source.manifest
@@ -54,9 +54,9 @@ def test_helpers_travel_behind_the_model(memory):
 
 
 def test_the_own_part_stands_where_a_helper_is_missing(memory):
-    source, side = memory.model_for("a", 20, model_of(1), DOWN, {"a": model_of(2), "b": model_of(3)})
+    source, auxiliary = memory.model_for("a", 20, model_of(1), DOWN, {"a": model_of(2), "b": model_of(3)})
     buffer = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
-    assert side["helpers"] == 1
+    assert auxiliary["helpers"] == 1
     arrays = read_arrays(SLOT.task_layout(DOWN), buffer)
     assert (arrays["helper0.w"][0], arrays["helper1.w"][0]) == (3.5, 1.5)
 
@@ -64,6 +64,6 @@ def test_the_own_part_stands_where_a_helper_is_missing(memory):
 @pytest.mark.parametrize(("silo", "number"), [("a", 1), ("a", 9), ("a", 11), ("new", 10)])
 def test_only_every_tenth_round_has_helpers_and_never_a_strangers(memory, silo, number):
     model = model_of(1)
-    source, side = memory.model_for(silo, number, model, DOWN, {"a": model_of(2), "b": model_of(3)})
-    assert source is model and side["helpers"] == 0
+    source, auxiliary = memory.model_for(silo, number, model, DOWN, {"a": model_of(2), "b": model_of(3)})
+    assert source is model and auxiliary["helpers"] == 0
     assert without_beside(SLOT.task_layout(DOWN)) == DOWN

@@ -55,9 +55,9 @@ def mean_of(thetas: Any, weights: Any) -> np.ndarray:
 
 
 def shares(weighting: Weighting, announced: list[dict[str, Any]], num_classes: int = 2) -> np.ndarray:
-    """Normalised weights of silos that announce `samples` and, maybe, `side` and `update`."""
+    """Normalised weights of silos that announce `samples` and, maybe, `auxiliary_data` and `update`."""
     announcements = {
-        str(index): Announcement("task", a.get("samples", {}), a.get("side", {}), {}, a.get("update", UPDATE))
+        str(index): Announcement("task", a.get("samples", {}), a.get("auxiliary_data", {}), {}, a.get("update", UPDATE))
         for index, a in enumerate(announced)
     }
     weights = weighting.weigher(num_classes).weigh(announcements, {})
@@ -82,7 +82,7 @@ def test_a12_empty_fix_set(known):
 
 def test_b1_semianagg(known):
     w = similarity(known.inputs("B1_semianagg_3x3")["w_hat"])
-    announced = [{"side": {"similarity": row}, "samples": {"selected": 1}} for row in w]
+    announced = [{"auxiliary_data": {"similarity": row}, "samples": {"selected": 1}} for row in w]
     paper = shares(SemiAnAgg(order="Paper"), announced, w.shape[1])
     code = shares(SemiAnAgg(order="Code"), announced, w.shape[1])
     computed = {
@@ -153,7 +153,8 @@ def test_b5_partially_labelled(known):
     share = known.decimal(inputs["lambda1"])
     rows = zip(inputs["N_L"], inputs["N_U_selected"], inputs["r_normalised"], strict=True)
     announced = [
-        {"samples": {"labelled": n, "selected": u}, "side": {"similarity": np.array([1 - r])}} for n, u, r in rows
+        {"samples": {"labelled": n, "selected": u}, "auxiliary_data": {"similarity": np.array([1 - r])}}
+        for n, u, r in rows
     ]
     computed = {
         "fedavg_semi": shares(FedAvgSemi(labelled_share=share), announced),

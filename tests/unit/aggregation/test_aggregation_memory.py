@@ -24,15 +24,15 @@ def test_d1_thresholds(known):
     counts = np.array(case["counts"], int)
     memory = ClassThresholds(slot, len(counts))
     memory.conclude({"a": announced((counts // 2).tolist()), "b": announced((counts - counts // 2).tolist())})
-    side, share = memory.auxiliary_data(), scaled_shares(counts)
+    auxiliary, share = memory.auxiliary_data(), scaled_shares(counts)
     known.check(
         "D1_cbafed_thresholds",
         {
             "share": share,
             "std_ddof1": share.std(ddof=1),
-            "thresholds": side["thresholds"],
+            "thresholds": auxiliary["thresholds"],
             "thresholds_if_std_ddof0": np.minimum(share + case["T_base"] - share.std(), case["cap"]),
-            "minority_classes": np.flatnonzero(side["rare"]),
+            "minority_classes": np.flatnonzero(auxiliary["rare"]),
         },
     )
 

@@ -37,8 +37,8 @@ def announced(said: list[tuple[int, int, list[float], bool]]) -> dict[str, Annou
     found = {}
     for index, (labelled, selected, similarity, sends) in enumerate(said):
         samples = {"train": labelled + selected, "labelled": labelled, "selected": selected, "steps": selected}
-        side = {"similarity": np.array(similarity), "validation": np.array([labelled, labelled + selected])}
-        found[str(index)] = Announcement("t", samples, side, {}, model_of(index).manifest if sends else None)
+        auxiliary = {"similarity": np.array(similarity), "validation": np.array([labelled, labelled + selected])}
+        found[str(index)] = Announcement("t", samples, auxiliary, {}, model_of(index).manifest if sends else None)
     return found
 
 

@@ -53,8 +53,8 @@ def averaged(weighting: Weighting, said: list[tuple[dict[str, int], dict[str, An
     """The mean as the engine makes it, and the updates, of silos that say samples and auxiliary data."""
     updates = [model_of(index) for index in range(len(said))]
     announcements = {
-        str(index): Announcement("t", samples, side, {}, updates[index].manifest)
-        for index, (samples, side) in enumerate(said)
+        str(index): Announcement("t", samples, auxiliary, {}, updates[index].manifest)
+        for index, (samples, auxiliary) in enumerate(said)
     }
     weights = normalised(np.array(list(weighting.weigher(CLASSES).weigh(announcements, {}).values())))
     return flat(weighted_mean(updates, weights.tolist(), LAYOUT)), [flat(update) for update in updates]

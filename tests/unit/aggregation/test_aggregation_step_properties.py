@@ -157,13 +157,13 @@ MEMORIES = pieces_with_memories()
 def announced(silo: str, seed: int) -> Announcement:
     """An announcement with everything that a memory may read."""
     draws = np.random.default_rng([seed, ord(silo)])
-    side = {
+    auxiliary = {
         "counts": draws.integers(0, 9, CLASSES),
         "label_counts": draws.integers(0, 9, CLASSES),
         "embedding": draws.dirichlet(np.ones(CLASSES)),
     }
     update = model_of(seed, NARROW).manifest if draws.random() < 0.8 else None
-    return Announcement("t", {"train": 5}, side, {}, update)
+    return Announcement("t", {"train": 5}, auxiliary, {}, update)
 
 
 def large(memory: RoundMemory, silo: str, seed: int) -> LargeArrays:

@@ -22,8 +22,8 @@ UPDATE = Manifest("layout", 0, ())
 KINDS = PIECES.of("weighting")
 
 
-def announce(side: dict[str, Any] | None = None, update: Manifest | None = UPDATE, **samples: int) -> Announcement:
-    return Announcement("task", samples, side or {}, {}, update)
+def announce(auxiliary: dict[str, Any] | None = None, update: Manifest | None = UPDATE, **samples: int) -> Announcement:
+    return Announcement("task", samples, auxiliary or {}, {}, update)
 
 
 def weigh(weighting: Weighting, announcements: dict[str, Announcement], **evaluations: Any) -> dict[str, float]:

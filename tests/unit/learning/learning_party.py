@@ -121,20 +121,24 @@ class Party:
             run=self.run, silo=self.silo, labels=self.labels, images=self.images, state=self.state, device="cpu"
         )
 
-    def task(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Task:
+    def task(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Task:
         strategy = Strategy.of(self.method, CLASSES, self.seed)
         _, remembered, _ = strategy.task_for(self.silo, round_number, self.model, self.server.up, {})
         if any(isinstance(memory, GlobalCentroids) for memory in strategy.memories.values()):
             remembered = {"centroids": np.eye(128, dtype=np.float32)}
-        sent = {**self.server.auxiliary_data(self.model, round_number), **remembered} if side is None else side
+        sent = (
+            {**self.server.auxiliary_data(self.model, round_number), **remembered}
+            if auxiliary_data is None
+            else auxiliary_data
+        )
         source, behind = joined_behind(self.model, [self.behind] if self.behind is not None else [])
         self.received = b"".join(source.chunk(index) for index in range(source.manifest.count))
         return Task(f"{round_number}", TaskKind.TRAIN, round_number, source.manifest, sent, behind)
 
-    def train(self, round_number: int = 1, side: AuxiliaryData | None = None) -> Announcement:
+    def train(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Announcement:
         self.steps: list[tuple[int, int]] = []
         self.update = None
-        task = self.task(round_number, side)
+        task = self.task(round_number, auxiliary_data)
         return self.learner.train(
             task,
             np.frombuffer(self.received, np.uint8),

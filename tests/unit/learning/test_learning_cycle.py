@@ -124,14 +124,14 @@ class Adaptive(Party):
 
     committed = 0
 
-    def side(self, base: int, staleness: int | None = None) -> dict[str, np.ndarray]:
+    def auxiliary_data(self, base: int, staleness: int | None = None) -> dict[str, np.ndarray]:
         last = {} if staleness is None else {"staleness": np.array(staleness)}
         return {"committed_steps": np.array(base), **last}
 
-    def adapt(self, round_number: int, side: dict[str, np.ndarray]) -> Announcement:
+    def adapt(self, round_number: int, auxiliary: dict[str, np.ndarray]) -> Announcement:
         received = self.model.buffer()
         return self.learner.train(
-            self.task(round_number, side), received, self._out, lambda done, total: self.committed
+            self.task(round_number, auxiliary), received, self._out, lambda done, total: self.committed
         )
 
 
@@ -142,14 +142,14 @@ def adaptive(state: Path, **cycle: Any) -> Adaptive:
 
 def test_a_round_ends_with_its_cycle_and_says_how_long_it_was(tmp_path: Path) -> None:
     party = adaptive(tmp_path, maxEpochs=3, tombstones=100)
-    announced = party.adapt(1, party.side(0))
+    announced = party.adapt(1, party.auxiliary_data(0))
     per_epoch = -(-len(party.learner._images.labelled) // 8)
-    assert announced.side["steps"] == 3 * per_epoch and announced.metrics["epochs"] == 3
+    assert announced.auxiliary_data["steps"] == 3 * per_epoch and announced.metrics["epochs"] == 3
     arrays = party.arrays()
     score = party.learner._score(party.learner._network, 1)
-    np.testing.assert_array_equal(announced.side["validation"], score)
+    np.testing.assert_array_equal(announced.auxiliary_data["validation"], score)
     again = adaptive(tmp_path / "fixed", maxEpochs=3, tombstones=100)
-    again.adapt(1, again.side(0))
+    again.adapt(1, again.auxiliary_data(0))
     for name, array in again.arrays().items():
         np.testing.assert_array_equal(array, arrays[name])
 
@@ -157,7 +157,7 @@ def test_a_round_ends_with_its_cycle_and_says_how_long_it_was(tmp_path: Path) ->
 def test_validation_between_epochs_changes_nothing(tmp_path: Path) -> None:
     """Three epochs of a cycle are those of three fixed epochs, batch statistics and random draws included."""
     party = adaptive(tmp_path / "cycle", maxEpochs=3, tombstones=100)
-    announced = party.adapt(1, party.side(0))
+    announced = party.adapt(1, party.auxiliary_data(0))
     fixed = Party(
         method_of("AsyncDVW", local={"epochs": 3}, weighting={"validationPercent": 20}),
         given("All"),
@@ -171,11 +171,12 @@ def test_others_that_move_on_end_a_cycle_once_twenty_were_seen(tmp_path: Path) -
     party = adaptive(tmp_path, maxEpochs=4, tombstones=100)
     party.committed = 1000
     lengths = [
-        party.adapt(number, party.side(990, 30 if number > 1 else None)).metrics["epochs"] for number in range(1, 23)
+        party.adapt(number, party.auxiliary_data(990, 30 if number > 1 else None)).metrics["epochs"]
+        for number in range(1, 23)
     ]
     # 10 committed since the download, and own steps: 10 + 3 an epoch, never above 30 in four epochs
     assert lengths == [4] * 22
     party.committed = 1100
-    assert party.adapt(23, party.side(990, 30)).metrics["epochs"] == 1
+    assert party.adapt(23, party.auxiliary_data(990, 30)).metrics["epochs"] == 1
     party.restart()
-    assert party.adapt(23, party.side(990, 30)).metrics["epochs"] == 1, "the history survives the process"
+    assert party.adapt(23, party.auxiliary_data(990, 30)).metrics["epochs"] == 1, "the history survives the process"

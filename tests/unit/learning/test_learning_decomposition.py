@@ -82,7 +82,7 @@ def test_each_part_is_trained_by_its_own_loss(method, labels, tmp_path):
     assert any(name.startswith(PSI) for name in moved)
     assert any(name.startswith("encoder.conv") or name == "classifier.weight" for name in moved) == (labels != "None")
     assert (any(name == "classifier.weight" for name in after)) == (labels != "None")
-    assert told.side["embedding"].shape == (3,) and told.side["embedding"].sum() == pytest.approx(1)
+    assert told.auxiliary_data["embedding"].shape == (3,) and told.auxiliary_data["embedding"].sum() == pytest.approx(1)
 
 
 @pytest.mark.parametrize(("method", "labels"), MATCHED)
@@ -117,9 +117,9 @@ def test_helpers_change_what_a_silo_learns(tmp_path):
     updates = dict.fromkeys("bc", ModelBytes.from_arrays(party.model.layout, others))
 
     def trained(number: int) -> Announcement:
-        source, side = memory.model_for(party.silo, number, party.model, party.server.up, updates)
+        source, auxiliary = memory.model_for(party.silo, number, party.model, party.server.up, updates)
         received = np.frombuffer(b"".join(source.chunk(i) for i in range(len(source.manifest.digests))), np.uint8)
-        task = replace(party.task(10, side), model=source.manifest)
+        task = replace(party.task(10, auxiliary), model=source.manifest)
         return party.learner.train(task, received, party._out, lambda done, total: 0)
 
     helped, alone = trained(10), trained(9)

@@ -29,9 +29,9 @@ def model(x, c=(0.0,)):
     return ModelBytes.from_arrays(LAYOUT, {"x": np.asarray(x, np.float64), "control.x": np.asarray(c, np.float64)})
 
 
-def variates(network, received, kept, side):
+def variates(network, received, kept, auxiliary):
     """Make a silo's part of a round from the fields of the round that it reads."""
-    return SiloVariates(SimpleNamespace(network=network, received=received, kept=kept, side=side))
+    return SiloVariates(SimpleNamespace(network=network, received=received, kept=kept, auxiliary_data=auxiliary))
 
 
 class Federation:

@@ -43,7 +43,10 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     assert set(changed) == set(first.arrays()), (
         "every tensor that travels was trained"
     )  # methods reference, section 12, number 9
-    for told, up in ((first.task().side, False), (announcement.side, True)):  # methods reference, section 12, number 19
+    for told, up in (
+        (first.task().auxiliary_data, False),
+        (announcement.auxiliary_data, True),
+    ):  # methods reference, section 12, number 19
         assert set(told) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
     assert all(array.dtype == np.int64 for array in counters)
@@ -87,7 +90,7 @@ def test_what_is_announced(tmp_path):
     assert {k: announcement.samples[k] for k in ("train", "labelled", "unlabelled")} == {
         "train": 26, "labelled": 10, "unlabelled": 16,
     }  # fmt: skip
-    similarity = announcement.side["similarity"]
+    similarity = announcement.auxiliary_data["similarity"]
     assert similarity.shape == (CLASSES,) and similarity.dtype == np.float64
     assert np.isnan(similarity).sum() < CLASSES or announcement.samples["selected"] == 0
     assert set(announcement.metrics) == {"loss", "acceptance", "seconds"}
@@ -100,7 +103,7 @@ def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
     for minimum in (1, 9, 27):  # of 26 images, 9, 9 and 8 of the classes
         weighting = {"semiAnAgg": {"minimumPerClass": minimum}}
         method = method_of(name, pseudoLabels={"threshold": "0"}, weighting=weighting)
-        told.append(Party(method, given("None"), tmp_path / str(minimum)).train().side["similarity"])
+        told.append(Party(method, given("None"), tmp_path / str(minimum)).train().auxiliary_data["similarity"])
     one, some, none = (np.isfinite(similarity) for similarity in told)
     assert one.any() and none.sum() == 0 and (some <= one).all()
     np.testing.assert_array_equal(told[1][some], told[0][some])
@@ -108,7 +111,7 @@ def test_19_a_class_of_few_confident_images_is_not_told_of(tmp_path, name):
 
 def test_labelled_silos_say_nothing_of_similarity(tmp_path):
     announcement = Party(method_of("SemiAnAgg"), given("All"), tmp_path, "All").train()
-    assert np.isnan(announcement.side["similarity"]).all()
+    assert np.isnan(announcement.auxiliary_data["similarity"]).all()
     assert announcement.samples["selected"] == 0
 
 
@@ -220,9 +223,9 @@ def test_pseudo_labels_come_from_eval_mode(tmp_path, method):
 
 def test_wrong_random_anchor_is_refused(tmp_path):
     party = Party(method_of("SemiAnAgg"), given("None"), tmp_path)
-    side = {"random_anchor": np.zeros(32, np.uint8)}
+    auxiliary = {"random_anchor": np.zeros(32, np.uint8)}
     with pytest.raises(AnchorageError, match="RandomAnchorDiffers"):
-        party.train(1, side)
+        party.train(1, auxiliary)
 
 
 def test_missing_prototypes_are_refused(tmp_path):

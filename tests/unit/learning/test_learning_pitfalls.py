@@ -66,7 +66,7 @@ def test_2_a_confidence_at_its_threshold_counts_in_its_own_dtype(tmp_path):
     for logits, wanted in (([0.0, 0.0, -torch.inf], True), ([0.0, 0.1, 0.0], False)):
         assert consistency_targets(torch.tensor([logits]), 0.5, None)[1].item() == wanted
     party = Party(method_of("SemiFL", pseudoLabels={"threshold": "0.5"}), given("None"), tmp_path)
-    begun = party.learner._round(party.task(), party.task().side, {}, {})
+    begun = party.learner._round(party.task(), party.task().auxiliary_data, {}, {})
     halves = replace(begun, network=lambda images: torch.tensor([[0.0, 0.0, -torch.inf]]).expand(len(images), -1))
     assert party.method.pseudo_labels.label(halves, np.arange(4))[1].all()
 
@@ -196,7 +196,7 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
     found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
     plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path)
     eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64))
-    begun = replace(plain.learner._round(plain.task(), plain.task().side, {}, {}), images=eight)
+    begun = replace(plain.learner._round(plain.task(), plain.task().auxiliary_data, {}, {}), images=eight)
     begun.network.train()
     taught = []
     for mask in masks:
@@ -244,8 +244,8 @@ def test_12_staleness_has_own_steps_and_may_reach_its_limit():
     falling = count(0, -1)
     for others, epochs in ((24, 3), (25, 2), (28, 1), (18, 4)):
         work = Work(iter([torch.zeros(())] * 12), 12, {}, lambda: 0)
-        side, kept = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
-        adaptive = AdaptiveRound(rules, side, kept, lambda: (100 + next(falling), np.zeros(2, np.int64)))
+        auxiliary, kept = {"committed_steps": np.array(1000)}, {"cycle/staleness": np.full(20, 30)}
+        adaptive = AdaptiveRound(rules, auxiliary, kept, lambda: (100 + next(falling), np.zeros(2, np.int64)))
         adaptive.hearing(lambda done, total, others=others: 1000 + others)(0, 0)
         assert len(list(adaptive.shortened(work).losses)) == 3 * epochs
 
@@ -320,9 +320,9 @@ def test_17_balanced_losses_leave_the_test_alone(name):
 
 def test_the_labelled_prior_of_all_silos_is_told(tmp_path):
     party = Party(method_of("OrigACR"), given("Partial"), tmp_path, "Partial")
-    assert party.train().side["label_counts"].tolist() == [4, 3, 3]
-    assert set(party.task().side) == {"prior"} and party.task().side["prior"].shape == (CLASSES,)
-    assert Party(method_of("SSILCDM"), given("Partial"), tmp_path / "b", "Partial").train().side == {}
+    assert party.train().auxiliary_data["label_counts"].tolist() == [4, 3, 3]
+    assert set(party.task().auxiliary_data) == {"prior"} and party.task().auxiliary_data["prior"].shape == (CLASSES,)
+    assert Party(method_of("SSILCDM"), given("Partial"), tmp_path / "b", "Partial").train().auxiliary_data == {}
 
 
 def test_17_silos_score_models_by_raw_outputs(tmp_path):

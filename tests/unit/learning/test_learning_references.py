@@ -79,7 +79,7 @@ def test_means_leave_once_and_the_pool_comes_behind_every_model(tmp_path, name):
     )
     party.behind = memory.behind()
     second = party.train(2, told)
-    assert not second.side and not second.behind.tensors and second.update.digest != plain.digest(2)
+    assert not second.auxiliary_data and not second.behind.tensors and second.update.digest != plain.digest(2)
     party.restart()
     assert party.train(2, told).update.digest == second.update.digest, "nothing of the pool is kept elsewhere"
     party.behind = None

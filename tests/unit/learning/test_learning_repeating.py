@@ -29,7 +29,7 @@ def test_each_time_begins_with_the_model_and_ends_with_a_state_further(labels, t
     assert party.train(2, {REPETITIONS: np.array(2)}).update == announcement.update, "a task that is done again"
     once = party.train(2, {})
     assert once.update == Manifest.of(party.server.up.digest, first)
-    alone = replace(party.task(2, {}), side={REPETITION: np.array(1)})
+    alone = replace(party.task(2, {}), auxiliary_data={REPETITION: np.array(1)})
     again = party.learner._learner.train(alone, party.model.buffer(), party._out, lambda done, total: 0)
     assert again.update == Manifest.of(party.server.up.digest, second)
 

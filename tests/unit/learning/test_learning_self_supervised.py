@@ -140,18 +140,18 @@ def test_orchestra_clusters_first_then_trains(tmp_path: Path) -> None:
     party, memory = Party(ORCHESTRA, given("None"), tmp_path), GlobalCentroids(1)
     first = party.train(1, {})
     assert first.update is None and first.samples["steps"] == 0
-    assert first.side["local_centroids"].shape == (16, 128)
+    assert first.auxiliary_data["local_centroids"].shape == (16, 128)
     memory.conclude({"north": first})
-    side = memory.auxiliary_data()
-    second = party.train(2, side)
+    auxiliary = memory.auxiliary_data()
+    second = party.train(2, auxiliary)
     assert second.update is not None and second.samples["steps"] == 4
     assert {name.split(".")[0] for name in party.arrays()} == {"encoder", "projector", "rotation"}
     received = party.model.arrays()
     assert all(not np.array_equal(a, received[n]) for n, a in party.arrays().items())
     party.restart()
-    again = party.train(2, side)
+    again = party.train(2, auxiliary)
     assert again.update is not None and again.update.digest == second.update.digest
-    np.testing.assert_array_equal(again.side["local_centroids"], second.side["local_centroids"])
+    np.testing.assert_array_equal(again.auxiliary_data["local_centroids"], second.auxiliary_data["local_centroids"])
 
 
 def test_orchestras_target_follows_and_leaves_the_running_statistics_alone(tmp_path: Path) -> None:

@@ -93,10 +93,10 @@ def test_scoring_on_true_labels(tmp_path):
     task = Task("e", TaskKind.EVALUATE, 1, announcement.update)
     evaluation = party.learner.evaluate(task, party.update)
     assert evaluation.task == "e"
-    assert evaluation.confusion.tolist() == announcement.side["validation"].tolist()
+    assert evaluation.confusion.tolist() == announcement.auxiliary_data["validation"].tolist()
     assert evaluation.confusion[1] == 26 - announcement.samples["train"] == 14
     full = Party(method_of("DVW", weighting={"metric": "MCC"}), given("All"), tmp_path / "b", "All")
-    assert full.train().side["validation"].shape == (CLASSES, CLASSES)
+    assert full.train().auxiliary_data["validation"].shape == (CLASSES, CLASSES)
 
 
 def test_scoring_on_accepted_pseudo_labels_of_the_round(tmp_path):

@@ -142,7 +142,10 @@ def test_10_option_two_is_the_mean_gradient_of_plain_steps(seed: int, steps: int
     images, targets, community = rows(seed, 8, 3), rows(seed + 1, 8, 2), rows(seed + 2, 2, 3)
     kept = {"control/weight": rows(seed + 3, 2, 3).numpy(), COUNTED: np.array([0])}
     silo_round: Any = SimpleNamespace(
-        network=network, received={"control.weight": community.numpy()}, kept=kept, side={COUNTED: np.array([1])}
+        network=network,
+        received={"control.weight": community.numpy()},
+        kept=kept,
+        auxiliary_data={COUNTED: np.array([1])},
     )
     controls = SiloVariates(silo_round)
     shift, seen = community - torch.from_numpy(kept["control/weight"]), torch.zeros(2, 3, dtype=torch.float64)
@@ -161,7 +164,7 @@ def test_16_a_silo_counts_right_and_wrong_as_its_confusion_matrix_would(tmp_path
     said = {}
     for metric in ("MicroF1", "MacroF1"):
         method = method_of("DVW", weighting={"metric": metric, "validationPercent": 40})
-        said[metric] = Party(method, given("All"), tmp_path / metric, "All").train().side["validation"]
+        said[metric] = Party(method, given("All"), tmp_path / metric, "All").train().auxiliary_data["validation"]
     matrix = said["MacroF1"]
     assert said["MicroF1"].tolist() == [np.trace(matrix), matrix.sum()]
     assert matrix.sum() > np.trace(matrix) > 0
@@ -174,10 +177,10 @@ def test_18_the_own_score_is_that_of_the_last_validation_and_costs_no_pass(tmp_p
     party, passes = Party(method, given("All"), tmp_path, "All"), []
     validated = party.learner._validated
     party.learner._validated = lambda *said: passes.append(1) or validated(*said)  # type: ignore[method-assign]
-    announced = party.train(side={"committed_steps": np.array(0)})
+    announced = party.train(auxiliary_data={"committed_steps": np.array(0)})
     assert announced.metrics["epochs"] == 3
     assert len(passes) == 1 + 3, "once as received, and behind every epoch"
-    assert announced.side["validation"].tolist() == validated(party.learner._network, 1)[1].tolist()
+    assert announced.auxiliary_data["validation"].tolist() == validated(party.learner._network, 1)[1].tolist()
 
 
 def test_25_features_by_the_random_anchor_come_from_the_seed_again(
@@ -190,12 +193,14 @@ def test_25_features_by_the_random_anchor_come_from_the_seed_again(
         without.delattr(semianagg, "build_random_anchor")
         assert party.server.auxiliary_data(party.model, 2)["random_anchor"] is first, "the server draws it once"
     weighting = party.method.weighting
-    begun = party.learner._round(party.task(), party.task().side, {}, {})
+    begun = party.learner._round(party.task(), party.task().auxiliary_data, {}, {})
     kept = weighting.anchor_features(begun)
     assert weighting.anchor_features(begun) is kept
     party.restart()
     views = party.learner._images.views
-    assert torch.equal(weighting.anchor_features(party.learner._round(party.task(), party.task().side, {}, {})), kept)
+    assert torch.equal(
+        weighting.anchor_features(party.learner._round(party.task(), party.task().auxiliary_data, {}, {})), kept
+    )
     encoder = build_random_anchor(party.run.model, party.run.seed)
     each = torch.cat([encoder(views.plain(torch.tensor([i]))) for i in range(len(views))])
     torch.testing.assert_close(kept, each / each.norm(dim=1, keepdim=True))
@@ -213,7 +218,7 @@ def test_29_labels_of_a_round_are_made_once(tmp_path: Path, monkeypatch: pytest.
     assert len(made) == 1 and 0 < announced.samples["selected"] == int(made[0][1].sum()) < 26
     assert len(party.steps) >= 3
     party.restart()
-    begun = party.learner._round(party.task(), party.task().side, {}, party.model.arrays())
+    begun = party.learner._round(party.task(), party.task().auxiliary_data, {}, party.model.arrays())
     load_arrays(party.learner._network, begun.received)
     each = [label(party.method.pseudo_labels, begun, np.array([i])) for _ in range(2) for i in range(26)]
     for once, again in zip(made[0], (torch.cat(found) for found in zip(*each, strict=True)), strict=True):

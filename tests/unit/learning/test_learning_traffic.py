@@ -35,12 +35,14 @@ def test_y1_bytes_of_a_round(known, tmp_path):
     sent = {}
     for name in ("SemiAnAgg", "CBAFed"):
         party = Party(method_of(name), given("Partial"), tmp_path / name, "Partial")
-        sent[name] = sum(array.size for array in party.train().side.values()) / 3 * 10  # the party has three classes
+        sent[name] = (
+            sum(array.size for array in party.train().auxiliary_data.values()) / 3 * 10
+        )  # the party has three classes
     scores = {}
     for metric in ("MicroF1", "MacroF1"):
         weighting = {"metric": metric, "validationPercent": 20}
         party = Party(method_of("DVW", weighting=weighting), given("All"), tmp_path / metric, "All")
-        scores[metric] = party.train().side["validation"]
+        scores[metric] = party.train().auxiliary_data["validation"]
     assert scores["MacroF1"].shape == (3, 3)
     known.check(
         "Y1_round_bytes",
@@ -62,6 +64,6 @@ def test_y1_bytes_of_a_round(known, tmp_path):
 def beside(name: str, folder) -> int:
     """Numbers that travel beside the network in either direction."""
     party = Party(method_of(name), given("All"), folder / name, "All")
-    down, up = party.task().side, party.train().side
+    down, up = party.task().auxiliary_data, party.train().auxiliary_data
     extra = set(party.server.down.by_name) ^ set(party.server.up.by_name)
     return sum(array.size for array in (*down.values(), *up.values())) + len(extra)

@@ -81,7 +81,7 @@ class ScriptedSilo:
     inactive: bool = False
     fails: str = ""
     layout: Layout = LAYOUT
-    side: AuxiliaryData = field(default_factory=dict)
+    auxiliary_data: AuxiliaryData = field(default_factory=dict)
     scores: tuple[int, int] = (1, 2)
     score_seconds: float = 1.0
     repeats: int = 1
@@ -136,7 +136,7 @@ class ScriptedLink:
             self.at(start + script.score_seconds, Evaluated(silo, Evaluation(task.id, np.array(script.scores))))
             return
         script.trained.append(task.id)
-        self.sides[silo].append(task.side)
+        self.sides[silo].append(task.auxiliary_data)
         done = start + script.train_seconds
         if script.fails:
             self.at(done, TaskFailed(silo, task.id, script.fails, "as scripted"))
@@ -146,7 +146,11 @@ class ScriptedLink:
         if update is not None:
             self.updates[silo, task.id] = update
         announcement = Announcement(
-            task.id, {"train": script.samples}, script.side, {"loss": 0.5}, update.manifest if update else None
+            task.id,
+            {"train": script.samples},
+            script.auxiliary_data,
+            {"loss": 0.5},
+            update.manifest if update else None,
         )
         for _ in range(script.repeats):
             self.at(done, Announced(silo, announcement))

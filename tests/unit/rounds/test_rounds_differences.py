@@ -40,6 +40,6 @@ def test_who_is_told_so_sends_differences(learner, silo, told):
     s = set_scene(silo("a"), silo("b"), learner=learner, rounds=2, min_silos=2, strategy=strategy)
     s.link.__class__ = PackingLink
     s.engine.run()
-    assert [DIFFERENCES in side for sides in s.link.sides.values() for side in sides] == [told] * 4
+    assert [DIFFERENCES in auxiliary for sides in s.link.sides.values() for auxiliary in sides] == [told] * 4
     assert value_of(s.store.latest().model) == 2.0
     assert set(s.store.contributions()) == {"a", "b"}

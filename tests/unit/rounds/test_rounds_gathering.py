@@ -40,7 +40,7 @@ class AnnouncingLink(ScriptedLink):
     """Its silos answer with an announcement alone where that is asked for."""
 
     def assign(self, silo: str, task: Task) -> None:
-        if ASKED in task.side and self.silos[silo].answers:
+        if ASKED in task.auxiliary_data and self.silos[silo].answers:
             self.at(self.clock.now() + 1.0, Announced(silo, Announcement(task.id, {"train": 1}, {}, {}, None)))
         else:
             super().assign(silo, task)

@@ -78,7 +78,7 @@ class LargeLink(ScriptedLink):
         own = offered.manifest.nbytes - task.behind.nbytes
         model = ModelBytes.of(PlainLearner.down, np.frombuffer(content(offered)[:own], np.uint8).copy())
         rows = self.announces.get(silo)
-        alone = ASKED in task.side
+        alone = ASKED in task.auxiliary_data
         source: Any = JoinedSource(PlainLearner.up.digest, []) if alone else script.update_for(model)
         source, behind = joined_behind(source, [rows] if rows is not None else [])
         self.updates[silo, task.id] = source
@@ -109,7 +109,7 @@ def test_large_data_alone_comes_before_the_first_training(barrier: bool) -> None
     assert value_of(scene.store.latest().model) == 4.0, "rows count for nothing in the mean"
     assert [part.state for part in scene.store.history()[1].silos] == ["Counted"] * 2
     first, second, *trained = scene.link.seen
-    assert ASKED in first[1].side and not first[1].behind.tensors and ASKED in second[1].side
+    assert ASKED in first[1].auxiliary_data and not first[1].behind.tensors and ASKED in second[1].auxiliary_data
     for _, task, model in trained[:2]:
         assert task.behind.by_name["rows"].shape == (2, 2)
         own = model.manifest.nbytes - task.behind.nbytes
@@ -170,5 +170,5 @@ def test_what_the_server_sends_goes_behind_the_model_where_it_is_large() -> None
     link.__class__, link.announces, link.seen = LargeLink, {}, []
     scene.engine.run()
     ((_, task, model),) = link.seen
-    assert task.side.keys() == {"small"} and task.behind.by_name.keys() == {"anchors"}
+    assert task.auxiliary_data.keys() == {"small"} and task.behind.by_name.keys() == {"anchors"}
     assert content(model).endswith(np.full(LARGE_BYTES // 8, 1.0).tobytes())

@@ -48,7 +48,7 @@ def test_a_step_knows_the_share_of_the_silos_and_a_silo_what_counted_of_its_own(
     s = set_scene(*silos, rounds=2, strategy=strategy)
     s.engine.run()
     assert step.shares == [0.5, 0.5]
-    told = {silo: [int(side[COUNTED][0]) for side in sides] for silo, sides in s.link.sides.items()}
+    told = {silo: [int(auxiliary[COUNTED][0]) for auxiliary in sides] for silo, sides in s.link.sides.items()}
     assert told == {"a": [0, 1], "b": [0, 0], "c": [0, 0], "d": [0, 1]}
 
 
@@ -66,5 +66,5 @@ def test_a_killed_server_finds_what_its_step_and_its_memory_had_learnt():
     assert 0 < s.store.latest().record.round < 4
     again = scene(store=s.store)
     assert again.engine.run().digest == undisturbed
-    told = [int(side[COUNTED][0]) for scene in (s, again) for side in scene.link.sides["a"]]
+    told = [int(auxiliary[COUNTED][0]) for scene in (s, again) for auxiliary in scene.link.sides["a"]]
     assert told == [0, 1, 2, 2, 3], "the round in which it was killed is played again"

@@ -22,7 +22,7 @@ def test_13_scalars_go_up_first_and_then_each_model_by_itself():
     """SemiAnAgg in two steps: no model moves before every silo's C scalars are there, and a silo that weighs nothing sends none."""
     said = {"a": [0.2, NOTHING], "b": [0.6, 0.4], "idle": [NOTHING, NOTHING], "late": [0.9, 0.1]}
     silos = [
-        ScriptedSilo(name, adds=float(i), train_seconds=1.0 + i, side={"similarity": np.array(row)})
+        ScriptedSilo(name, adds=float(i), train_seconds=1.0 + i, auxiliary_data={"similarity": np.array(row)})
         for i, (name, row) in enumerate(said.items(), 1)
     ]
     scene = set_scene(*silos, weigher=SemiAnAgg().weigher(2))

@@ -34,7 +34,7 @@ def test_h1_effective_staleness(known) -> None:
         row = {"learner": silo, "own_steps": steps, "effective_staleness": staleness}
         rows.append({**row, "committed_steps_after": counter.committed})
         tasks[silo] = Task("t", TaskKind.TRAIN, 1, MODEL, counter.auxiliary_data(str(silo)))
-        assert int(tasks[silo].side["staleness"]) == staleness
+        assert int(tasks[silo].auxiliary_data["staleness"]) == staleness
         assert "staleness" not in counter.auxiliary_data(str(silo)), "a commit is told of once"
     known.check("H1_effective_staleness", {"rows": rows})
 
@@ -48,8 +48,8 @@ def test_steps_that_cannot_be_are_not_counted(steps: Any) -> None:
 
 def counting() -> tuple[ScriptedSilo, ScriptedSilo]:
     return (
-        ScriptedSilo("fast", side={"steps": np.array(10)}, train_seconds=1.0, upload_seconds=0.0),
-        ScriptedSilo("slow", side={"steps": np.array(100)}, train_seconds=2.5, upload_seconds=0.0),
+        ScriptedSilo("fast", auxiliary_data={"steps": np.array(10)}, train_seconds=1.0, upload_seconds=0.0),
+        ScriptedSilo("slow", auxiliary_data={"steps": np.array(100)}, train_seconds=2.5, upload_seconds=0.0),
     )
 
 
@@ -61,7 +61,7 @@ def test_silos_hear_of_committed_steps_also_after_a_restart() -> None:
         s.engine.run()
     assert s.link.steps == [0, 10, 20, 120, 130, 140]
     told = {
-        silo: [{name: int(value) for name, value in side.items()} for side in sides]
+        silo: [{name: int(value) for name, value in auxiliary.items()} for auxiliary in sides]
         for silo, sides in s.link.sides.items()
     }
     assert told["slow"] == [{"committed_steps": 0}, {"committed_steps": 120, "staleness": 120}]

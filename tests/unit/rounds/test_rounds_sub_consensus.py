@@ -41,9 +41,9 @@ class DiligentSilo(ScriptedSilo):
     link: ScriptedLink
 
     def update_for(self, model: ModelBytes) -> Several:
-        side = self.link.sides[self.name][-1]
+        auxiliary = self.link.sides[self.name][-1]
         start = value_of(model) + self.adds
-        return Several(tuple(model_of(start * 100**number) for number in range(int(side.get(REPETITIONS, 1)))))
+        return Several(tuple(model_of(start * 100**number) for number in range(int(auxiliary.get(REPETITIONS, 1)))))
 
 
 def test_only_drawn_silos_train():
@@ -102,7 +102,7 @@ class Counting:
         if self.idle:
             return Announcement(task.id, {}, {}, {}, None)
         update = out(5)
-        update[:] = 7 + task.side.get(REPETITION, 0)
+        update[:] = 7 + task.auxiliary_data.get(REPETITION, 0)
         return Announcement(task.id, {"train": 3}, {}, {}, Manifest.of("layout", update))
 
 
@@ -114,8 +114,8 @@ def test_the_models_of_one_update_lie_one_behind_the_other(times, idle):
         written.append(np.zeros(nbytes, np.uint8))
         return written[-1]
 
-    side = {REPETITIONS: np.array(times)} if times > 1 else {}
-    task = Task("1", TaskKind.TRAIN, 1, model_of(0).manifest, side)
+    auxiliary = {REPETITIONS: np.array(times)} if times > 1 else {}
+    task = Task("1", TaskKind.TRAIN, 1, model_of(0).manifest, auxiliary)
     learner = RepeatingLearner(Counting(idle))
     announcement = learner.train(task, np.zeros(5, np.uint8), out, lambda done, total: told.append((done, total)) or 0)
     assert told == [(2 * number + 1, 2 * times) for number in range(times)]

@@ -14,7 +14,7 @@ from anchorage.transport.tensors.chunks import Manifest
 def test_an_update_travels_as_differences_where_the_model_is_still_there() -> None:
     one, two = model_of(1.0), model_of(2.0)
     link, buffers = FakeLink(one, two), MemoryBuffers()
-    task = replace(train_task(one), side={DIFFERENCES: np.array(1)})
+    task = replace(train_task(one), auxiliary_data={DIFFERENCES: np.array(1)})
     for worker in (SiloWorker(link, FakeLearner(), buffers), SiloWorker(link, FakeLearner(), buffers)):
         worker.handle(Assigned(task))
         worker.handle(Permit(task.id))

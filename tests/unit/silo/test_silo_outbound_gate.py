@@ -51,8 +51,8 @@ def lines(tmp_path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
 
 
-def announcement(task: str = "1.train", train: int = 10, **side: np.ndarray) -> Announcement:
-    return Announcement(task, {"train": train}, side, {"loss": 0.25}, Manifest("layout", 0, ()))
+def announcement(task: str = "1.train", train: int = 10, **auxiliary: np.ndarray) -> Announcement:
+    return Announcement(task, {"train": train}, auxiliary, {"loss": 0.25}, Manifest("layout", 0, ()))
 
 
 class TestGate:
@@ -284,7 +284,7 @@ class TestPrivateLearner:
     def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
         buffers, model = MemoryBuffers(), model_of(1.0)
         private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
-        task = replace(train_task(model), side={REPETITIONS: np.array(2)})
+        task = replace(train_task(model), auxiliary_data={REPETITIONS: np.array(2)})
         announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
         update = buffers.update(2 * LAYOUT.nbytes)
         assert announced.update == Manifest.of(LAYOUT.digest, update)

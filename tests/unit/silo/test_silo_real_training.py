@@ -76,8 +76,8 @@ class Silo:
 
     def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
         """Train once in round 1, twice in round 2, and so on."""
-        side = {REPETITIONS: np.array(number)} if number > 1 else {}
-        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, side)
+        auxiliary = {REPETITIONS: np.array(number)} if number > 1 else {}
+        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, auxiliary)
         self.link.models[model.digest] = model
         self.worker.handle(Assigned(task))
         self.worker.handle(Permit(task.id))
@@ -129,8 +129,8 @@ def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_sh
     method = resolve(MethodSpec.model_validate({"name": "FedMix", "local": {"epochs": 1}}))
     silo, own = silo_of(setup_of(tmp_path / "a", initial, method=method)), initial.layout.nbytes
 
-    def play(number: int, source: ChunkSource, behind: Layout, **side: bool) -> tuple[Announcement, bytes]:
-        told = {f"means_{name}": np.array([value], np.uint8) for name, value in side.items()}
+    def play(number: int, source: ChunkSource, behind: Layout, **wanted: bool) -> tuple[Announcement, bytes]:
+        told = {f"means_{name}": np.array([value], np.uint8) for name, value in wanted.items()}
         task = Task(f"{number}.train.{source.manifest.digest}", TaskKind.TRAIN, number, source.manifest, told, behind)
         silo.link.models[source.manifest.digest] = source
         silo.worker.handle(Assigned(task))

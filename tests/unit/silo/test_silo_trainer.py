@@ -63,7 +63,7 @@ def running(setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> It
 
 
 def moody(task: Task, mood: str) -> Task:
-    return replace(task, side={mood: np.zeros(1)})
+    return replace(task, auxiliary_data={mood: np.zeros(1)})
 
 
 def received(buffers: MappedBuffers, task: Task, model: ModelBytes) -> np.ndarray:
@@ -143,7 +143,7 @@ class TestNullLearner:
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
         learner, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
-        task, buffers = replace(train_task(ONE), side={REPETITIONS: np.array(3)}), MemoryBuffers()
+        task, buffers = replace(train_task(ONE), auxiliary_data={REPETITIONS: np.array(3)}), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
         models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
         assert announcement.update == Manifest.of(LAYOUT.digest, np.concatenate(models))

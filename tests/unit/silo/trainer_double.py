@@ -22,7 +22,7 @@ MARKER = Path(sys.argv[1])
 
 class Moody(NullLearner):
     def train(self, task, model, out, progress):  # type: ignore[no-untyped-def]
-        match next(iter(task.side), ""):
+        match next(iter(task.auxiliary_data), ""):
             case "die-always":
                 os.kill(os.getpid(), signal.SIGKILL)
             case "die" if not MARKER.exists():

@@ -36,19 +36,19 @@ def same(found, expected) -> None:
 
 
 @given(names, st.sampled_from(TaskKind), st.integers(0, 2**31), manifests, sides)
-def test_tasks_come_back(task_id, kind, number, manifest, side) -> None:
-    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, side)))
+def test_tasks_come_back(task_id, kind, number, manifest, auxiliary) -> None:
+    found = convert.decode_task(convert.encode_task(Task(task_id, kind, number, manifest, auxiliary)))
     assert (found.id, found.kind, found.round, found.model) == (task_id, kind, number, manifest)
     assert found.model.digest == manifest.digest
-    same(found.side, side)
+    same(found.auxiliary_data, auxiliary)
 
 
 @given(names, counts, sides, metrics, st.none() | manifests)
-def test_announcements_come_back(task, samples, side, numbers, update) -> None:
-    sent = Announcement(task, samples, side, numbers, update)
+def test_announcements_come_back(task, samples, auxiliary, numbers, update) -> None:
+    sent = Announcement(task, samples, auxiliary, numbers, update)
     found = convert.decode_announcement(convert.encode_announcement(sent))
     assert (found.task, found.samples, found.metrics, found.update) == (task, samples, numbers, update)
-    same(found.side, side)
+    same(found.auxiliary_data, auxiliary)
 
 
 @given(npst.arrays(np.int64, st.sampled_from([(2,), (3, 3), (7, 7)])))
@@ -73,7 +73,7 @@ def test_an_assignment_comes_back() -> None:
         (convert.decode_task, b"\xff"),
         (convert.decode_task, pb.Task(id="t", kind="Dance").SerializeToString()),
         (convert.decode_task, pb.Task(kind="Train", model=pb.Manifest(nbytes=5)).SerializeToString()),
-        (convert.decode_task, pb.Task(kind="Train", side=b"no safetensors").SerializeToString()),
+        (convert.decode_task, pb.Task(kind="Train", auxiliary_data=b"no safetensors").SerializeToString()),
         (convert.decode_announcement, pb.Announcement(update=pb.Manifest(digests=b"x")).SerializeToString()),
         (convert.decode_evaluation, pb.Evaluation(shape=[2, 2], confusion=[1]).SerializeToString()),
         (lambda data: convert.order_from_proto(pb.Order.FromString(data)), b""),

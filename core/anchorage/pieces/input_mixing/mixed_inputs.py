@@ -53,7 +53,7 @@ class MixedInputs(InputMixing):
             return Work(iter(()), 0, samples)
         others, sent, counts = self.others(silo_round)
         losses = self.losses(silo_round, data, loss, batching, others)
-        return Work(losses, steps, {**samples, **counts}, side=lambda: sent)
+        return Work(losses, steps, {**samples, **counts}, auxiliary_data=lambda: sent)
 
     def losses(
         self, silo_round: SiloRound, data: Labelled, loss: Loss, batching: Batching, others: Others | None

@@ -65,7 +65,7 @@ class Pooled(MixedInputs):
         """Return the losses of mixed images; before the first round, only the silo's own images for the pool."""
         from anchorage.learning.silo_round import Work
 
-        if not silo_round.side.get(ALONE, np.zeros(1)).any():
+        if not silo_round.auxiliary_data.get(ALONE, np.zeros(1)).any():
             return super().objective(silo_round)
         count = len(silo_round.images.labelled)
         samples = {"train": count, "labelled": count, "unlabelled": len(silo_round.images.unlabelled)}
@@ -73,12 +73,14 @@ class Pooled(MixedInputs):
             return Work(iter(()), 0, samples)
         groups = self.groups(silo_round)
         sent = self.sent(silo_round, groups)
-        return Work(iter(()), 0, {**samples, "smallest_group": min(map(len, groups))}, side=lambda: sent)
+        return Work(iter(()), 0, {**samples, "smallest_group": min(map(len, groups))}, auxiliary_data=lambda: sent)
 
     def others(self, silo_round: SiloRound) -> tuple[Others | None, Mapping[str, Any], Mapping[str, int]]:
         """Return the pool; the images of a silo that has not sent any go up with its update, of a round in which it trains once."""
         others = _pool(silo_round, self.names)
-        wanted = silo_round.side.get(WANTED, np.zeros(1)).any() and REPETITION not in silo_round.side
+        wanted = (
+            silo_round.auxiliary_data.get(WANTED, np.zeros(1)).any() and REPETITION not in silo_round.auxiliary_data
+        )
         if not wanted or len(silo_round.images.labelled) < 2:
             return others, {}, {}
         groups = self.groups(silo_round)
@@ -139,9 +141,9 @@ def _pool(silo_round: SiloRound, names: tuple[str, str]) -> Others | None:
     """Return the pool that came behind the model; None without one."""
     import torch
 
-    if any(name not in silo_round.side for name in names):
+    if any(name not in silo_round.auxiliary_data for name in names):
         return None
-    model, (images, labels) = silo_round.run.model, (silo_round.side[name] for name in names)
+    model, (images, labels) = silo_round.run.model, (silo_round.auxiliary_data[name] for name in names)
     shape = (model.channels, model.image_size, model.image_size)
     if images.shape[1:] != shape or labels.shape != (len(images), model.num_classes):
         message = (

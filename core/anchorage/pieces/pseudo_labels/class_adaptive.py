@@ -192,7 +192,7 @@ class AdaptiveLosses:
 class ClassThresholds(RoundMemory):
     """CBAFed's thresholds per class, from how often every class was used in the round before (KAT-D1).
 
-    Reads ``side["counts"]``, int64 of shape [C]: a silo's labelled and accepted images per class. Sends ``thresholds``, float64 [C], and
+    Reads ``auxiliary_data["counts"]``, int64 of shape [C]: a silo's labelled and accepted images per class. Sends ``thresholds``, float64 [C], and
     ``rare``, uint8 [C]. Before the first counts every class has the same share.
 
     Parameters
@@ -212,7 +212,7 @@ class ClassThresholds(RoundMemory):
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
-            told = announcement.side.get("counts")
+            told = announcement.auxiliary_data.get("counts")
             if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
                 counts += told
         self._counts = counts

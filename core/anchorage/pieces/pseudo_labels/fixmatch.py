@@ -99,7 +99,8 @@ class LabelCounts(RoundPart):
 class LabelledPrior(RoundMemory):
     """Class shares of the labels of the last round that had any.
 
-    Reads ``side["label_counts"]``, int64 of shape [C]. Sends ``prior``, float64 [C]; before the first counts every class has the same share.
+    Reads ``auxiliary_data["label_counts"]``, int64 of shape [C]. Sends ``prior``, float64 [C]; before the first counts every class has the
+    same share.
 
     Parameters
     ----------
@@ -114,7 +115,7 @@ class LabelledPrior(RoundMemory):
         """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
         counts = np.zeros_like(self._counts)
         for announcement in announcements.values():
-            told = announcement.side.get("label_counts")
+            told = announcement.auxiliary_data.get("label_counts")
             if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
                 counts += told
         if counts.any():

@@ -155,7 +155,7 @@ def helper_name(index: int, tensor: str) -> str:
 class HelperModels(RoundMemory):
     """Remembers an embedding of every silo's model and picks each silo's helpers by it.
 
-    Reads ``side["embedding"]``, float64 of shape [C]: the silo's class probabilities for one image of noise that all share. What is sent
+    Reads ``auxiliary_data["embedding"]``, float64 of shape [C]: the silo's class probabilities for one image of noise that all share. What is sent
     down is different for every silo, see `model_for`.
 
     Parameters
@@ -175,7 +175,7 @@ class HelperModels(RoundMemory):
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Take the embeddings of this round; those of another shape or dtype, or not finite, are left out."""
         for silo, announcement in announcements.items():
-            told = announcement.side.get("embedding")
+            told = announcement.auxiliary_data.get("embedding")
             known = told is not None and told.dtype == np.float64 and told.shape == (self._num_classes,)
             if told is not None and known and np.isfinite(told).all():
                 self._embeddings[silo] = told

@@ -126,7 +126,7 @@ def _unit_rows(rows: Tensor) -> Tensor:
 
 
 class GlobalCentroids(RoundMemory):
-    """Orchestra's memory: reads ``side["local_centroids"]``, float32 [up to 16, d], and sends ``centroids``, float32 [128, d].
+    """Orchestra's memory: reads ``auxiliary_data["local_centroids"]``, float32 [up to 16, d], and sends ``centroids``, float32 [128, d].
 
     Nothing is sent before the first local centroids: then silos only cluster.
 
@@ -142,7 +142,9 @@ class GlobalCentroids(RoundMemory):
 
     def conclude(self, announcements: Mapping[str, Announcement]) -> None:
         """Fit the centroids to those of this round; local ones of another shape, or not finite, are left out."""
-        told = [a.side["local_centroids"] for a in announcements.values() if "local_centroids" in a.side]
+        told = [
+            a.auxiliary_data["local_centroids"] for a in announcements.values() if "local_centroids" in a.auxiliary_data
+        ]
         sound = [rows for rows in told if rows.dtype == np.float32 and rows.ndim == 2 and np.isfinite(rows).all()]
         sound = [rows for rows in sound if 0 < len(rows) <= LOCAL_CENTROIDS]
         widths = [rows.shape[1] for rows in (*([] if self._centroids is None else [self._centroids]), *sound)]

@@ -92,7 +92,7 @@ class Clusters(ImagesAlone):
         batching = silo_round.batching(smallest=2)  # one image has no variance
         clustering = Clustering(silo_round, batching)
         losses: Iterator[Tensor]
-        if "centroids" in silo_round.side:
+        if "centroids" in silo_round.auxiliary_data:
             losses, steps = clustering.losses(), batching.steps(len(silo_round.images.train))
         else:
             clustering.look()
@@ -100,7 +100,7 @@ class Clusters(ImagesAlone):
         images = max(1, min(REMEMBERED, len(silo_round.images.train)))
         smallest = images // min(LOCAL_CENTROIDS, images)  # clusters are of equal size: a policy may refuse small ones
         samples = {**silo_round.counts(), "steps": steps, "smallest_group": smallest}
-        return Work(losses, steps, samples, side=clustering.side, kept=clustering.kept)
+        return Work(losses, steps, samples, auxiliary_data=clustering.auxiliary_data, kept=clustering.kept)
 
 
 class Clustering:
@@ -163,7 +163,7 @@ class Clustering:
             turn = network.rotation(network.projector(network.encoder(turned)))
             yield functional.cross_entropy(guessed, target) + functional.cross_entropy(turn, turns)
 
-    def side(self) -> Mapping[str, NDArray[np.float32]]:
+    def auxiliary_data(self) -> Mapping[str, NDArray[np.float32]]:
         """Return the local centroids, float32 [up to 16, d], where any image was looked at."""
         if self._features is None:
             return {}

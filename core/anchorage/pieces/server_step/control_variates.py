@@ -188,7 +188,12 @@ class SiloVariates(RoundPart):
     """
 
     def __init__(self, silo_round: SiloRound) -> None:
-        network, arrived, kept, side = silo_round.network, silo_round.received, silo_round.kept, silo_round.side
+        network, arrived, kept, auxiliary = (
+            silo_round.network,
+            silo_round.received,
+            silo_round.kept,
+            silo_round.auxiliary_data,
+        )
         import torch
 
         named = dict(network.named_parameters())
@@ -197,7 +202,7 @@ class SiloVariates(RoundPart):
         self._received = {name: p.detach().clone() for name, p in self._parameters.items()}
         self._renewed: dict[str, Tensor] = {}
         self._global = {name: _like(arrived[CONTROL + name], p) for name, p in self._parameters.items()}
-        self._counted = side.get(COUNTED, np.zeros(1, np.int64))
+        self._counted = auxiliary.get(COUNTED, np.zeros(1, np.int64))
         last = KEPT if np.array_equal(kept.get(COUNTED, self._counted) + 1, self._counted) else BEFORE
         self._own = {
             name: _like(kept[last + name], p) if last + name in kept else torch.zeros_like(p)

@@ -125,7 +125,7 @@ class ValidationWeigher(BaseWeigher):
         self._shape = (2,) if metric == "MicroF1" else (num_classes, num_classes)
 
     def _sound(self, announcement: Announcement) -> bool:
-        own = announcement.side.get("validation")
+        own = announcement.auxiliary_data.get("validation")
         return super()._sound(announcement) and (own is None or self._counts(own))
 
     def _counts(self, counts: NDArray[np.int64]) -> bool:
@@ -134,7 +134,7 @@ class ValidationWeigher(BaseWeigher):
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         weights = {}
         for silo, announcement in active.items():
-            pooled = np.zeros(self._shape, np.int64) + announcement.side.get("validation", 0)
+            pooled = np.zeros(self._shape, np.int64) + announcement.auxiliary_data.get("validation", 0)
             for evaluation in evaluations.get(silo, ()):
                 if self._counts(evaluation.confusion):
                     pooled += evaluation.confusion

@@ -112,7 +112,7 @@ class SemiAnAgg(TwoHalves):
             units = unit_rows(images.views.mapped(everything, lambda i: encoder(images.views.plain(i))))
             images.computed[_COMPUTED] = digest, units
         digest, features = images.computed[_COMPUTED]
-        sent = silo_round.side.get("random_anchor")
+        sent = silo_round.auxiliary_data.get("random_anchor")
         if sent is not None and sent.tobytes() != digest:
             message = f"SHA-256 of the weights is {digest.hex()} here and {sent.tobytes().hex()} at the server"
             raise AnchorageError(RANDOM_ANCHOR_DIFFERS, message)
@@ -161,7 +161,7 @@ class SemiAnAggWeigher(BaseWeigher):
         self._num_classes = num_classes
 
     def _sound(self, announcement: Announcement) -> bool:
-        similarity = announcement.side.get("similarity")
+        similarity = announcement.auxiliary_data.get("similarity")
         if similarity is None:
             return super()._sound(announcement) and announcement.samples.get("selected", 0) == 0
         in_range = similarity.shape == (self._num_classes,) and bool(
@@ -171,8 +171,10 @@ class SemiAnAggWeigher(BaseWeigher):
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         silos = list(active.values())
-        unlabelled = [i for i, a in enumerate(silos) if "similarity" in a.side and a.samples.get("unlabelled", 1) > 0]
-        similarity = [np.asarray(silos[index].side["similarity"], np.float64) for index in unlabelled]
+        unlabelled = [
+            i for i, a in enumerate(silos) if "similarity" in a.auxiliary_data and a.samples.get("unlabelled", 1) > 0
+        ]
+        similarity = [np.asarray(silos[index].auxiliary_data["similarity"], np.float64) for index in unlabelled]
         labelled = counts(active, "labelled")
         shares = np.zeros(len(active))
         if unlabelled and (not labelled.any() or not np.isnan(similarity).all()):

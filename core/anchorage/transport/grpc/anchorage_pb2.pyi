@@ -25,23 +25,23 @@ class Manifest(_message.Message):
     def __init__(self, layout: _Optional[str] = ..., nbytes: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
 
 class Task(_message.Message):
-    __slots__ = ("id", "kind", "round", "model", "side", "behind")
+    __slots__ = ("id", "kind", "round", "model", "auxiliary_data", "behind")
     ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     ROUND_FIELD_NUMBER: _ClassVar[int]
     MODEL_FIELD_NUMBER: _ClassVar[int]
-    SIDE_FIELD_NUMBER: _ClassVar[int]
+    AUXILIARY_DATA_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     id: str
     kind: str
     round: int
     model: Manifest
-    side: bytes
+    auxiliary_data: bytes
     behind: str
-    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., side: _Optional[bytes] = ..., behind: _Optional[str] = ...) -> None: ...
+    def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., auxiliary_data: _Optional[bytes] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("task", "samples", "side", "metrics", "update", "behind")
+    __slots__ = ("task", "samples", "auxiliary_data", "metrics", "update", "behind")
     class SamplesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -58,17 +58,17 @@ class Announcement(_message.Message):
         def __init__(self, key: _Optional[str] = ..., value: _Optional[float] = ...) -> None: ...
     TASK_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
-    SIDE_FIELD_NUMBER: _ClassVar[int]
+    AUXILIARY_DATA_FIELD_NUMBER: _ClassVar[int]
     METRICS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     task: str
     samples: _containers.ScalarMap[str, int]
-    side: bytes
+    auxiliary_data: bytes
     metrics: _containers.ScalarMap[str, float]
     update: Manifest
     behind: str
-    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., side: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ...) -> None: ...
+    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., auxiliary_data: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Evaluation(_message.Message):
     __slots__ = ("task", "shape", "confusion")

@@ -44,7 +44,7 @@ def encode_announcement(announcement: messages.Announcement) -> bytes:
     return pb.Announcement(
         task=announcement.task,
         samples=announcement.samples,
-        side=_side_to_bytes(announcement.side),
+        auxiliary_data=_arrays_to_bytes(announcement.auxiliary_data),
         metrics=announcement.metrics,
         update=None if update is None else manifest_to_proto(update),
         behind=_layout_to_text(announcement.behind),
@@ -61,8 +61,8 @@ def decode_announcement(data: bytes) -> messages.Announcement:
     """
     proto = parse(pb.Announcement, data)
     update = manifest_from_proto(proto.update) if proto.HasField("update") else None
-    side, behind = _side_from_bytes(proto.side), _layout_from_text(proto.behind)
-    return messages.Announcement(proto.task, dict(proto.samples), side, dict(proto.metrics), update, behind)
+    auxiliary, behind = _arrays_from_bytes(proto.auxiliary_data), _layout_from_text(proto.behind)
+    return messages.Announcement(proto.task, dict(proto.samples), auxiliary, dict(proto.metrics), update, behind)
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
@@ -124,8 +124,12 @@ def manifest_from_proto(proto: pb.Manifest) -> Manifest:
 
 def task_to_proto(task: messages.Task) -> pb.Task:
     """Convert a task."""
-    model, side, behind = manifest_to_proto(task.model), _side_to_bytes(task.side), _layout_to_text(task.behind)
-    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, side=side, behind=behind)
+    model, auxiliary, behind = (
+        manifest_to_proto(task.model),
+        _arrays_to_bytes(task.auxiliary_data),
+        _layout_to_text(task.behind),
+    )
+    return pb.Task(id=task.id, kind=task.kind, round=task.round, model=model, auxiliary_data=auxiliary, behind=behind)
 
 
 def task_from_proto(proto: pb.Task) -> messages.Task:
@@ -137,12 +141,12 @@ def task_from_proto(proto: pb.Task) -> messages.Task:
         A part of it is malformed.
     """
     kind = _checked("Task", TaskKind, proto.kind)
-    model, side, behind = (
+    model, auxiliary, behind = (
         manifest_from_proto(proto.model),
-        _side_from_bytes(proto.side),
+        _arrays_from_bytes(proto.auxiliary_data),
         _layout_from_text(proto.behind),
     )
-    return messages.Task(proto.id, kind, proto.round, model, side, behind)
+    return messages.Task(proto.id, kind, proto.round, model, auxiliary, behind)
 
 
 def order_to_proto(order: messages.Order) -> pb.Order:
@@ -179,11 +183,11 @@ def order_from_proto(proto: pb.Order) -> messages.Order:
             raise _malformed("Order", ValueError(f"the order is {other}"))
 
 
-def _side_to_bytes(side: AuxiliaryData) -> bytes:
-    return save({name: np.asarray(array, order="C") for name, array in side.items()}) if side else b""
+def _arrays_to_bytes(auxiliary: AuxiliaryData) -> bytes:
+    return save({name: np.asarray(array, order="C") for name, array in auxiliary.items()}) if auxiliary else b""
 
 
-def _side_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
+def _arrays_from_bytes(data: bytes) -> dict[str, NDArray[Any]]:
     return _checked("auxiliary data", load, data) if data else {}
 
 

@@ -105,7 +105,7 @@ class GrpcSiloLink(Exchange):
         AnchorageError
             The task with its auxiliary data is larger than a silo accepts.
         """
-        nbytes = sum(array.nbytes for array in task.side.values())
+        nbytes = sum(array.nbytes for array in task.auxiliary_data.values())
         if nbytes > MAX_DOWN_BYTES // 2:
             found = f"the auxiliary data of task {task.id} has {nbytes} bytes, more than {MAX_DOWN_BYTES // 2}"
             raise AnchorageError(transfer.MESSAGE_TOO_LARGE, found)
