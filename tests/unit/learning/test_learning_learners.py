@@ -45,7 +45,7 @@ def test_every_method_trains_and_repeats_to_the_same_bytes(tmp_path, method, lab
     )  # methods reference, section 12, number 9
     for told, up in (
         (first.task().auxiliary_data, False),
-        (announcement.auxiliary_data, True),
+        (announcement.auxiliary, True),
     ):  # methods reference, section 12, number 19
         assert set(told) <= {array.name for array in auxiliary_arrays(method, up=up)}, "what travels is declared"
     counters = [array for name, array in first.arrays().items() if name.endswith("num_batches_tracked")]
