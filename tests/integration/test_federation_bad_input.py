@@ -171,7 +171,7 @@ def a_class_without_anchors(folder: Path) -> dict[str, Any]:
         (
             outside_the_classes,
             3,
-            "ANC-1203 BadImages: silo silo-0: 8 of 16 images cannot be used: wolf/alpha.png (LabelOutsideClasses",
+            "ANC-1204 ClassesDiffer: silo silo-0: ",
         ),
         (no_image, 3, "ANC-1205 NoImages: silo silo-0: "),
         (a_corrupt_jpeg, 3, "ANC-1203 BadImages: silo silo-0: 1 of 16 images cannot be used: dog/rgb.jpg (Damaged"),
