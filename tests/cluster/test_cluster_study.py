@@ -50,6 +50,7 @@ def test_the_example_succeeds(studied: Namespace) -> None:
         "Ready",
         "Succeeded",
         "Failed",
+        "Tracked",
     }
     _silos_are_told_apart(studied)
     _the_story_is_told(studied)
