@@ -228,6 +228,15 @@ def test_one_hot_columns_are_found_by_name(tmp_path, site):
     refused(section(), tmp_path, failures.CLASSES_DIFFER, "columns", "nv", "df", "male", classes=("x", "y"))
 
 
+def test_a_wrong_row_does_not_make_a_class_of_what_else_is_told(tmp_path, site):
+    names = fill(site, 4)
+    rows = [(names[0], 1, 0, 1), (names[1], 0, 1, 0), (names[2], 1, 1, 1), (names[3], 0, 0, 1)]
+    write_table(site / "table.csv", ["image", "a", "b", "male"], rows)
+    refused(section(), tmp_path, failures.BAD_IMAGES, "2 of 4 images", "LabelAmbiguous")
+    images, _ = images_of(section(on_bad_image="Skip"), tmp_path)
+    assert images.labels.tolist() == [0, 1]
+
+
 def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site):
     draw(seed=1).save(site / "x.png")
     for name in ("y", "z"):

@@ -1,6 +1,6 @@
 """Tables of images with a label column or one-hot columns; the ISIC 2018 ground truth as it is published is one."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
@@ -62,7 +62,7 @@ def _labels(table: Table, section: DataSection, classes: SiteClasses, taken: set
     count = len(next(iter(table.columns.values())))
     if len(flags) > 1:
         others = [name for name in flags if name not in named]
-        classes.refuse(table.file, "column", {name: _ones(table, name, range(count)) for name in others})
+        classes.refuse(table.file, "column", {name: len(_ones(table, name)) for name in others})
     return _Labels(np.full(count, -1, dtype=np.int64))
 
 
@@ -70,12 +70,14 @@ def _holds_flags(cells: Sequence[str]) -> bool:
     return any(cells) and _NUMBERS.keys() >= set(cells) - {""}
 
 
-def _ones(table: Table, column: str, rows: Iterable[int]) -> int:
-    return sum(_NUMBERS.get(table.columns[column][row]) == 1 for row in rows)
+def _ones(table: Table, column: str) -> set[int]:
+    return {row for row, cell in enumerate(table.columns[column]) if _NUMBERS.get(cell) == 1}
 
 
 def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others: Sequence[str]) -> _Labels:
-    """Read the columns that are classes; one of the `others`, which hold zeros and ones as well, may be a class by another name."""
+    """Read the columns that are classes. Of the `others`, which hold zeros and ones as well, one is a class by another name where it says yes
+    only of images of no class; what is told of images of any class, such as a sex, is none.
+    """
     rows = zip(*(table.columns[name] for name in columns), strict=True)
     labels = _Labels(np.full(len(table.columns[columns[0]]), -1, dtype=np.int64))
     for row, cells in enumerate(rows):
@@ -84,8 +86,9 @@ def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others:
             labels.ids[row] = classes.position(columns[values.index(1)])
         elif any(cells):
             labels.wrong[row] = ("LabelAmbiguous", f"the class columns hold {','.join(cells)[:60]}, needed is one 1")
-    if missed := {name: count for name in others if (count := _ones(table, name, labels.wrong))}:
-        classes.refuse(table.file, "column", missed)
+    of_a_class = set().union(*(_ones(table, name) for name in columns))
+    missed = {name: ones for name in others if (ones := _ones(table, name)) and not ones & of_a_class}
+    classes.refuse(table.file, "column", {name: len(ones) for name, ones in missed.items()})
     return labels
 
 
