@@ -126,20 +126,14 @@ def run_federation(
         people = sys.stdout if output.for_people else sys.stderr
         begun = monotonic()
         finished = already_finished(run, federation)
-        unsent: AnchorageError | None = None
+        members = None if finished and is_tracked(run, federation) else () if finished else silos
         try:
             with (
                 view_for(people, terminal=output.for_people and sys.stdout.isatty()) as view,
                 Comparison(run, federation, root, view.say) as comparison,
             ):
-                if not finished or not is_tracked(run, federation):
-                    watcher = RunWatcher(federation, view, comparison, begun=begun)
-                    try:
-                        play(run, federation, () if finished else silos, root, watcher)
-                    except AnchorageError as error:
-                        if error.failure not in UNSENT:
-                            raise
-                        unsent = error
+                watcher = RunWatcher(federation, view, comparison, begun=begun)
+                unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher)
                 alone = comparison.metrics()
         except (AnchorageError, InterruptError) as error:
             if not output.for_people:
@@ -154,6 +148,25 @@ def run_federation(
             emit(document_with_status(run, federation), output)
         if unsent is not None:
             raise unsent
+
+
+def play_to_the_end(
+    run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher
+) -> AnchorageError | None:
+    """Play as `play` does, and return what MLflow does not have in the end; None where it has everything.
+
+    Raises
+    ------
+    AnchorageError, InterruptError
+        As of `play`, where rounds are missing.
+    """
+    try:
+        play(run, federation, silos, root, watcher)
+    except AnchorageError as error:
+        if error.failure not in UNSENT:
+            raise
+        return error
+    return None
 
 
 def play(run: Workdir, federation: Federation, silos: Sequence[LocalSilo], root: Path, watcher: RunWatcher) -> None:
