@@ -70,7 +70,7 @@ class Federation:
 
     def __init__(self, model: ModelDescription, folder: Path) -> None:
         method = resolve(MethodSpec.model_validate({"name": "DVW"}))
-        server = build_server_learner(model=model, method=method, seed=1, anchors=None, test=None, device="cpu")
+        server = build_server_learner(model=model, method=method, seed=1, device="cpu")
         run = RunDescription(
             federation="bench", seed=1, model=model, method=method, rounds=99, mode="Synchronous",
             down=server.down.to_json(), up=server.up.to_json(),

@@ -56,7 +56,7 @@ class Silos:
         self, count: int, images: int, model: ModelDescription, batch_size: int, device: str, state: Path
     ) -> None:
         method = resolve(MethodSpec.model_validate({"name": "DVW", "local": {"batchSize": batch_size}}))
-        server = build_server_learner(model=model, method=method, seed=1, anchors=None, test=None, device=device)
+        server = build_server_learner(model=model, method=method, seed=1, device=device)
         run = RunDescription(
             federation="bench", seed=1, model=model, method=method, rounds=9, mode="Asynchronous",
             down=server.down.to_json(), up=server.up.to_json(),

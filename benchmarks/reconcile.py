@@ -106,7 +106,7 @@ def documents(federations: int, silos: int, managed: int) -> Iterable[tuple[str,
             "method": {"name": "FedAnchor"},
             "protocol": {"mode": "Synchronous", "minSilos": silos, "roundDeadlineSeconds": 300},
             "anchorData": {"format": "Digits", "use": "Anchors", "testPercent": 20, "anchors": 80},
-            "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}},
+            "evaluation": {"validation": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}},
         }
         yield _path("federations") + f"/{name}", _document("Federation", name, spec)
         for k in range(silos):

@@ -56,9 +56,7 @@ def measure(given: argparse.Namespace) -> dict[str, float | int | str]:
     spec = {"name": "FedAnchor", "pseudoLabels": {"anchorSimilarity": {"threshold": "0"}}, "local": local}
     method = resolve(MethodSpec.model_validate({**spec, "serverTraining": {"anchors": {"pretrainEpochs": 0}}}))
     anchors, images = random_images(5 * CLASSES, given.side), random_images(given.images, given.side)
-    server = build_server_learner(
-        model=model, method=method, seed=1, anchors=anchors, test=None, device=given.device, rounds=1
-    )
+    server = build_server_learner(model=model, method=method, seed=1, anchors=anchors, device=given.device, rounds=1)
     initial = server.initialise()
     auxiliary, buffer, out = server.auxiliary_data(initial, 1), initial.buffer(), np.empty(server.up.nbytes, np.uint8)
     run = RunDescription(

@@ -35,7 +35,7 @@ def labelled(study: Study, root: Path) -> tuple[float, float] | None:
     if not isinstance(method.pseudo_labels, AnchorSimilarity) or spec.anchor_data is None:
         return None
     anchors = read_images(spec.anchor_data, root, described, seed)
-    server = build_server_learner(model=described, method=method, seed=seed, anchors=anchors, test=None)
+    server = build_server_learner(model=described, method=method, seed=seed, anchors=anchors)
     model = server.initialise()
     network = build_model(described, TrainingMethod.of(method), seed)
     load(network, server.down, model.buffer())

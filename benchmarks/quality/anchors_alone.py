@@ -16,6 +16,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.learning import learners
 from anchorage.methods import resolve
 from anchorage.methods.study import read_images
+from fedctl.anchors_alone import scored_part
 from fedctl.research.results import SimulationFolder
 
 KEPT = "anchors-alone.json"
@@ -23,14 +24,13 @@ KEPT = "anchors-alone.json"
 
 def measure(spec: FederationSpec, root: Path, seed: int, device: str) -> dict[str, float]:
     """Return the metrics on the test images after as many rounds at the server as the federation has."""
-    assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
-
+    sections = spec.server_data
     report = learners.train_on_anchors_alone(
         model=spec.model_description,
         method=resolve(spec.method),
         seed=seed,
-        anchors=read_images(spec.anchor_data, root, spec.model_description, seed),
-        test=read_images(spec.evaluation.data, root, spec.model_description, seed),
+        anchors=read_images(sections["anchors"], root, spec.model_description, seed),
+        test=read_images(sections[scored_part(spec)], root, spec.model_description, seed),
         rounds=spec.rounds,
         device=device,
     )

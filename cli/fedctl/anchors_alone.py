@@ -6,8 +6,8 @@ import os
 import sys
 from pathlib import Path
 
-from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
+from anchorage.api.federation import FederationSpec
 from anchorage.api.files import load_federation
 from anchorage.methods import resolve
 from anchorage.transport.files import write_atomically
@@ -33,7 +33,7 @@ def main() -> int:
 
 
 def measure(file: Path, data_root: Path) -> dict[str, float]:
-    """Return the metrics on the test images after as many rounds at the server as the federation has.
+    """Return the metrics on the images of `scored_part` after as many rounds at the server as the federation has.
 
     Raises
     ------
@@ -43,23 +43,28 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
     from anchorage.learning import data, learners
 
     spec = load_federation(file).federation.spec
-    assert spec.anchor_data is not None and spec.evaluation is not None, "the caller has seen both"
-
-    def read(section: DataSection) -> data.ImageSet:
-        images, _ = data.read(section, data_root, spec.model_description, spec.seed)
-        return images
-
+    sections = spec.server_data
+    images = {
+        name: data.read(section, data_root, spec.model_description, spec.seed)[0]
+        for name, section in sections.items()
+        if name in ("anchors", scored_part(spec))
+    }
     report = learners.train_on_anchors_alone(
         model=spec.model_description,
         method=resolve(spec.method),
         seed=spec.seed,
-        anchors=read(spec.anchor_data),
-        test=read(spec.evaluation.data),
+        anchors=images["anchors"],
+        test=images[scored_part(spec)],
         rounds=spec.rounds - sum(stage.rounds for stage in spec.warm_up),
         device="auto",
         initial=data_root / spec.model.initial if spec.model.initial else None,
     )
     return dict(report.metrics)
+
+
+def scored_part(spec: FederationSpec) -> str:
+    """Return on which images results are compared: ``test``, or ``validation`` where there is no test part."""
+    return "test" if "test" in spec.server_data else "validation"
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ class Comparison:
     run : Workdir
         The run; the metrics are kept in it.
     federation : Federation
-        Nothing is compared where its server has no anchors or no test images, or does not train.
+        Nothing is compared where its server has no anchors or no images to be scored on, or does not train.
     data_root : Path
         Folder that claims name folders of.
     say : callable
@@ -55,7 +55,7 @@ class Comparison:
             self._child.start()
 
     def metrics(self) -> Mapping[str, float] | None:
-        """Wait for the training to end and return the metrics on the test images; None if there is nothing to compare with."""
+        """Wait for the training to end and return the metrics on the test images, else the validation images; None: nothing to compare with."""
         self.start()
         status = self._child.wait()
         if status:

@@ -52,16 +52,9 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
 
 
 def sections_of(study: Study) -> dict[str, DataSection]:
-    """Return every data section of a study by who reads it: ``anchors``, ``test``, then the silos by name."""
-    spec, sections = study.federation.spec, {}
-    if spec.anchor_data is not None:
-        sections["anchors"] = spec.anchor_data
-    if spec.evaluation is not None:
-        sections["test"] = spec.evaluation.data
-    for silo in study.silos:
-        if silo.spec.managed is not None:
-            sections[silo.metadata.name] = silo.spec.managed.data
-    return sections
+    """Return every data section of a study by who reads it: ``anchors``, ``validation``, ``test``, then the silos by name."""
+    silos = {silo.metadata.name: silo.spec.managed.data for silo in study.silos if silo.spec.managed is not None}
+    return {**study.federation.spec.server_data, **silos}
 
 
 def _reports_table(reports: dict[str, DataReport]) -> RenderableType:

@@ -14,6 +14,9 @@ from fedctl.output import counted, duration, people
 from fedctl.view import moved
 from fedctl.workdir import Workdir
 
+NO_BEST = "the last, as there are no validation images to choose a better one by (spec.evaluation.validation)"
+"""Why the best model is the last one."""
+
 
 def print_summary(
     run: Workdir,
@@ -44,12 +47,17 @@ def print_summary(
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
-    if status.metrics:
-        console.print(_scores(status, comparison))
+    if (scores := _scores(status, comparison)) is not None:
+        console.print(scores)
     uri = federation.spec.tracking.uri or run.tracking_uri
     facts = [("moved", moved(status))]
     if status.model is not None:
         facts.append(("model", status.model.path))
+    if status.best_model is not None:
+        chosen = federation.spec.server_data.get("validation") is not None
+        facts.append(
+            ("best model", f"{status.best_model.path}, of round {status.best_model.round}" if chosen else NO_BEST)
+        )
     facts.append(("MLflow store", status.tracking.uri or uri))
     if status.tracking.model_version:
         facts.append(("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"))
@@ -66,14 +74,25 @@ def opening(uri: str) -> str:
     return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri} --port 5000"
 
 
-def _scores(status: FederationStatus, comparison: Mapping[str, float] | None) -> Table:
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("ON THE TEST IMAGES")
-    table.add_column("FEDERATION", justify="right")
+def _scores(status: FederationStatus, comparison: Mapping[str, float] | None) -> Table | None:
+    """Return the metrics on the test images, where there are none on the validation images, beside training on the anchors alone."""
+    final, best = status.model, status.best_model
+    columns = {"LAST ROUND": final.metrics if final else ()}
+    if final and best and best.metrics and best.round != final.round:
+        columns[f"BEST, ROUND {best.round}"] = best.metrics
+    part = "TEST" if columns["LAST ROUND"] else "VALIDATION"
+    shown = {title: {metric.name: float(metric.value) for metric in found} for title, found in columns.items()}
+    if part == "VALIDATION":
+        shown = {"LAST ROUND": {metric.name: float(metric.value) for metric in status.metrics}}
     if comparison is not None:
-        table.add_column("ANCHORS ALONE", justify="right")
-    values = {metric.name: float(metric.value) for metric in status.metrics}
-    for name in shown_first(values):
-        alone = [f"{comparison[name]:.4f}" if name in comparison else ""] if comparison is not None else []
-        table.add_row(name.replace("_", " "), f"{values[name]:.4f}", *alone)
+        shown["ANCHORS ALONE"] = dict(comparison)
+    if not shown["LAST ROUND"]:
+        return None
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    table.add_column(f"ON THE {part} IMAGES")
+    for title in shown:
+        table.add_column(title, justify="right")
+    for name in shown_first(shown["LAST ROUND"]):
+        cells = (f"{values[name]:.4f}" if name in values else "" for values in shown.values())
+        table.add_row(name.replace("_", " "), *cells)
     return table

@@ -3,7 +3,8 @@
 python examples/isic18/prepare.py --out DIR [--data DIR] [--limit N]
 
 DIR/CLAIM/ISIC2018_Task3_Training_Input/*.jpg for every silo, and for the two servers also ISIC2018_Task3_Training_GroundTruth.csv, and
-ISIC2018_Task3_Test_Input/*.jpg with ISIC2018_Task3_Test_GroundTruth.csv. DIR is the data root of the two federations.
+ISIC2018_Task3_Test_Input/*.jpg with ISIC2018_Task3_Test_GroundTruth.csv. The tables have a column lesion_id more than the published ones.
+DIR is the data root of the two federations.
 """
 
 import argparse
@@ -65,10 +66,10 @@ class Archive:
         if labelled:
             with (folder / f"ISIC2018_Task3_{part}_GroundTruth.csv").open("w", newline="", encoding="utf-8") as text:
                 table = csv.writer(text)
-                table.writerow(["image", *self.classes])
+                table.writerow(["image", *self.classes, "lesion_id"])
                 for row in rows:
                     one_hot = [float(c == self.labels[row]) for c in range(len(self.classes))]
-                    table.writerow([self.names[row], *one_hot])
+                    table.writerow([self.names[row], *one_hot, self.lesions[row]])
 
 
 def acquisition_sites(archive: Archive) -> tuple[Rows, Rows, dict[str, Rows]]:

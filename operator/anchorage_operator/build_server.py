@@ -107,9 +107,8 @@ def _disruption_budget(metadata: Json) -> dict[str, Any]:
 
 
 def _claims_of(spec: FederationSpec) -> set[str]:
-    """Return the names of the volume claims that the server mounts: anchors, test images, initial weights."""
-    sections = [spec.anchor_data, spec.evaluation.data if spec.evaluation else None]
-    claims = {section.claim_name for section in sections if section is not None and section.claim_name is not None}
+    """Return the names of the volume claims that the server mounts: anchors, images to score, initial weights."""
+    claims = {section.claim_name for section in spec.server_data.values() if section.claim_name is not None}
     if spec.model.initial is not None:
         claims.add(spec.model.initial.split("/", 1)[0])
     return claims

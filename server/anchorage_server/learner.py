@@ -32,17 +32,16 @@ def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLea
         return [FileModel(initial) for _ in parts]
     from anchorage.learning.learners import build_server_learner
 
-    anchors, evaluation = (
-        read_images(section, data_root, spec.model_description, spec.seed) if section else None
-        for section in (spec.anchor_data, spec.evaluation.data if spec.evaluation else None)
-    )
+    images = {
+        name: read_images(section, data_root, spec.model_description, spec.seed)
+        for name, section in spec.server_data.items()
+    }
     learners = [
         build_server_learner(
             model=spec.model_description,
             method=part.method,
             seed=spec.seed,
-            anchors=anchors,
-            test=evaluation,
+            **images,
             device="auto",
             initial=initial,
             rounds=part.last,

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.api.run import RunDescription
-from anchorage.api.status import StoredModel
+from anchorage.api.status import StoredModel, metrics_of
 from anchorage.engine.interfaces import Checkpoint
 from anchorage.engine.store import DiskStore
 from anchorage.engine.store.durable import storage_errors
@@ -36,6 +36,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
         folder.mkdir(mode=0o755, parents=True, exist_ok=True)
         written: dict[str, Any] = {}
         models: list[StoredModel] = []
+        last = store.history()[-1]
         for name, read in (("final", store.latest), ("best", store.best)):
             checkpoint = _present(read)
             path = folder / f"{name}.safetensors"
@@ -43,7 +44,10 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
             record = record_to_json(checkpoint.record)
             known = {key: record[key] for key in ("round", "time", "metrics")}
             written[name] = {"file": path.name, "digest": digest, **known}
-            models.append(StoredModel(path=str(path), digest=digest, round=checkpoint.record.round))
+            test = last.test.get(name, {})
+            written[name] |= {"test": dict(test)} if test else {}
+            stored = StoredModel(path=str(path), digest=digest, round=checkpoint.record.round, metrics=metrics_of(test))
+            models.append(stored)
         values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
         values["classes"] = list(run.model.classes)
         write_atomically(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())

@@ -9,17 +9,17 @@ from typing import Any, Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import STOPPED
-from anchorage.api.metrics import headline, ordered
+from anchorage.api.metrics import headline, score
 from anchorage.api.status import (
     ALL_ROUNDS_COMMITTED,
     AT_WORK,
     CheckpointStatus,
     Condition,
     FederationStatus,
-    Metric,
     SiloStatus,
     StoredModel,
     TrackingStatus,
+    metrics_of,
     timestamp,
 )
 from anchorage.engine.events import (
@@ -299,10 +299,10 @@ class StatusStore:
             progress_percentage=min(100 * number // self._rounds, 100),
             step=self._step,
             silos_summary=f"{connected}/{len(self._silos)}",
-            metric=headline(self._metrics),
+            metric=self._headline(last),
             connected_silos=connected,
             silos=tuple(silo.document() for silo in self._silos.values()),
-            metrics=tuple(Metric(name=name, value=repr(float(self._metrics[name]))) for name in ordered(self._metrics)),
+            metrics=metrics_of(self._metrics),
             last_checkpoint=self._last_checkpoint(),
             tracking=self._tracking,
             start_time=timestamp(self._started),
@@ -313,6 +313,11 @@ class StatusStore:
             model=self._model,
             best_model=self._best_model,
         )
+
+    def _headline(self, last: RoundRecord | None) -> str:
+        """Write the primary metric: on the validation images, where there are none on the test images."""
+        tested = last.test.get("final", {}) if last is not None and score(self._metrics) is None else {}
+        return f"test {headline(tested)}" if tested else headline(self._metrics)
 
     def _last_checkpoint(self) -> CheckpointStatus | None:
         if not self._records:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints, model_validator
 
 from anchorage.api.base import Decimal, Document, Name
-from anchorage.api.data import DataSection
+from anchorage.api.data import SiloData
 
 Address = Annotated[
     str,
@@ -60,7 +60,7 @@ class SiloConfig(Document):
     )
     state: Path = Field(description="The agent's own folder: key, certificate, buffers and audit log.")
     labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
-    data: DataSection | None = Field(None, description="Images of the silo.")
+    data: SiloData | None = Field(None, description="Images of the silo.")
     data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")
     policy: Path | None = Field(
         None, description="File with the hospital's policy. Left out: no limits, except that raw images never leave."

@@ -185,12 +185,12 @@ def read_images(setup: Setup) -> "ImageSet":
     AnchorageError
         The images are unreadable, there are none, or they lack labels that the configuration declares.
     """
-    from anchorage.api.data import DataSection
+    from anchorage.api.data import SiloData
     from anchorage.api.run import RunDescription
     from anchorage.methods.study import read_images as read_section
 
     run = RunDescription.model_validate_json(setup.run)
-    section, labelled = DataSection.model_validate_json(setup.data), setup.labels != "None"
+    section, labelled = SiloData.model_validate_json(setup.data), setup.labels != "None"
     images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled)
     return images.as_said(setup.labels, setup.silo)
 

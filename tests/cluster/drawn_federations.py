@@ -64,7 +64,7 @@ def _method(draw: random.Random) -> dict[str, Any]:
     return method | ({"local": draw.choice(LOCAL)} if draw.random() < 0.15 else {})
 
 
-def _section(draw: random.Random, use: str) -> dict[str, Any]:
+def _section(draw: random.Random, use: str, *, silo: bool = False) -> dict[str, Any]:
     """Draw a data section that is mostly proper."""
     section: dict[str, Any] = {"format": "Digits", "use": use, "testPercent": draw.choice([0, *[20] * 9])}
     section["anchors"] = draw.choice([0, 5, *[80] * 10])
@@ -72,7 +72,7 @@ def _section(draw: random.Random, use: str) -> dict[str, Any]:
         extra = {"claimName": "c", "manifest": "m", "groupBy": "g", "path": "../a"}
         section |= {name: value for name, value in extra.items() if draw.random() < 0.5}
         section["format"] = draw.choice(["Digits", "ImageFolder", "CsvManifest"])
-    if use == "Part" or draw.random() < 0.1:
+    if use == "Part" or (silo and draw.random() < 0.1):
         fields = {"parts": 3, "part": draw.choice([0, 2, 3]), "file": "f"}
         kept = {name: value for name, value in fields.items() if draw.random() < 0.8}
         section["partition"] = {"recipe": draw.choice(["Iid", "PerClient", "File"]), **kept}
@@ -97,9 +97,10 @@ def _fields(draw: random.Random) -> Iterator[tuple[str, Any]]:
             [{"method": stage, "rounds": draw.choice((1, 2, 4)), **draw.choice(STAGE_OVERRIDES)} for stage in stages],
         )
     if draw.random() < 0.85:
-        yield "anchorData", _section(draw, draw.choice(["Anchors"] * 12 + ["All", "Test", "Part"]))
+        yield "anchorData", _section(draw, draw.choice(["Anchors"] * 12 + ["All", "Test"]))
     if draw.random() < 0.3:
-        yield "evaluation", {"data": _section(draw, draw.choice(["Test"] * 12 + ["All", "Anchors", "Part"]))}
+        parts = draw.choice([("test",), ("validation",), ("validation", "test")])
+        yield "evaluation", {part: _section(draw, draw.choice(["Test"] * 12 + ["All", "Anchors"])) for part in parts}
 
 
 def _federation(draw: random.Random, name: str) -> Object:

@@ -15,11 +15,16 @@ ASYNCHRONOUS = {"protocol.mode": "Asynchronous"}
 def _sections() -> Iterator[Refusal]:
     """Yield what is refused of a data section, at each place where one stands; the section as a whole is told."""
     iid = {"recipe": "Iid", "parts": 3}
-    cases: tuple[tuple[str, Any, str], ...] = (
+    everywhere: tuple[tuple[str, Any, str], ...] = (
         ("without its claim", {"format": "ImageFolder"}, ""),
         ("without its manifest", {"format": "CsvManifest", "claimName": "derm"}, ""),
+    )
+    at_the_server: tuple[tuple[str, Any, str], ...] = (
         ("of the test part of 0 %", {"format": "Digits", "use": "Test"}, ""),
+        ("of the validation part of 0 %", {"format": "Digits", "use": "Validation", "testPercent": 20}, ""),
         ("of no anchors", {"format": "Digits", "use": "Anchors"}, ""),
+    )
+    at_a_silo: tuple[tuple[str, Any, str], ...] = (
         ("of a part of what", {"format": "Digits", "use": "Part"}, ""),
         ("of which part", {"format": "Digits", "use": "Part", "partition": iid}, ""),
         ("by a list without a file", {"format": "Digits", "partition": {"recipe": "File"}}, ".partition"),
@@ -31,8 +36,13 @@ def _sections() -> Iterator[Refusal]:
             ".partition",
         ),
     )
-    for place, base in (("anchorData", FEDERATION), ("evaluation.data", FEDERATION), ("managed.data", SILO)):
-        for name, section, below in cases:
+    for place, base, own in (
+        ("anchorData", FEDERATION, at_the_server),
+        ("evaluation.validation", FEDERATION, at_the_server),
+        ("evaluation.test", FEDERATION, at_the_server),
+        ("managed.data", SILO, at_a_silo),
+    ):
+        for name, section, below in (*everywhere, *own):
             yield spec(f"{place} {name}", {place: section}, f"{place}{below}", "WrongForm", base)
 
 
@@ -71,13 +81,14 @@ FIELDS = (
     *(
         spec(
             f"two {field} of one pool",
-            {"evaluation.data": {**DIGITS, "use": "Test", field: value}},
-            f"evaluation.data.{field}",
+            {"evaluation.validation": {**DIGITS, "use": "Test", field: value}},
+            f"evaluation.validation.{field}",
             "PoolsDiffer",
             ANCHORED,
         )
         for field, value in (("testPercent", 10), ("groupBy", "patient"))
     ),
+    spec("an evaluation of nothing", {"evaluation": {"everyRounds": 2}}, "evaluation", "WrongForm"),
     spec("images too small for their network", {"model.network": "MoonCnn"}, "model", "WrongForm"),
     spec(
         "ports of nodes that lead nowhere",
@@ -186,7 +197,7 @@ METHODS = (
             ({"name": "FedAnchor"}, {}),
             ({"name": "FedAvg", "serverTraining": {"anchors": {}}}, {}),
             ({"name": "FedAvg", "batchNorm": {"recalibrate": {}}}, {}),
-            ({"name": "FedAvg", "batchNorm": {"local": {}}}, {"evaluation": {"data": {**DIGITS, "use": "Test"}}}),
+            ({"name": "FedAvg", "batchNorm": {"local": {}}}, {"evaluation": {"validation": {**DIGITS, "use": "Test"}}}),
         )
     ),
     spec("a class without an anchor", {"anchorData.anchors": 9}, "anchorData.anchors", "ClassWithoutAnchors", ANCHORED),

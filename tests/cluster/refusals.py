@@ -13,11 +13,18 @@ from refusal import ANCHORED, FEDERATION, SILO, Refusal, changed, spec
 def _paths() -> Iterator[Refusal]:
     """Yield paths that leave their folder, at each place where one stands."""
     manifest = {"format": "CsvManifest", "claimName": "derm"}
-    for place, base in (("anchorData", FEDERATION), ("evaluation.data", FEDERATION), ("managed.data", SILO)):
+    listed = {"format": "Digits", "partition": {"recipe": "File", "file": ".."}}
+    for place, base, field_of_list, section_of_list in (
+        *(
+            (f"{place}", FEDERATION, "partitionFile", {"format": "Digits", "partitionFile": ".."})
+            for place in ("anchorData", "evaluation.validation", "evaluation.test")
+        ),
+        ("managed.data", SILO, "partition.file", listed),
+    ):
         cases: tuple[tuple[str, Any], ...] = (
             ("path", {**manifest, "path": "a/../../b", "manifest": "m.csv"}),
             ("manifest", {**manifest, "manifest": "../m.csv"}),
-            ("partition.file", {"format": "Digits", "partition": {"recipe": "File", "file": ".."}}),
+            (field_of_list, section_of_list),
         )
         for field, section in cases:
             yield spec(f"{place}.{field} elsewhere", {place: section}, f"{place}.{field}", "remove ..", base)

@@ -1,10 +1,11 @@
 """What every round store does: one suite over memory, disk, and rounds on disk whose updates are in memory."""
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
-from store_world import announce, commit, content, fill, model
+from store_world import announce, commit, content, fill, model, record
 
 from anchorage.api.errors import AnchorageError
 from anchorage.engine.store import RoundStore
@@ -31,6 +32,25 @@ def test_the_last_commit_is_found_with_its_state_and_all_records(store: RoundSto
     np.testing.assert_array_equal(latest.state["momentum"], np.arange(3.0))
     np.testing.assert_array_equal(latest.state["flags"], [True, False])
     assert [record.round for record in store.history()] == [0, 1]
+
+
+def test_the_best_round_is_the_earliest_with_the_best_metric_and_without_any_the_last(store: RoundStore) -> None:
+    commit(store, 0)
+    commit(store, 1)
+    best = store.best()
+    assert best is not None and best.record.round == 1
+    for number, accuracy in enumerate([0.9, 0.2, 0.9], 2):
+        assert store.excels(number, {"accuracy": accuracy}) == (number == 2)
+        commit(store, number, accuracy=accuracy)
+    best = store.best()
+    assert best is not None and best.record.round == 2 and best.model.chunks == model(2.0).chunks
+
+
+def test_what_the_test_images_said_is_found_again(store: RoundStore) -> None:
+    made = model(1.0)
+    tested = {"final": {"accuracy": 0.5}, "best": {"accuracy": 0.75, "loss": 0.1}}
+    store.commit(replace(record(0, made), test=tested), made, {})
+    assert store.history()[-1].test == tested
 
 
 def test_an_update_is_kept_once_it_is_whole(store: RoundStore) -> None:

@@ -86,19 +86,11 @@ def test_a_smaller_checkpoint_over_a_larger_file_has_no_tail(tmp_path: Path) -> 
     store.close()
 
 
-def test_without_metrics_the_best_is_the_last(open_store: Open) -> None:
-    store = open_store()
-    commit(store, 0)
-    commit(store, 1)
-    best = store.best()
-    assert best is not None
-    assert best.record.round == 1
-
-
 def test_journal_lines_are_json_with_a_version_and_a_checksum(open_store: Open, tmp_path: Path) -> None:
     commit(open_store(), 0, accuracy=0.5)
     (line,) = (tmp_path / "state" / "journal.jsonl").read_text().splitlines()
     values = json.loads(line)
+    assert "test" not in values
     assert values["schemaVersion"] == 1
     assert len(values["checksum"]) == 32
     assert values["bytesUp"] == 7

@@ -109,7 +109,7 @@ def digits_study(
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {**described, **(slots or {})},
         "protocol": {"mode": mode, "minSilos": len(held), "roundDeadlineSeconds": 120},
-        "evaluation": {"data": {**DIGITS, "use": "Test"}},
+        "evaluation": {"validation": {**DIGITS, "use": "Test"}},
         **spec,
     }
     if "serverTraining" in described or described.get("batchNorm") == {"local": {}}:

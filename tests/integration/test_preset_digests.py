@@ -44,7 +44,7 @@ def documents(federation: Mapping[str, Any]) -> str:
     if "anchors" in federation:
         spec["anchorData"] = POOL | {"use": "Anchors"}
     if "evaluated" in federation:
-        spec["evaluation"] = {"data": POOL | {"use": "Test"}}
+        spec["evaluation"] = {"validation": POOL | {"use": "Test"}}
     written = [{"kind": "Federation", "metadata": {"name": "golden"}, "spec": spec}]
     partition = federation.get("partition", PARTITION)
     for part, labels in enumerate(federation["labels"].split()):

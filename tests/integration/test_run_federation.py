@@ -29,7 +29,7 @@ spec:
   model: {{network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}}
   method: {{name: FedAvg, local: {{epochs: 1, batchSize: 50}}}}
   protocol: {{minSilos: 2, roundDeadlineSeconds: 120}}
-  evaluation: {{data: {{format: Digits, use: Test, testPercent: 20}}}}
+  evaluation: {{validation: {{format: Digits, use: Test, testPercent: 20}}}}
 """
 SILO = """
 ---

@@ -71,9 +71,7 @@ def python(state: Path) -> str:
 
 @pytest.mark.slow
 def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str) -> None:
-    learner = build_server_learner(
-        model=MODEL, method=resolve(MethodSpec(name="FedAvg")), seed=1, anchors=None, test=None
-    )
+    learner = build_server_learner(model=MODEL, method=resolve(MethodSpec(name="FedAvg")), seed=1)
     model: ModelBytes = learner.initialise()
     site = Site(folder, layout=model.layout)
     (folder / "authority").chmod(0o755)

@@ -104,6 +104,7 @@ def show_rows(rows: Sequence[Row], metric: str, picture: Path | None, output: Fo
         draw(rows, metric, picture)
     if output.for_people:
         people().print(_table(rows, metric, output is Format.WIDE))
+        people().print(f"on the {rows[0].results.part} images", style="dim")
     else:
         emit([_document(row, metric) for row in rows], output)
 
@@ -136,6 +137,11 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
     AnchorageError
         The results have not it, or none, in common.
     """
+    parts = {result.part: result.folder for result in results}
+    if len(parts) > 1:
+        found = ", ".join(f"{folder} on its {part} images" for part, folder in parts.items())
+        message = f"results on different images cannot be compared: {found}; set spec.evaluation alike"
+        raise AnchorageError(commands.NO_COMMON_METRIC, message)
     common = common_metrics(results)
     if wanted is None and common:
         return common[0]
@@ -203,6 +209,7 @@ def _document(row: Row, metric: str) -> dict[str, Any]:
         "seeds": [seed.seed for seed in result.seeds],
         "rounds": min(seed.rounds[-1].round for seed in result.seeds),
         "metric": metric,
+        "images": result.part,
         "last": result.last(metric).as_document(),
         "best": result.best(metric).as_document(),
         **({"published": {**paper, **when, "source": published.source}} if published else {}),

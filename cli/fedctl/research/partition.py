@@ -135,7 +135,7 @@ def show_partition(
 def _unread_fields(study: Study) -> Iterator[str]:
     """Yield notes about fields of a partition that its recipe does not use; they are no errors, as a study may change the recipe alone."""
     for section in sections_of(study).values():
-        if (partition := section.partition) is not None:
+        if (partition := section.division) is not None:
             for field in sorted(partition.model_fields_set & READ_BY.keys()):
                 if partition.recipe not in (readers := READ_BY[field]):
                     found = f"partition.{to_camel(field)} is set, but {partition.recipe} does not read it"
@@ -143,7 +143,7 @@ def _unread_fields(study: Study) -> Iterator[str]:
 
 
 def holders_of(study: Study, root: Path) -> dict[str, Holder]:
-    """Divide the images of a study by who reads them: ``anchors``, ``test``, then the silos by name."""
+    """Divide the images of a study by who reads them: ``anchors``, ``validation``, ``test``, then the silos by name."""
     spec, pools = study.federation.spec, Pools()
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
     return {
@@ -222,8 +222,8 @@ def _write(path: Path, holders: Mapping[str, Holder]) -> None:
         raise typer.BadParameter(f"found --write for {len(pools)} folders of images, a list is of one")
     entries = []
     for name, holder in holders.items():
-        part = "test" if holder.section.use == "Test" else "train"
-        silo = {"anchors": "server", "test": ""}.get(name, name)
+        part = name if name in ("test", "validation") else "train"
+        silo = "server" if name == "anchors" else name if part == "train" else ""
         for image, labelled in zip(holder.choice.listing.ids, holder.choice.labelled, strict=True):
             entries.append((image, part, silo, bool(labelled)))
     try:

@@ -103,17 +103,33 @@ class Results:
         warm_up = self.federation.spec.warm_up
         return sum(stage.rounds for stage in warm_up) + 1 if warm_up else 0
 
+    @property
+    def part(self) -> str:
+        """On which images `last` and `best` are: ``test``, or ``validation`` where the last round was not tested."""
+        return "test" if all(seed.rounds[-1].test for seed in self.seeds) else "validation"
+
     def metrics(self) -> list[str]:
         """Return the metrics that every seed has, in the order in which they are shown."""
+        if self.part == "test":
+            return ordered(self.seeds[0].rounds[-1].test["final"])
         names = ordered(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
         return [name for name in names if all(seed.values(name) for seed in self.seeds)]
 
     def last(self, metric: str) -> "Spread":
-        """Return a metric of the last round that has it, over the seeds."""
+        """Return a metric of the final model (without test images: of the last round that has it), over the seeds."""
+        if self.part == "test":
+            return Spread(tuple(seed.rounds[-1].test["final"][metric] for seed in self.seeds))
         return Spread(tuple(seed.values(metric)[-1] for seed in self.seeds))
 
     def best(self, metric: str) -> "Spread":
-        """Return the best finite value of a metric over the rounds, over the seeds; a loss is the better the smaller it is."""
+        """Return a metric on the test images of the model that was the best on the validation images, over the seeds.
+
+        Without test images: the best finite value of the metric over the rounds; a loss is the better the smaller it is. Where no best model
+        was tested (those of SOLO stay at the silos): of the final one.
+        """
+        if self.part == "test":
+            last = [seed.rounds[-1].test for seed in self.seeds]
+            return Spread(tuple(test.get("best", test["final"])[metric] for test in last))
         choose = min if lower_is_better(metric) else max
         scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
         return Spread(tuple(choose(values, default=math.nan) for values in scores))

@@ -7,12 +7,14 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.federation import Federation
+from anchorage.api.metrics import score
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.methods import resolve
 from fedctl.output import counted, duration, people, plain_table
 from fedctl.research.results import Results, Spread
+from fedctl.summary import NO_BEST
 from fedctl.view import Pace, Picture, View
 
 SHOWN_SILOS = 16
@@ -133,6 +135,8 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     lines.append(
         _means_table(results) if results.metrics() else Text("nothing was scored: there is no spec.evaluation")
     )
+    if results.part == "test" and all(score(entry.metrics) is None for entry in results.seeds[0].rounds):
+        lines.append(Text(NO_BEST))
     if wide:
         lines.append(_seeds_table(results))
     lines.append(Text(f"results in {results.folder / 'seeds'}"))
@@ -140,7 +144,8 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
 
 
 def _means_table(results: Results) -> RenderableType:
-    table = plain_table("metric", "last round", "best round", right=("last round", "best round"))
+    right = (f"last round, {results.part}", f"best round, {results.part}")
+    table = plain_table("metric", *right, right=right)
     best = _at_best(results)
     for name in results.metrics():
         table.add_row(name.replace("_", " "), str(results.last(name)), str(best[name]) if name in best else "")
@@ -153,8 +158,8 @@ def _seeds_table(results: Results) -> RenderableType:
     table = plain_table(
         "seed", "digest", "best round", "took", *(name.replace("_", " ") for name in names), right=right
     )
-    for seed in results.seeds:
-        values = (f"{seed.values(name)[-1]:.4f}" for name in names)
+    for place, seed in enumerate(results.seeds):
+        values = (f"{results.last(name).values[place]:.4f}" for name in names)
         table.add_row(
             str(seed.seed), seed.digest, str(seed.best_round(results.first).round), duration(seed.seconds), *values
         )
@@ -163,6 +168,8 @@ def _seeds_table(results: Results) -> RenderableType:
 
 def _at_best(results: Results) -> dict[str, Spread]:
     """Return the metrics of every seed's best round, where all these rounds have them."""
+    if results.part == "test":
+        return {name: results.best(name) for name in results.metrics()}
     rounds = [seed.best_round(results.first).metrics for seed in results.seeds]
     names = [name for name in results.metrics() if all(name in metrics for metrics in rounds)]
     return {name: Spread(tuple(metrics[name] for metrics in rounds)) for name in names}
@@ -175,6 +182,7 @@ def summary(results: Results) -> dict[str, Any]:
         "method": results.federation.spec.method.name,
         "model": results.federation.spec.model.network,
         "workdir": str(results.folder),
+        "images": results.part,
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in _at_best(results).items()},
         "seeds": [{**seed.as_document(), "bestRound": seed.best_round(results.first).round} for seed in results.seeds],

@@ -127,8 +127,8 @@ class DataFormat(Piece):
 class DataSection(Document):
     """Images and labels of one site: a folder, or a part of one.
 
-    Sections that share one pool of images (`use`) need the same testPercent, anchors, groupBy and partition. The test part is drawn first, then the
-    anchors, then the parts of the silos, each from the run's seed.
+    Sections that share one pool of images (`use`) need the same testPercent, validationPercent, anchors, groupBy and partition. The test part is
+    drawn first, then the validation part, the anchors, and the parts of the silos, each from the run's seed.
     """
 
     format: Annotated[str, Kind("reader")] = Field(
@@ -150,7 +150,7 @@ class DataSection(Document):
     )
     group_by: Column | None = Field(
         None,
-        description="Column of what the test split keeps together. Default: patient_id or lesion_id.",
+        description="Column of what the splits keep together. Default: patient_id or lesion_id.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
@@ -160,12 +160,11 @@ class DataSection(Document):
         "Refuse",
         description="Whether an unreadable or mislabelled image ends the run or is left out.",
     )
-    use: Literal["All", "Test", "Anchors", "Part"] = Field(
-        "All",
-        description="Images of the pool that are used. Test: the test part. Part: this silo's part.",
-    )
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
         0, description="Percentage of the pool held out as the test part."
+    )
+    validation_percent: Annotated[int, Field(ge=0, le=90)] = Field(
+        0, description="Percentage of the images outside the test part held out as the validation part."
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Number of the server's labelled anchors."
@@ -174,14 +173,24 @@ class DataSection(Document):
         "Balanced",
         description="Draw of the anchors. Balanced: equally many per class.",
     )
-    labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
-        100, description="Percentage of each class that keeps its labels."
-    )
-    partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
+
+    @property
+    def taken(self) -> str:
+        """Which images of the pool are used: ``All``, ``Test``, ``Validation``, ``Anchors`` or ``Part``."""
+        raise NotImplementedError
+
+    @property
+    def division(self) -> Partition | None:
+        """How the pool is divided, where the section says so."""
+        return None
+
+    @property
+    def kept_labels(self) -> int:
+        """Percentage of each class that keeps its labels."""
+        return 100
 
     @model_validator(mode="after")
-    def _complete(self) -> Self:
-        from_file = self.partition is not None and self.partition.recipe == "File"
+    def _readable(self) -> Self:
         reader = PIECES.of("reader")[self.format]
         if not issubclass(reader, DataFormat):
             raise ValueError(f"found {self.format}, whose class {reader.__name__} is no Reader; mend its package")
@@ -189,20 +198,77 @@ class DataSection(Document):
             raise ValueError(f"found the format {self.format} without claimName; name the folder below the data root")
         if reader.needs_manifest and self.manifest is None:
             raise ValueError(f"found the format {self.format} without manifest; name the CSV file below the folder")
-        if self.use == "Test" and not self.test_percent and not from_file:
-            raise ValueError(
-                "found use Test without testPercent; set the percentage of the images that is the test part"
-            )
-        if self.use == "Anchors" and not self.anchors and not from_file:
-            raise ValueError("found use Anchors without anchors; set the number of images that the server has")
-        if self.use == "Part":
-            self._check_part()
         return self
 
-    def _check_part(self) -> None:
-        if self.partition is None:
-            raise ValueError("found use Part without partition; set how the images are divided")
-        if self.partition.recipe != "File" and self.partition.part is None:
-            raise ValueError(
-                f"found use Part without partition.part; name one of 0 to {(self.partition.parts or 1) - 1}"
-            )
+
+class ServerData(DataSection):
+    """Labelled images at the server."""
+
+    use: Literal["All", "Test", "Validation", "Anchors"] = Field(
+        "All", description="Images of the pool that are used; Test, Validation: that part."
+    )
+    partition_file: PathBelow | None = Field(
+        None, description="Partition file, below the folder, that names the images of `use`; absent: they are drawn."
+    )
+
+    @property
+    def taken(self) -> str:
+        """Which images of the pool are used."""
+        return self.use
+
+    @property
+    def division(self) -> Partition | None:
+        """The partition file, if there is one."""
+        return None if self.partition_file is None else Partition(recipe="File", file=self.partition_file)
+
+    @model_validator(mode="after")
+    def _drawn(self) -> Self:
+        sizes = {
+            "Test": ("testPercent", self.test_percent, "the percentage of the images that is the test part"),
+            "Validation": ("validationPercent", self.validation_percent, "the percentage that is the validation part"),
+            "Anchors": ("anchors", self.anchors, "the number of images that the server has"),
+        }
+        if self.use in sizes and self.partition_file is None:
+            field, value, what = sizes[self.use]
+            if not value:
+                raise ValueError(f"found use {self.use} without {field}; set {what}")
+        return self
+
+
+class SiloData(DataSection):
+    """Images of a silo."""
+
+    use: Literal["All", "Part"] = Field(
+        "All",
+        description="Images of the pool that are used. Part: this silo's part.",
+    )
+    labelled_percent: Annotated[int, Field(ge=0, le=100)] = Field(
+        100, description="Percentage of each class that keeps its labels."
+    )
+    partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
+
+    @property
+    def taken(self) -> str:
+        """Which images of the pool are used."""
+        return self.use
+
+    @property
+    def division(self) -> Partition | None:
+        """How the pool is divided."""
+        return self.partition
+
+    @property
+    def kept_labels(self) -> int:
+        """Percentage of each class that keeps its labels."""
+        return self.labelled_percent
+
+    @model_validator(mode="after")
+    def _divided(self) -> Self:
+        if self.use == "Part":
+            if self.partition is None:
+                raise ValueError("found use Part without partition; set how the images are divided")
+            if self.partition.recipe != "File" and self.partition.part is None:
+                raise ValueError(
+                    f"found use Part without partition.part; name one of 0 to {(self.partition.parts or 1) - 1}"
+                )
+        return self

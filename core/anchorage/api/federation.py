@@ -13,7 +13,7 @@ from anchorage.api.base import (
     Metadata,
     Name,
 )
-from anchorage.api.data import DataSection, PathBelow
+from anchorage.api.data import PathBelow, ServerData, SiloData
 from anchorage.api.method import MethodName, MethodSpec
 from anchorage.api.model import ModelDescription, ModelSpec
 from anchorage.api.pod import LabelKey, PodOverrides, Resources, SiloStorage, Storage
@@ -112,8 +112,19 @@ class Admission(Document):
 class Evaluation(Document):
     """Scoring of the global model at the server."""
 
-    data: DataSection = Field(description="Labelled test images at the server.")
-    every_rounds: Rounds = Field(1, description="Rounds between two evaluations; the last round is always evaluated.")
+    validation: ServerData | None = Field(
+        None, description="Images that rounds are scored on, and by which the best round is chosen."
+    )
+    test: ServerData | None = Field(
+        None, description="Images that the final and the best model are scored on, once, at the end."
+    )
+    every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
+
+    @model_validator(mode="after")
+    def _some(self) -> Self:
+        if self.validation is None and self.test is None:
+            raise ValueError("found neither validation nor test; name the images, or leave evaluation out")
+        return self
 
 
 class Tracking(Document):
@@ -156,7 +167,7 @@ class FederationSpec(Document):
         False, description="Whether the server stops after the last committed round; ignored outside a cluster."
     )
     active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
-    anchor_data: DataSection | None = Field(None, description="Labelled images at the server.")
+    anchor_data: ServerData | None = Field(None, description="Labelled images at the server.")
     evaluation: Evaluation | None = Field(None, description="Scoring of the global model at the server.")
     server: Server = Field(Server(), description="The server in a cluster.")
     admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
@@ -164,6 +175,17 @@ class FederationSpec(Document):
         "Retain", description="Whether checkpoints, models and the authority go with the Federation."
     )
     tracking: Tracking = Field(Tracking(), description="Where the results go.")
+
+    @property
+    def server_data(self) -> dict[str, ServerData]:
+        """The server's data sections by what they are for: ``anchors``, ``validation``, ``test``."""
+        evaluation = self.evaluation
+        sections = {
+            "anchors": self.anchor_data,
+            "validation": evaluation.validation if evaluation else None,
+            "test": evaluation.test if evaluation else None,
+        }
+        return {name: section for name, section in sections.items() if section is not None}
 
     @property
     def model_description(self) -> ModelDescription:
@@ -184,7 +206,7 @@ class Federation(Document):
 class Managed(Document):
     """An agent that runs beside the server: on this machine or in this cluster."""
 
-    data: DataSection = Field(description="The silo's images.")
+    data: SiloData = Field(description="The silo's images.")
     resources: Resources = Field(Resources(), description="Resources of the pod.")
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
     storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")

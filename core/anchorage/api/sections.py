@@ -31,7 +31,7 @@ class _Use:
         return (section.format, section.claim_name, section.path, section.manifest)
 
     def draws(self) -> Iterator[tuple[FieldPath, Any]]:
-        """Yield the settings that must be equal: test images are drawn first, then anchors, then parts.
+        """Yield the settings that must be equal: test images are drawn first, then validation images, anchors, and parts.
 
         It is harmless if a silo's images include an anchor, so anchors need only agree among parts.
         """
@@ -39,10 +39,11 @@ class _Use:
         yield ("testPercent",), section.test_percent
         yield ("groupBy",), section.group_by
         yield ("classMap",), section.class_map
-        if section.use == "Part" and section.partition is not None:
+        yield ("validationPercent",), section.validation_percent
+        if section.taken == "Part" and section.division is not None:
             yield ("anchors",), section.anchors
             yield ("anchorDraw",), section.anchor_draw
-            yield ("partition",), section.partition.model_dump(by_alias=True, exclude=_PART_ONLY)
+            yield ("partition",), section.division.model_dump(by_alias=True, exclude=_PART_ONLY)
 
 
 def check_sections(federation: Federation, silos: Sequence[Silo]) -> Iterator[Mistake]:
@@ -66,15 +67,15 @@ def _shared_pools(uses: Sequence[_Use]) -> Iterator[Mistake]:
     first: dict[tuple[Any, ...], tuple[Any, str]] = {}
     parts: dict[tuple[Any, ...], str] = {}
     for use in uses:
-        if use.section.use == "All":
+        if use.section.taken == "All":
             continue
         for path, value in use.draws():
             known, name = first.setdefault((use.pool, path), (value, use.name))
             if value != known:
                 message = f"found {_shown(value)}, but {name} draws from the same images with {_shown(known)}; make them equal"
                 yield Mistake(POOLS_DIFFER, use.path + path, message, silo=use.silo)
-        partition = use.section.partition
-        if use.section.use == "Part" and partition is not None:
+        partition = use.section.division
+        if use.section.taken == "Part" and partition is not None:
             name = parts.setdefault((use.pool, partition.file, partition.part, partition.silo), use.name)
             if name != use.name:
                 message = f"found the same part as {name}; give every silo its own"
@@ -83,10 +84,9 @@ def _shared_pools(uses: Sequence[_Use]) -> Iterator[Mistake]:
 
 def _uses(federation: Federation, silos: Sequence[Silo]) -> Iterator[_Use]:
     spec = federation.spec
-    if spec.anchor_data is not None:
-        yield _Use(spec.anchor_data, ("spec", "anchorData"), None, "spec.anchorData")
-    if spec.evaluation is not None:
-        yield _Use(spec.evaluation.data, ("spec", "evaluation", "data"), None, "spec.evaluation.data")
+    for name, server in spec.server_data.items():
+        path = ("spec", "anchorData") if name == "anchors" else ("spec", "evaluation", name)
+        yield _Use(server, path, None, ".".join(path))
     for index, silo in enumerate(silos):
         if silo.spec.managed is not None:
             section = silo.spec.managed.data

@@ -1,12 +1,13 @@
 """Observed status of a federation: one typed document in a file, on the command line and in a cluster."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
 
 from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
+from anchorage.api.metrics import ordered
 
 Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, max_length=27)]
 """RFC 3339 in UTC."""
@@ -82,10 +83,18 @@ class SiloStatus(Document):
 
 
 class Metric(Document):
-    """Metric of the last evaluation."""
+    """Metric of a model."""
 
     name: Identifier = Field(description="Name of the metric, such as accuracy or balanced_accuracy.")
     value: Number = Field(description="Value of the metric as text.")
+
+
+def metrics_of(values: Mapping[str, float]) -> tuple[Metric, ...]:
+    """Return metrics as a status has them, the most telling first."""
+    return tuple(Metric(name=name, value=repr(float(values[name]))) for name in ordered(values))
+
+
+Metrics = Annotated[tuple[Metric, ...], Field(max_length=256)]
 
 
 class StoredModel(Document):
@@ -94,6 +103,7 @@ class StoredModel(Document):
     path: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(description="Path of the file.")
     digest: Digest = Field(description="BLAKE3 digest of the model.")
     round: Total = Field(0, description="Round that the model comes from.")
+    metrics: Metrics = Field((), description="Metrics on the test images.")
 
 
 class CheckpointStatus(Document):
@@ -141,7 +151,8 @@ class FederationStatus(Document):
         "", description="Number of connected silos and of all members, such as 3/3."
     )
     metric: Annotated[str, StringConstraints(strict=True, max_length=128)] = Field(
-        "", description="Primary metric of the last evaluation, such as accuracy 0.969."
+        "",
+        description="Primary metric on the validation images (without any, at the end, on the test images), such as accuracy 0.969.",
     )
     endpoint: Endpoint = Field("", description="Address of the server for silos, host:port.")
     enrolment_endpoint: Endpoint = Field("", description="Address of the server for enrolment, host:port.")
@@ -150,12 +161,12 @@ class FederationStatus(Document):
     silos: Annotated[tuple[SiloStatus, ...], Field(max_length=MOST_SILOS)] = Field(
         (), description="Status of every member silo."
     )
-    metrics: Annotated[tuple[Metric, ...], Field(max_length=256)] = Field(
-        (), description="Metrics of the last evaluation."
-    )
+    metrics: Metrics = Field((), description="Metrics of the last round that was scored on the validation images.")
     last_checkpoint: CheckpointStatus | None = Field(None, description="Checkpoint of the last committed round.")
     model: StoredModel | None = Field(None, description="Model of the last round, at the end of the run.")
-    best_model: StoredModel | None = Field(None, description="Model with the best value of the primary metric.")
+    best_model: StoredModel | None = Field(
+        None, description="Model with the best primary metric on the validation images; without any, the last."
+    )
     tracking: TrackingStatus = Field(TrackingStatus(), description="MLflow run that holds the results.")
     start_time: Timestamp | None = Field(None, description="Time of the run's first start.")
     completion_time: Timestamp | None = Field(

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
+from anchorage.api.metrics import score
 from anchorage.engine.early import EarlyEvents
 from anchorage.engine.events import (
     Observer,
@@ -169,12 +170,22 @@ class Engine(ABC):
         return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
 
     def _evaluate(self, model: ModelBytes, number: int) -> Report | None:
-        """Score the model at the server where this round is due."""
+        """Score the model on the validation images where this round is due."""
         due = number % self.settings.evaluate_every == 0 or number == self.settings.rounds
         if not due:
             return None
         self.observer(StepBegan("evaluate"))
         return self.learner.evaluate(model, number)
+
+    def _test(self, number: int, model: ModelBytes, metrics: Mapping[str, float]) -> Mapping[str, Report]:
+        """Score the final and the best model on the test images; `metrics` are those of the last round, which is being committed."""
+        final = self.learner.test(model, number)
+        if not final.metrics:
+            return {}
+        best = None if self.store.excels(number, metrics) else self.store.best()
+        if best is None or score(best.record.metrics) is None:
+            return {"final": final, "best": final}
+        return {"final": final, "best": self.learner.test(best.model, best.record.round)}
 
     def _commit(
         self,
@@ -184,14 +195,18 @@ class Engine(ABC):
         *,
         metrics: Mapping[str, float] | None = None,
         state: Mapping[str, NDArray[Any]] | None = None,
+        test: Mapping[str, Report] | None = None,
         **parts: Any,
     ) -> RoundRecord:
-        """Make a round durable and report it; `parts` are fields of the record."""
-        self.observer(StepBegan("commit"))
+        """Make a round durable and report it; `parts` are fields of the record. The last round is tested first, unless `test` says how it did."""
         scores = {**(metrics or {}), **(report.metrics if report else {})}
+        if test is None:
+            test = self._test(number, model, scores) if number == self.settings.rounds else {}
+        self.observer(StepBegan("commit"))
+        parts["test"] = {name: scored.metrics for name, scored in test.items()}
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
         self.store.commit(record, model, state or {})
-        self.observer(RoundCommitted(record, model, report))
+        self.observer(RoundCommitted(record, model, report, test))
         return record
 
     def _next(self, until: float | None) -> Event | None:

@@ -1,7 +1,7 @@
 """What an engine reports of a run: one union of events, which status, logs, tracking and views match on."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.transport.messages import Profile, Report
@@ -74,7 +74,9 @@ class RoundCommitted:
     record: RoundRecord
     model: ModelBytes
     report: Report | None
-    """Scores of the model, where it was evaluated."""
+    """Scores of the model on the validation images, where it was evaluated."""
+    test: Mapping[str, Report] = field(default_factory=dict)
+    """Of the run's last round: scores of the ``final`` and of the ``best`` model on the test images."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,13 +42,15 @@ class RoundRecord:
     time : float
         Seconds since the epoch at the commit.
     metrics : mapping of str to float
-        Metrics of the global model and of server training.
+        Metrics of the global model on the validation images, and of server training.
     silos : tuple of SiloRecord
         In the order of selection.
     seconds : mapping of str to float
         Time spent per step of the round.
     bytes_up, bytes_down : int
         Model bytes that travelled.
+    test : mapping of str to mapping of str to float
+        Of the run's last round: metrics of the ``final`` and of the ``best`` model on the test images; empty where there are none.
     """
 
     round: int
@@ -59,6 +61,7 @@ class RoundRecord:
     seconds: Mapping[str, float] = field(default_factory=dict)
     bytes_up: int = 0
     bytes_down: int = 0
+    test: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
 
 class SpooledUpdate(ChunkSource, ChunkSink, Protocol):
@@ -101,6 +104,9 @@ class ServerLearner(Protocol):
         """Train at the server after aggregation; the same model and no metrics where the method does not."""
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
+        """Score a model on the server's validation images; an empty report where there are none."""
+
+    def test(self, model: ModelBytes, round_number: int) -> Report:
         """Score a model on the server's test images; an empty report where there are none."""
 
 

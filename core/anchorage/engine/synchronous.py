@@ -1,7 +1,7 @@
 """The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (docs/design/round-protocol.md)."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
@@ -116,8 +116,13 @@ class SynchronousEngine(Gathering):
         if number < self._stage.last and len(self.connected) >= self.settings.min_silos:
             following = self._dispatch(number + 1, new)
         marks.append(("dispatch", self.clock.now()))
-        each = self.strategy.scores_each_update
-        report = self._evaluate_each(opened, new) if each else self._evaluate(new, number)
+        test: Mapping[str, Report] | None = None
+        if self.strategy.scores_each_update:
+            report = self._score_each(opened, new, self._evaluate)
+            scored = self._score_each(opened, new, self.learner.test) if number == self.settings.rounds else None
+            test = {"final": scored} if scored is not None and scored.metrics else {}
+        else:
+            report = self._evaluate(new, number)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
@@ -125,6 +130,7 @@ class SynchronousEngine(Gathering):
             report,
             metrics=server_metrics,
             state=state,
+            test=test,
             silos=opened.records(weights),
             seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
             bytes_up=received,
@@ -133,11 +139,13 @@ class SynchronousEngine(Gathering):
         self.store.release(number)
         return record, new, following
 
-    def _evaluate_each(self, opened: OpenRound, model: ModelBytes) -> Report | None:
-        """Score every silo's own model where this round is due: each metric's mean and standard deviation over silos (methods reference, 6.1)."""
+    def _score_each(
+        self, opened: OpenRound, model: ModelBytes, scored: Callable[[ModelBytes, int], Report | None]
+    ) -> Report | None:
+        """Score every silo's own model: each metric's mean and standard deviation over silos (methods reference, 6.1)."""
         up, whole = self.learner.up, [opened.updates[silo] for silo in opened.arrived()]
         updates = (weighted_mean(models_in(update, up)[-1:], [1.0], up) for update in whole)
-        reports = [self._evaluate(model.replaced(update), opened.task.round) for update in updates]
+        reports = [scored(model.replaced(update), opened.task.round) for update in updates]
         return over_silos([report for report in reports if report is not None])
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:

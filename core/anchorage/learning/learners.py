@@ -26,8 +26,9 @@ def build_server_learner(
     model: ModelDescription,
     method: ResolvedMethod,
     seed: int,
-    anchors: ImageSet | None,
-    test: ImageSet | None,
+    anchors: ImageSet | None = None,
+    validation: ImageSet | None = None,
+    test: ImageSet | None = None,
     device: str = "cpu",
     initial: Path | None = None,
     rounds: int = 0,
@@ -44,7 +45,8 @@ def build_server_learner(
     rounds : int
         Rounds of the run, over which a cosine schedule falls.
     """
-    return TorchServerLearner(model, method, seed, anchors, test, find_device(device), initial, rounds, after)
+    images = {"anchors": anchors, "validation": validation, "test": test}
+    return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after)
 
 
 def build_silo_learner(
@@ -91,4 +93,4 @@ def train_on_anchors_alone(
     weights = learner.initialise()
     for round_number in range(1, rounds + 1):
         weights, _ = learner.train(weights, round_number)
-    return learner.evaluate(weights, rounds)
+    return learner.test(weights, rounds)

@@ -34,11 +34,11 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
-"""Test images whose embeddings a report carries."""
+"""Images whose embeddings a report carries."""
 
 
 class TorchServerLearner:
-    """Trains and evaluates the global model at the server. `evaluate` may run beside the other methods in another thread.
+    """Trains and scores the global model at the server. `evaluate` and `test` may run beside the other methods in another thread.
 
     Every round's training is a function of the model, the round and `state` alone (its momentum starts anew), so a server that was killed
     repeats it to the same bytes.
@@ -51,8 +51,8 @@ class TorchServerLearner:
         The method.
     seed : int
         The run's seed.
-    anchors, test : ImageSet or None
-        Labelled images at the server.
+    images : mapping of str to ImageSet or None
+        Labelled images at the server, by what they are for: ``anchors``, ``validation``, ``test``.
     device : torch.device
         Where to train.
     initial : Path or None
@@ -73,8 +73,7 @@ class TorchServerLearner:
         model: ModelDescription,
         method: ResolvedMethod,
         seed: int,
-        anchors: ImageSet | None,
-        test: ImageSet | None,
+        images: Mapping[str, ImageSet | None],
         device: torch.device,
         initial: Path | None,
         rounds: int = 0,
@@ -87,13 +86,13 @@ class TorchServerLearner:
         self._down = down_layout(self._network, self._method)
         self._up = up_layout(self._down, self._method)
         placed(self._network, device)
-        self._anchors = self._labelled(anchors)
-        self._test = self._labelled(test)
+        self._anchors = self._labelled(images.get("anchors"))
+        self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
         self._scorer: Network | None = None
         self._scoring = Lock()
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed)
         self._trainer = self._method.server_training.trainer(self._method)
-        judged = self._anchors is not None or self._test is not None
+        judged = any(found is not None for found in (self._anchors, *self._scored.values()))
         self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)
         self._check_anchors()
 
@@ -230,7 +229,7 @@ class TorchServerLearner:
             self._trainer.restore(self._round, state)
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
-        """Score a model on the test images in eval mode; an empty report where there are none.
+        """Score a model on the validation images in eval mode; an empty report where there are none.
 
         Where nobody trains the classifier (self-supervised methods) a linear probe on the anchors takes its place; without anchors the report
         is empty.
@@ -240,7 +239,15 @@ class TorchServerLearner:
         AnchorageError
             The model's outputs are not finite.
         """
-        if self._test is None or (self._probed and self._anchors is None):
+        return self._score(model, "validation", round_number)
+
+    def test(self, model: ModelBytes, round_number: int) -> Report:
+        """Score a model on the test images, as `evaluate` does on others."""
+        return self._score(model, "test", round_number)
+
+    def _score(self, model: ModelBytes, part: str, round_number: int) -> Report:
+        images = self._scored[part]
+        if images is None or (self._probed and self._anchors is None):
             return Report({})
         with calculation(), self._scoring:
             if self._scorer is None:
@@ -248,11 +255,11 @@ class TorchServerLearner:
             load(self._scorer, self._down, model.buffer())
             for piece in self._method.pieces:
                 piece.before_scoring(self._round, self._scorer)
-            return self._report(self._scorer, self._test, round_number)
+            return self._report(self._scorer, images, part, round_number)
 
-    def _report(self, network: Network, test: Labelled, round_number: int) -> Report:
+    def _report(self, network: Network, images: Labelled, part: str, round_number: int) -> Report:
         task = expect(self._model.task, TaskHooks)
-        features = test.views.mapped(test.indices, lambda i: network.represent(test.views.plain(i)))
+        features = images.views.mapped(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):
             return Report({})  # the probe's step is too large for these features, which is no fault of the model
@@ -260,13 +267,13 @@ class TorchServerLearner:
             probabilities = task.probabilities(classifier(features).double()).cpu().numpy()
         if not np.isfinite(probabilities).all():
             message = (
-                f"the model of round {round_number} gives NaN on the test images: lower learningRate or set clipNorm"
+                f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
             )
             raise AnchorageError(LOSS_NOT_FINITE, message)
-        scores = task.scores(test.labels, probabilities)
+        scores = task.scores(images.labels, probabilities)
         predictions = scores.predictions
         shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])
-        embeddings = np.column_stack([test.labels[shown], predictions[shown], features.cpu().numpy()[shown]])
+        embeddings = np.column_stack([images.labels[shown], predictions[shown], features.cpu().numpy()[shown]])
         return Report(
             scores.metrics,
             scores.confusion,

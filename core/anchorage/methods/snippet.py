@@ -17,7 +17,7 @@ def snippet(preset: Preset) -> str:
     slots = preset.slots
     facts = slots.facts()  # without labels, a classifier for the test is trained on anchors
     anchors = bool(facts & {"serverTraining", "labelsFromAnchors", "selfSupervision"})
-    pool = {"format": "Digits", "testPercent": 20} | ({"anchors": 80} if anchors else {})
+    pool = {"format": "Digits", "testPercent": 20, "validationPercent": 10} | ({"anchors": 80} if anchors else {})
     spec: dict[str, Any] = {
         "rounds": 5,
         "task": {"classification": {"classes": list("0123456789")}},
@@ -28,7 +28,7 @@ def snippet(preset: Preset) -> str:
         spec["protocol"] = {"mode": preset.protocols[0]}
     if anchors:
         spec["anchorData"] = {**pool, "use": "Anchors"}
-    spec["evaluation"] = {"data": {**pool, "use": "Test"}}
+    spec["evaluation"] = {"validation": {**pool, "use": "Validation"}, "test": {**pool, "use": "Test"}}
     documents = [{"kind": "Federation", "metadata": {"name": FEDERATION}, "spec": spec}]
     for part, (name, labels) in enumerate(zip(("hospital-a", "hospital-b"), _labels(preset), strict=True)):
         data: dict[str, Any] = {**pool, "use": "Part", "partition": {"recipe": "Iid", "parts": 2, "part": part}}

@@ -96,8 +96,7 @@ class Simulation:
                 model=spec.model_description,
                 method=part.method,
                 seed=spec.seed,
-                anchors=images.of(spec.anchor_data) if spec.anchor_data else None,
-                test=images.of(spec.evaluation.data) if spec.evaluation else None,
+                **{name: images.of(section) for name, section in spec.server_data.items()},
                 device=device,
                 initial=data_root / spec.model.initial if spec.model.initial else None,
                 rounds=part.last,
@@ -109,7 +108,7 @@ class Simulation:
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
         results = None
-        self.store: RoundStore = MemoryStore(self._spare)
+        self.store: RoundStore = MemoryStore(self._spare, (0, *(end + 1 for end in self.run.ends[:-1]))[-1])
         if resume:
             decided = digest_of_study(study.federation, study.silos, resolve)
             if spec.protocol.mode == "Synchronous":

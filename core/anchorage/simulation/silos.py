@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from anchorage.api.data import DataSection
+from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Silo
 from anchorage.api.run import RunDescription
@@ -134,7 +134,7 @@ class LocalLearners:
         return self._networks[1]
 
 
-def section_of(silo: Silo) -> DataSection:
+def section_of(silo: Silo) -> SiloData:
     """Return a managed silo's images.
 
     Raises

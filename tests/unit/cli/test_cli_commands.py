@@ -45,7 +45,7 @@ spec:
   task: {classification: {classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}
   model: {network: SmallCnn, imageSize: 8, channels: 1}
   method: {name: FedAvg}
-  evaluation: {data: {format: Digits, use: Test, testPercent: 20}}
+  evaluation: {validation: {format: Digits, use: Test, testPercent: 20}}
 ---
 kind: Silo
 metadata: {name: a}
@@ -340,7 +340,7 @@ def test_tables_fit_a_narrow_terminal(file: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_partition_is_drawn_and_checked(file: Path) -> None:
     pytest.importorskip("sklearn")
     parts = json.loads(fedctl("data", "partition", "-f", file, "-o", "json").output)
-    assert list(parts) == ["test", "a", "b"] and sum(part["images"] for part in parts.values()) == 1797
+    assert list(parts) == ["validation", "a", "b"] and sum(part["images"] for part in parts.values()) == 1797
     assert parts["a"]["labelled"] == parts["a"]["counts"]
     assert "█" in fedctl("data", "partition", "-f", file).output
     report = json.loads(fedctl("data", "check", "-f", file, "--silo", "a", "-o", "json").output)

@@ -1,5 +1,6 @@
 """Runs and simulations side by side: means and standard deviations over seeds, tables, curves."""
 
+import dataclasses
 import json
 import math
 import subprocess
@@ -130,6 +131,36 @@ def test_a_warm_up_s_rounds_are_not_the_best_ones(tmp_path: Path) -> None:
     assert [(point.round, point.nbytes) for point in curve(results, "accuracy")] == [(0, 500), (1, 2000), (2, 4500)]
 
 
+def with_test_scores(folder: Path) -> Path:
+    """Leave a simulation whose final and best models were scored on test images."""
+    simulation(folder, ["spec.evaluation={validation: {format: Digits}, test: {format: Digits}}"])
+    place = SimulationFolder(folder)
+    for number in ACCURACIES:
+        result = SeedResult.read(place.result(number))
+        scores = {"final": {"accuracy": number / 10}, "best": {"accuracy": number / 5}}
+        rounds = (*result.rounds[:-1], dataclasses.replace(result.rounds[-1], test=scores))
+        write_result(place.result(number), dataclasses.replace(result, rounds=rounds), place.study())
+    return folder
+
+
+def test_where_there_are_test_images_their_scores_are_compared(tmp_path: Path) -> None:
+    results = read_results(with_test_scores(tmp_path / "sim"))
+    assert (results.part, results.metrics()) == ("test", ["accuracy"])
+    assert results.last("accuracy").values == (0.1, 0.2) and results.best("accuracy").values == (0.2, 0.4)
+    assert summary(results)["best"]["accuracy"]["values"] == [0.2, 0.4]
+    assert [point.value.values for point in curve(results, "accuracy")][1] == (0.8, 0.6), (
+        "curves are of the validation images"
+    )
+    output = compare(tmp_path / "sim").output
+    assert "0.1500 ± 0.0707" in output and output.splitlines()[-1] == "on the test images"
+
+
+def test_scores_on_test_and_on_validation_images_are_not_compared(tmp_path: Path) -> None:
+    result = compare(with_test_scores(tmp_path / "one"), simulation(tmp_path / "two"))
+    assert isinstance(result.exception, AnchorageError)
+    assert "on its test images" in result.exception.message and "on its validation images" in result.exception.message
+
+
 def test_a_simulation_and_a_run_in_one_table(tmp_path: Path) -> None:
     lines = rows(compare(simulation(tmp_path / "sim"), run(tmp_path / "run")))
     assert lines[0] == "METHOD SEEDS ROUNDS LAST ACCURACY BEST ACCURACY MOVED"
@@ -144,7 +175,7 @@ def test_a_run_on_its_way_shows_its_rounds(tmp_path: Path) -> None:
 def test_the_same_method_is_told_apart_by_its_folder(tmp_path: Path) -> None:
     one, other = simulation(tmp_path / "one"), simulation(tmp_path / "other")
     output = compare(one, other, one).stdout
-    assert f"FedAvg ({one})" in output and f"FedAvg ({other})" in output and len(output.splitlines()) == 3
+    assert f"FedAvg ({one})" in output and f"FedAvg ({other})" in output and len(output.splitlines()) == 4
     assert str(one) in compare(one, "-o", "wide").stdout and str(one) not in compare(one).stdout
 
 

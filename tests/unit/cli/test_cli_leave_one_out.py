@@ -25,7 +25,7 @@ FEDERATION = {
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {"name": "FedAvg"},
         "protocol": {"minSilos": 3},
-        "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20}},
+        "evaluation": {"validation": {"format": "Digits", "use": "Test", "testPercent": 20}},
     },
 }
 PART = {"format": "Digits", "use": "Part", "testPercent": 20, "partition": {"recipe": "Iid", "parts": 8}}

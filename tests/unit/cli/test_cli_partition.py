@@ -19,8 +19,8 @@ spec:
   task: {classification: {classes: [a, b]}}
   model: {network: SmallCnn, imageSize: 8}
   method: {name: FedAvgSemi}
-  anchorData: {DATA, use: Anchors, anchors: 4, PARTITION}
-  evaluation: {data: {DATA, use: Test, testPercent: 20, PARTITION}}
+  anchorData: {DATA, use: Anchors, SERVER}
+  evaluation: {validation: {DATA, use: Validation, SERVER}, test: {DATA, use: Test, SERVER}}
 """
 SILO = """
 ---
@@ -33,7 +33,8 @@ spec:
   managed: {data: {DATA, use: Part, labelledPercent: PERCENT, PARTITION}}
 """
 DATA = "format: CsvManifest, claimName: site, manifest: table.csv"
-DRAWN = 'testPercent: 20, anchors: 4, partition: {recipe: ClassQuota, parts: 3, part: %d, classesPerPart: "2x1,1x2"}'
+SHARED = "testPercent: 20, validationPercent: 20, anchors: 4"
+DRAWN = SHARED + ', partition: {recipe: ClassQuota, parts: 3, part: %d, classesPerPart: "2x1,1x2"}'
 
 
 def fedctl(*arguments: object) -> Result:
@@ -50,9 +51,7 @@ def partition(*arguments: object) -> dict[str, Any]:
 def study(folder: Path, drawn: bool) -> Path:
     """Write a federation whose images are drawn, or taken from the list ``split.csv``."""
     listed = "partition: {recipe: File, file: split.csv}"
-    text = FEDERATION if drawn else FEDERATION.replace("testPercent: 20", "testPercent: 0")
-    text = text.replace("anchors: 4, PARTITION", "testPercent: 20, anchors: 4" if drawn else listed)
-    text = text.replace(", PARTITION", ", anchors: 4" if drawn else f", {listed}")
+    text = FEDERATION.replace("SERVER", SHARED if drawn else "partitionFile: split.csv")
     for place, (name, labels, percent) in enumerate((("a", "All", 100), ("b", "None", 100), ("c", "Partial", 50))):
         own = DRAWN % place if drawn else listed.replace("}", f", silo: {name}}}")
         silo = SILO.replace("NAME", name).replace("LABELS", labels).replace("PARTITION", own)
@@ -73,10 +72,11 @@ def test_a_list_that_is_written_is_a_partition_again(root: Path) -> None:
     drawn = partition("-f", study(root, True), "--write", root / "site" / "split.csv")
     assert [(name, held["images"], sum(held["labelled"])) for name, held in drawn.items()] == [
         ("anchors", 4, 4),
+        ("validation", 10, 10),
         ("test", 12, 12),
-        ("a", 15, 15),
-        ("b", 15, 0),
-        ("c", 14, 7),
+        ("a", 12, 12),
+        ("b", 11, 0),
+        ("c", 11, 6),
     ]
     assert sum(count > 0 for count in drawn["b"]["counts"]) == 1
     listed = partition("-f", study(root, False))
@@ -133,9 +133,8 @@ def test_fast_and_slow_silos_take_sizes_in_turn(root: Path) -> None:
     """The largest part goes to the first kind of silo, the next one to the second, and so on."""
     own = "testPercent: 20, partition: {recipe: ClassQuota, parts: 2, part: %d, sizes: Skewed}"
     silos = [SILO.replace("NAME", name).replace("PARTITION", own % part) for part, name in enumerate(("fast", "slow"))]
-    text = FEDERATION.replace("use: Anchors, anchors: 4, PARTITION", "use: All").replace(", PARTITION", "") + "".join(
-        silos
-    )
+    scored = "evaluation: {test: {DATA, use: Test, testPercent: 20}}\n"
+    text = FEDERATION.replace("use: Anchors, SERVER", "use: All").partition("evaluation")[0] + scored + "".join(silos)
     (root / "study.yaml").write_text(text.replace("LABELS", "All").replace("PERCENT", "100").replace("DATA", DATA))
     held = partition("-f", root / "study.yaml", "--silos", 4)
     assert {name: part["images"] for name, part in held.items() if name not in ("anchors", "test")} == {

@@ -41,7 +41,7 @@ spec:
   task: {{classification: {{classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}}}
   model: {{network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}}
   method: {{name: FedAvg, local: {{epochs: 1, batchSize: 16}}}}
-  evaluation: {{data: {{format: Digits, use: Test, testPercent: 50}}}}
+  evaluation: {{validation: {{format: Digits, use: Test, testPercent: 50}}}}
 ---
 kind: Silo
 metadata: {{name: a}}

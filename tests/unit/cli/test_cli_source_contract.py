@@ -46,7 +46,7 @@ FEDERATION = {
         "task": {"classification": {"classes": list("0123456789")}},
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1},
         "method": {"name": "FedAvg"},
-        "evaluation": {"data": {"format": "Digits", "use": "Test", "testPercent": 20}},
+        "evaluation": {"validation": {"format": "Digits", "use": "Test", "testPercent": 20}},
     },
 }
 SILOS = [

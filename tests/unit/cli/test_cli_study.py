@@ -70,7 +70,7 @@ def test_one_table_beside_the_published_numbers(tmp_path: Path, played: list[tup
     table = rows(result)[rows(result).index(head) :]
     assert table[1] == "250, IID FedAvg 2 1/3 0.2150 ± 0.0071 0.2150 ± 0.0071 2.0 kB"
     assert table[2].startswith("250, IID ours 2 1/3 0.7150 ± 0.0071 0.7150 ± 0.0071 0.8036 ± 0.0018")
-    assert len(table) == 5 and table[4].startswith("500, uneven ours")
+    assert len(table) == 6 and table[4].startswith("500, uneven ours")
     found = json.loads(study(tmp_path, "-o", "json").stdout)
     assert [row["setting"] for row in found] == ["250, IID"] * 2 + ["500, uneven"] * 2 and len(played) == 8
     assert found[1]["published"]["value"] == 0.8036 and "published" not in found[0]

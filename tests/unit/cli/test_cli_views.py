@@ -1,6 +1,7 @@
 """What people see, and the benchmark's closed form."""
 
 import io
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -8,11 +9,24 @@ import pytest
 from rich.console import Console
 
 from anchorage.api.errors import AnchorageError, cluster
-from anchorage.api.status import CheckpointStatus, Condition, FederationStatus, Metric, SiloStatus, timestamp
+from anchorage.api.files import load_federation
+from anchorage.api.status import (
+    CheckpointStatus,
+    Condition,
+    FederationStatus,
+    Metric,
+    SiloStatus,
+    StoredModel,
+    timestamp,
+)
 from fedctl.output import Format, amount, duration, show
 from fedctl.research.bench_rounds import largest_difference
 from fedctl.research.resnet18 import entries, random_model
+from fedctl.summary import print_summary
 from fedctl.view import LineView, Pace, Picture, draw, view_for
+from fedctl.workdir import Workdir
+
+EXAMPLE = Path(__file__).parents[3] / "examples" / "digits.yaml"
 
 
 def status(round_number: int, **changes: Any) -> FederationStatus:
@@ -70,6 +84,47 @@ def test_a_live_view_draws_on_its_stream_and_leaves_what_was_said() -> None:
         view.show(picture(status(3)))
         view.say("[a] died")
     assert "[a] died" in stream.getvalue()
+
+
+def metrics(**values: float) -> tuple[Metric, ...]:
+    return tuple(Metric(name=name, value=repr(value)) for name, value in values.items())
+
+
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_the_summary_says_on_which_images_and_which_round_was_the_best(
+    part: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation = load_federation(EXAMPLE).federation
+    stored = {"path": "/m/final.safetensors", "digest": "a" * 64, "round": 10}
+    best = {**stored, "path": "/m/best.safetensors", "round": 7}
+    scores = [metrics(accuracy=0.7, loss=0.4), metrics(accuracy=0.75)] if part == "test" else [(), ()]
+    seen = status(
+        10,
+        metrics=metrics(accuracy=0.8),
+        model=StoredModel(**stored, metrics=scores[0]),
+        best_model=StoredModel(**best, metrics=scores[1]),
+    )
+    print_summary(Workdir(tmp_path), federation, seen, {"accuracy": 0.6}, 3.0)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    if part == "test":
+        assert lines[2:5] == [
+            "ON THE TEST IMAGES LAST ROUND BEST, ROUND 7 ANCHORS ALONE",
+            "accuracy 0.7000 0.7500 0.6000",
+            "loss 0.4000",
+        ]
+    else:
+        assert lines[2:4] == ["ON THE VALIDATION IMAGES LAST ROUND ANCHORS ALONE", "accuracy 0.8000 0.6000"]
+    assert "best model /m/best.safetensors, of round 7" in lines
+
+
+def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    federation = load_federation(EXAMPLE).federation
+    spec = federation.spec.model_copy(update={"evaluation": None})
+    stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
+    seen = status(10, metrics=(), model=stored, best_model=stored)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, None)
+    out = capsys.readouterr().out
+    assert "spec.evaluation.validation" in out and "IMAGES" not in out
 
 
 def test_the_remaining_time_follows_the_rounds_of_this_start() -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from drawn_images import fill, write_table
 
-from anchorage.api.data import DataSection, Partition
+from anchorage.api.data import Partition, ServerData, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.api.model import ModelDescription
@@ -19,7 +19,15 @@ from anchorage.pieces.task.classification import Classification
 def section(kind="CsvManifest", **fields):
     if kind == "CsvManifest":
         fields = {"manifest": "table.csv", **fields}
-    return DataSection(format=kind, claim_name="site", **fields)
+    return SiloData(format=kind, claim_name="site", **fields)
+
+
+def listed(use, file, silo=None):
+    """Return the section of a part that a list names."""
+    if use == "Part":
+        return section(use=use, partition=Partition(recipe="File", file=file, silo=silo))
+    kind = {"format": "CsvManifest", "claim_name": "site", "manifest": "table.csv"}
+    return ServerData(**kind, use=use, partition_file=file)
 
 
 def images_of(part, root):
@@ -56,10 +64,11 @@ def test_a_published_split_is_used_as_it_is(tmp_path, site):
     names = published_split(site)
 
     def ids(use, **fields):
-        part = section(use=use, partition=Partition(recipe="File", file="split.csv", **fields))
+        part = listed(use, "split.csv", **fields)
         return images_of(part, tmp_path)[0].ids
 
     assert ids("Anchors") == tuple(names[:2])
+    assert ids("Validation") == (names[5],)
     assert ids("Part", silo="0") == tuple(names[2:4])
     assert ids("Test") == tuple(names[6:])
     assert len(ids("All")) == 8
@@ -90,7 +99,7 @@ def test_a_list_of_other_images_is_refused(tmp_path, site):
 
 def taken(root, file, use="Part", silo=None):
     """Return the numbers of the images of a part, and their labels."""
-    part = section(use=use, partition=Partition(recipe="File", file=file, silo=silo))
+    part = listed(use, file, silo)
     given = Pools().choose(part, root, ("0", "1"), 0).given()
     return [int(name[-3:]) for name in given.ids], given.labels.tolist()
 
@@ -101,7 +110,12 @@ def taken(root, file, use="Part", silo=None):
         {"0": [2, 3], "1": [4]},
         [[2, 3], [4]],
         {"data_partition": {"0": [2, 3], "1": [4]}},
-        {"data_partition": {"0": [0, 1], "1": [2]}, "train_list": [2, 3, 4, 5], "test_list": [6, 7]},
+        {
+            "data_partition": {"0": [0, 1], "1": [2]},
+            "train_list": [2, 3, 4, 5],
+            "test_list": [6, 7],
+            "validation_list": [1],
+        },
         {"labeled": {"0": [2, 3], "1": [4]}, "unlabeled": {}},
         {"0": ["image002", "folder/image003.png"], "1": ["image004"]},
     ],
@@ -113,6 +127,7 @@ def test_lists_in_json_work_as_they_are_published(tmp_path, site, document):
     assert taken(tmp_path, "split.json", silo="1") == ([4], [0])
     if "test_list" in document:
         assert taken(tmp_path, "split.json", use="Test") == ([6, 7], [0, 1])
+        assert taken(tmp_path, "split.json", use="Validation") == ([1], [1])
 
 
 def test_partly_labelled_lists_take_labels_away(tmp_path, site):
@@ -130,10 +145,11 @@ def test_partly_labelled_lists_take_labels_away(tmp_path, site):
 def test_what_is_written_is_read_again(tmp_path, site):
     published_split(site)
     entries = [("image000", "train", "server", True), ("image003", "train", "a", True), ("image001", "train", "a", False),
-               ("image005", "test", "", True)]  # fmt: skip
+               ("image005", "test", "", True), ("image004", "validation", "", True)]  # fmt: skip
     write_index(site / "made.csv", entries)
     assert taken(tmp_path, "made.csv", silo="a") == ([1, 3], [-1, 1])
     assert taken(tmp_path, "made.csv", use="Test") == ([5], [1])
+    assert taken(tmp_path, "made.csv", use="Validation") == ([4], [0])
     assert taken(tmp_path, "made.csv", use="Anchors") == ([0], [0])
 
 

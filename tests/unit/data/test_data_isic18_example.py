@@ -72,12 +72,13 @@ def test_both_federations_read_what_was_prepared(data_root, file, silos):
         model = spec.model_description.model_copy(update={"image_size": 16})
         return read(section, data_root, model, spec.seed)[0]
 
-    anchors, test = images_of(spec.anchor_data), images_of(spec.evaluation.data)
+    anchors, *scored = (images_of(section) for section in spec.server_data.values())
     held = [images_of(silo.spec.managed.data) for silo in study.silos]
     assert set(np.bincount(anchors.labels, minlength=7)) == ({10} if file == "sites.yaml" else {1})
-    assert np.bincount(test.labels).tolist() == [2] * 7
+    assert len(scored) == (2 if file == "sites.yaml" else 1)
+    assert sum(np.bincount(images.labels) for images in scored).tolist() == [2] * 7
     assert all(0 < len(images) <= 5 and set(images.labels) == {-1} for images in held)
-    names = [name.removesuffix(".jpg") for images in (anchors, test, *held) for name in images.ids]
+    names = [name.removesuffix(".jpg") for images in (anchors, *scored, *held) for name in images.ids]
     assert len(names) == len(set(names))
 
 

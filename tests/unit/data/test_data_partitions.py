@@ -14,8 +14,7 @@ from anchorage.learning.data import dirichlet
 from anchorage.learning.data.dirichlet import per_class, per_client
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.partitions import divide
-from anchorage.learning.data.splits import anchor_rows, keep_labels
-from anchorage.learning.data.splits import test_rows as held_out_rows
+from anchorage.learning.data.splits import anchor_rows, held_out_rows, keep_labels
 
 
 def rng(seed=0):
@@ -236,7 +235,9 @@ def test_random_anchors_leave_classes_to_chance():
     labels = np.array([0] * 500 + [1] * 3 + [-1] * 40)
     rows = anchor_rows(labels, ("a", "b"), 10, rng(), balanced=False)
     assert len(rows) == 10 and set(labels[rows]) == {0}
-    with pytest.raises(AnchorageError, match="503 labelled images outside the test part, 504") as raised:
+    with pytest.raises(
+        AnchorageError, match="503 labelled images outside the test and the validation part, 504"
+    ) as raised:
         anchor_rows(labels, ("a", "b"), 504, rng(), balanced=False)
     assert raised.value.failure is TOO_FEW_ANCHORS
 

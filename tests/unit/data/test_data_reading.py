@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from drawn_images import draw, fill, write_table
 
-from anchorage.api.data import DataSection, Partition
+from anchorage.api.data import Partition, ServerData, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.api.model import ModelDescription
@@ -19,7 +19,7 @@ DIGITS = tuple("0123456789")
 def section(kind="CsvManifest", **fields):
     if kind == "CsvManifest":
         fields = {"manifest": "table.csv", **fields}
-    return DataSection(format=kind, claim_name="site", **fields)
+    return SiloData(format=kind, claim_name="site", **fields)
 
 
 def images_of(part, root, *, classes=("a", "b"), size=8, channels=3, seed=1):
@@ -281,26 +281,24 @@ def test_images_beyond_memory_are_refused_before_they_are_decoded(tmp_path, site
 
 
 def digits(use, **fields):
-    return DataSection(format="Digits", use=use, test_percent=20, anchors=60, **fields)
+    kind = SiloData if use == "Part" else ServerData
+    return kind(format="Digits", use=use, **{"test_percent": 20, "anchors": 60, **fields})
 
 
 def test_digits_are_divided_without_overlap_and_the_same_everywhere(tmp_path):
     partition = {"recipe": "PerClient", "parts": 3, "alpha": "0.3"}
-    sections = [digits("Test"), digits("Anchors")]
-    sections += [digits("Part", partition=Partition(**partition, part=part)) for part in range(3)]
-    with_all = [
-        part.model_copy(update={"partition": Partition(**partition)}) if part.partition is None else part
-        for part in sections
-    ]
-    sets = [images_of(part, tmp_path, classes=DIGITS, channels=1, seed=5)[0] for part in with_all]
+    own = {"validation_percent": 10}
+    sections = [digits(use, **own) for use in ("Test", "Anchors", "Validation")]
+    sections += [digits("Part", **own, partition=Partition(**partition, part=part)) for part in range(3)]
+    sets = [images_of(part, tmp_path, classes=DIGITS, channels=1, seed=5)[0] for part in sections]
     ids = [name for images in sets for name in images.ids]
     assert len(ids) == len(set(ids)) == 1797
     assert np.bincount(sets[1].labels).tolist() == [6] * 10
     assert sets[1].ids == images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=5)[0].ids
     assert sets[1].ids != images_of(sections[1], tmp_path, classes=DIGITS, channels=1, seed=6)[0].ids
     pools = Pools()
-    chosen = [pools.choose(part, tmp_path, DIGITS, 5) for part in with_all]
-    assert [choice.name for choice in chosen] == ["test", "anchors", "0", "1", "2"]
+    chosen = [pools.choose(part, tmp_path, DIGITS, 5) for part in sections]
+    assert [choice.name for choice in chosen] == ["test", "anchors", "validation", "0", "1", "2"]
     assert [choice.listing.ids for choice in chosen] == [images.ids for images in sets]
     assert chosen[2].counts() == tuple(np.bincount(sets[2].labels, minlength=10))
     refused(digits("Test"), tmp_path, failures.CLASSES_DIFFER, 'labels "0"', classes=ISIC)
@@ -344,14 +342,14 @@ def test_random_anchors_are_drawn_by_chance(tmp_path):
 
 
 def test_labels_of_a_share_are_kept(tmp_path):
-    images, report = images_of(DataSection(format="Digits", labelled_percent=10), tmp_path, classes=DIGITS, channels=1)
+    images, report = images_of(SiloData(format="Digits", labelled_percent=10), tmp_path, classes=DIGITS, channels=1)
     assert report.unlabelled == (images.labels < 0).sum()
     assert 170 <= sum(report.counts) <= 190
     assert min(report.counts) > 0
 
 
 def test_image_sets_select_and_forget_labels(tmp_path):
-    images, _ = images_of(DataSection(format="Digits"), tmp_path, classes=DIGITS, channels=1)
+    images, _ = images_of(SiloData(format="Digits"), tmp_path, classes=DIGITS, channels=1)
     some = images.select([5, 2])
     assert (some.ids, some.labels.tolist(), len(some)) == (("digit-0005", "digit-0002"), [5, 2], 2)
     assert some.without_labels().labels.tolist() == [-1, -1]
@@ -364,6 +362,7 @@ def test_image_sets_select_and_forget_labels(tmp_path):
         ({"format": "ImageFolder"}, "without claimName"),
         ({"format": "CsvManifest", "claimName": "x"}, "without manifest"),
         ({"format": "Digits", "use": "Test"}, "without testPercent"),
+        ({"format": "Digits", "use": "Validation", "testPercent": 20}, "without validationPercent"),
         ({"format": "Digits", "use": "Anchors"}, "without anchors"),
         ({"format": "Digits", "use": "Part"}, "without partition"),
         ({"format": "Digits", "use": "Part", "partition": {"recipe": "Iid", "parts": 2}}, "partition.part"),
@@ -385,7 +384,8 @@ def test_image_sets_select_and_forget_labels(tmp_path):
 )
 def test_sections_that_mean_nothing_are_refused(fields, words):
     with pytest.raises(ValueError, match=words):
-        DataSection.model_validate(fields)
+        kind = ServerData if fields.get("use") in ("Test", "Validation", "Anchors") else SiloData
+        kind.model_validate(fields)
 
 
 def test_real_training_images_read_in_their_published_split(tmp_path, real_images):

@@ -100,7 +100,7 @@ class Party:
     def __post_init__(self) -> None:
         anchors = images_of(12, seed=9)
         self.server = build_server_learner(
-            model=MODEL, method=self.method, seed=self.seed, anchors=anchors, test=images_of(30, 8)
+            model=MODEL, method=self.method, seed=self.seed, anchors=anchors, validation=images_of(30, 8)
         )
         self.model = self.server.initialise() if self.initial is None else self.initial
         self.run = RunDescription(

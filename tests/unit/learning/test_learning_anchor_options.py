@@ -37,7 +37,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 
 def server_of(method: Any):
-    return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(12, seed=9), test=None)
+    return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(12, seed=9))
 
 
 @pytest.mark.parametrize(

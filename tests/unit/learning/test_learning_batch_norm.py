@@ -74,8 +74,8 @@ def test_what_silos_keep_the_server_counts_on_its_anchors_to_score_and_to_hand_o
     )
     assert score["accuracy"] > 0.9
     with pytest.raises(AnchorageError, match="needs labelled anchors at the server"):
-        build_server_learner(model=MODEL, method=silo.method, seed=1, anchors=None, test=images_of(30, 8))
-    build_server_learner(model=MODEL, method=silo.method, seed=1, anchors=None, test=None)
+        build_server_learner(model=MODEL, method=silo.method, seed=1, validation=images_of(30, 8))
+    build_server_learner(model=MODEL, method=silo.method, seed=1)
 
 
 def test_static_statistics_are_those_of_the_anchors_whatever_silos_see(tmp_path):

@@ -16,7 +16,7 @@ FEDCON = method_of("FedCon", serverTraining={"pretrainEpochs": 1})
 
 def server(**slots: object) -> TorchServerLearner:
     method = method_of("FedCon", serverTraining={"pretrainEpochs": 0, **slots})
-    return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(10, 9), test=None)
+    return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(10, 9))
 
 
 def test_each_view_learns_the_other_ones_target() -> None:
@@ -58,12 +58,12 @@ def test_the_average_teaches_from_round_to_round_and_survives_a_restart() -> Non
     assert again.train(models[2], 101)[0].digest == models[3].digest
     forgotten = server()
     assert forgotten.train(models[2], 101)[0].digest != models[3].digest, "the average is what it was rounds ago"
-    alone = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1, anchors=None, test=None)
+    alone = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1)
     assert alone.state() == {}
 
 
 def test_a_stage_begins_with_an_average_of_its_own() -> None:
-    learner = build_server_learner(model=MODEL, method=FEDCON, seed=1, anchors=images_of(10, 9), test=None)
+    learner = build_server_learner(model=MODEL, method=FEDCON, seed=1, anchors=images_of(10, 9))
     model = learner.initialise()
     first = learner.adopt(model)
     state = learner.state()

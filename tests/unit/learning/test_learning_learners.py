@@ -175,7 +175,7 @@ def test_the_anchor_head_stays_at_the_server(tmp_path):
 
 
 def test_without_contrast_and_anchors_there_is_no_anchor_head():
-    server = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1, anchors=None, test=None)
+    server = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1)
     assert server.down == server.up
     assert server.evaluate(server.initialise(), 0).metrics == {}
 

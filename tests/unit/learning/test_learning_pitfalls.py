@@ -311,8 +311,8 @@ def test_a_personal_head_of_a_silo_without_labels_rests_unless_it_is_dual(tmp_pa
 @pytest.mark.parametrize("name", ["BalancedSoftmax", "FedRoD", "SSILCDM"])
 def test_17_balanced_losses_leave_the_test_alone(name):
     """Number 17: the logits are shifted in training only."""
-    initial = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1, anchors=None, test=images_of(30, 8))
-    server = build_server_learner(model=MODEL, method=method_of(name), seed=1, anchors=None, test=images_of(30, 8))
+    initial = build_server_learner(model=MODEL, method=method_of("FedAvg"), seed=1, validation=images_of(30, 8))
+    server = build_server_learner(model=MODEL, method=method_of(name), seed=1, validation=images_of(30, 8))
     plain, balanced = (s.evaluate(s.initialise(), 0) for s in (initial, server))
     assert plain.metrics == balanced.metrics
     assert np.array_equal(plain.embeddings, balanced.embeddings)

@@ -102,7 +102,7 @@ def test_fedclr_trains_the_classifier_on_features_that_it_does_not_change(tmp_pa
 def test_probes_and_reports(tmp_path: Path) -> None:
     anchors, test = images_of(30, 3), images_of(30, 8)
     for method, images, scored in ((BARLOW, anchors, True), (BARLOW, None, False), (CLR, None, True)):
-        server = build_server_learner(model=MODEL, method=method, seed=1, anchors=images, test=test)
+        server = build_server_learner(model=MODEL, method=method, seed=1, anchors=images, validation=test)
         report = server.evaluate(server.initialise(), 1)
         assert ("accuracy" in report.metrics) == scored
         if images is not None:
@@ -185,7 +185,7 @@ def test_orchestras_target_goes_by_each_batchs_own_statistics(tmp_path: Path) ->
 def test_a_stage_takes_over_what_it_knows_by_name() -> None:
     def server(name: str, **slots: dict[str, object]) -> TorchServerLearner:
         method = method_of(name, **slots)
-        return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(12, 9), test=None)
+        return build_server_learner(model=MODEL, method=method, seed=1, anchors=images_of(12, 9))
 
     barlow = server("FedBarlow")
     trained = {
@@ -209,7 +209,7 @@ def test_a_stage_takes_over_what_it_knows_by_name() -> None:
 
 def test_a_plain_head_begins_as_the_classifier_of_a_warm_up_without_one() -> None:
     def server(name: str) -> TorchServerLearner:
-        return build_server_learner(model=MODEL, method=method_of(name), seed=1, anchors=None, test=None)
+        return build_server_learner(model=MODEL, method=method_of(name), seed=1)
 
     warm = server("LowerBound")
     learnt = {n: array + 1 if array.dtype == np.float32 else array for n, array in warm.initialise().arrays().items()}

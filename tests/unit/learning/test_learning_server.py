@@ -23,24 +23,24 @@ from anchorage.transport.tensors.layout import Layout
 def test_a_class_without_anchors_is_refused():
     anchors = images_of(12).select(np.flatnonzero(images_of(12).labels != 1))
     with pytest.raises(AnchorageError, match="no anchor of class 1"):
-        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=anchors, test=None)
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=anchors)
     with pytest.raises(AnchorageError, match="AnchorsMissing"):
-        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=None, test=None)
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1)
 
 
 def test_an_unknown_device_is_refused(tmp_path):
     with pytest.raises(AnchorageError, match="DeviceUnavailable"):
-        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(6), test=None, device="abacus")
+        build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(6), device="abacus")
 
 
 def test_weights_to_start_from(tmp_path):
     from safetensors.numpy import save, save_file
 
     method = method_of("FedAvg")
-    given = build_server_learner(model=MODEL, method=method, seed=5, anchors=None, test=None).initialise()
+    given = build_server_learner(model=MODEL, method=method, seed=5).initialise()
     path = tmp_path / "start.safetensors"
     save_file(given.arrays(), path)
-    server = build_server_learner(model=MODEL, method=method, seed=6, anchors=None, test=None, initial=path)
+    server = build_server_learner(model=MODEL, method=method, seed=6, initial=path)
     assert server.initialise().digest == given.digest
     other = {name: array for name, array in given.arrays().items() if name != "classifier.bias"}
     for content in (b"not tensors", save(other), save({**other, "head.bias": other["classifier.weight"]})):
@@ -54,7 +54,7 @@ def test_weights_to_start_from(tmp_path):
 def test_server_training_is_a_function_of_model_and_round():
     def server():
         return build_server_learner(
-            model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(12, 9), test=images_of(30, 8)
+            model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(12, 9), validation=images_of(30, 8)
         )
 
     first, second = server(), server()
@@ -71,7 +71,7 @@ def test_server_training_is_a_function_of_model_and_round():
 
 def test_the_report(tmp_path):
     server = build_server_learner(
-        model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(600, 8)
+        model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), validation=images_of(600, 8)
     )
     report = server.evaluate(server.initialise(), 0)
     assert set(report.metrics) == {"accuracy", "balanced_accuracy", "macro_precision", "macro_auc", "loss"}

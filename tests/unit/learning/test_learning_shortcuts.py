@@ -232,7 +232,7 @@ def test_29_the_server_looks_at_its_anchors_once_per_model(tmp_path: Path) -> No
     assert party.server.auxiliary_data(party.model, 2) == told and len(seen) == 1
     trained, metrics = party.server.train(party.model, 1)
     seen.clear()
-    again = build_server_learner(model=MODEL, method=party.method, seed=1, anchors=images_of(12, 9), test=None)
+    again = build_server_learner(model=MODEL, method=party.method, seed=1, anchors=images_of(12, 9))
     for name, array in again.auxiliary_data(trained, 2).items():
         np.testing.assert_array_equal(party.server.auxiliary_data(trained, 2)[name], array)
     assert not seen, "the training made them for the next round already"

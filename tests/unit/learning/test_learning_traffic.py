@@ -21,7 +21,7 @@ def floats(layout: Layout) -> int:
 
 
 def round_bytes(name: str) -> int:
-    learner = build_server_learner(model=MODEL, method=method_of(name), seed=1, anchors=None, test=None)
+    learner = build_server_learner(model=MODEL, method=method_of(name), seed=1)
     return SILOS * (floats(learner.down) + floats(learner.up))
 
 

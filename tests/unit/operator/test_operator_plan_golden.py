@@ -42,7 +42,10 @@ GPU_SERVER = federation(
     activeDeadlineSeconds=86400,
     model={"network": "SmallCnn", "imageSize": 8, "channels": 1, "initial": "weights/first.safetensors"},
     anchorData={"format": "CsvManifest", "claimName": "anchors", "path": "derm", "manifest": "anchors.csv"},
-    evaluation={"data": {"format": "CsvManifest", "claimName": "tests", "manifest": "test.csv"}},
+    evaluation={
+        "validation": {"format": "CsvManifest", "claimName": "anchors", "path": "derm", "manifest": "validation.csv"},
+        "test": {"format": "CsvManifest", "claimName": "tests", "manifest": "test.csv"},
+    },
     tracking={"uri": "https://mlflow.example.org", "experiment": "derm"},
     server={
         "resources": {"limits": {"nvidia.com/gpu": 1}},

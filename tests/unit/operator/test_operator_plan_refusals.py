@@ -89,7 +89,10 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
         ({"warmUp": [STAGE | {"set": ["local.epochs=2"]}]}, '"set": ["local.epochs=2"]}], but training began with'),
         ({"rounds": 2}, "spec.rounds is 2, but 3 rounds are committed"),
         ({"anchorData": SPEC["anchorData"] | {"anchors": 90}}, "spec.anchorData.anchors is 90"),
-        ({"evaluation": {"data": {"format": "Digits"}}}, "spec.evaluation.data.format is Digits, but training began"),
+        (
+            {"evaluation": {"validation": {"format": "Digits"}}},
+            "spec.evaluation.validation.format is Digits, but training began",
+        ),
         ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
         ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
     ],
@@ -157,10 +160,12 @@ def drawing(name: str, part: int, percent: int = 20) -> dict[str, Any]:
 
 
 def test_a_federation_that_no_longer_fits_its_silos_is_refused_and_they_stay() -> None:
-    evaluation = {"data": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}}
+    evaluation = {"validation": {"format": "Digits", "use": "Test", "testPercent": 20, "anchors": 80}}
     observed = world(drawing("a", 0), drawing("b", 1), federation=federation(evaluation=evaluation))
     anchors = {"format": "Digits", "use": "Anchors", "testPercent": 30, "anchors": 80}
-    changed = edited(observed, anchorData=anchors, evaluation={"data": {**evaluation["data"], "testPercent": 30}})
+    changed = edited(
+        observed, anchorData=anchors, evaluation={"validation": {**evaluation["validation"], "testPercent": 30}}
+    )
     planned = plan(changed, SETTINGS, NOW)
     assert conditions_of(planned.federation_status)["Accepted"] == ("False", "InvalidSpec")
     assert "Silo a: spec.managed.data.testPercent" in message_of(planned.federation_status, "Accepted")

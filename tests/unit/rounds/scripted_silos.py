@@ -207,6 +207,9 @@ class PlainLearner:
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         return Report({"accuracy": value_of(model)})
 
+    def test(self, model: ModelBytes, round_number: int) -> Report:
+        return Report({})
+
 
 class Recorder:
     """`Observer` that writes down what it hears."""

@@ -35,12 +35,17 @@ def test_control_variates_stay_in_the_checkpoint(tmp_path):
     )
     arrays = {"w": np.ones(3, np.float32), "control.w": np.full(3, 2, np.float32)}
     made = ModelBytes.from_arrays(LAYOUT, arrays)
+    tested = {"final": {"loss": 0.2, "accuracy": 0.75}, "best": {"accuracy": 0.875}}
     with closing(DiskStore(tmp_path, Identity({}, (LAYOUT,)))) as store:
-        store.commit(RoundRecord(0, made.digest, 1.0, {"accuracy": 0.5}), made, {})
+        store.commit(RoundRecord(0, made.digest, 1.0, {"accuracy": 0.5}, test=tested), made, {})
         final, best = write_results(tmp_path / "model", run, store)
         assert store.latest().model.digest == made.digest
     assert final.digest == best.digest == made.of_network().digest != made.digest
     layout, metadata = read_description(tmp_path / "model" / "final.safetensors")
     assert list(layout.by_name) == ["w"] and metadata["digest"] == final.digest
     assert read_safetensors(tmp_path / "model" / "final.safetensors").model.digest == final.digest
-    assert json.loads((tmp_path / "model" / "model.json").read_text())["final"]["digest"] == final.digest
+    written = json.loads((tmp_path / "model" / "model.json").read_text())
+    assert written["final"]["digest"] == final.digest
+    assert {name: written[name]["test"] for name in tested} == tested
+    assert [(metric.name, metric.value) for metric in final.metrics] == [("accuracy", "0.75"), ("loss", "0.2")]
+    assert [metric.value for metric in best.metrics] == ["0.875"]

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -71,6 +72,17 @@ def committed(number: int) -> RoundRecord:
     return RoundRecord(
         number, "ab12", 1_000_050.0, {"accuracy": 0.5, "macro_auc": math.nan}, parts, {"silos": 1.5}, 10, 20
     )
+
+
+def test_the_headline_is_of_the_validation_images_else_of_the_test_images(statuses: StatusStore) -> None:
+    tested = {"final": {"accuracy": 0.75}, "best": {"accuracy": 0.875}}
+    silent = replace(committed(1), metrics={"server_loss": 0.5})
+    statuses(RoundCommitted(silent, MODEL, None))
+    assert statuses.snapshot().metric == "server_loss 0.500"
+    statuses(RoundCommitted(replace(silent, round=2, test=tested), MODEL, None))
+    assert statuses.snapshot().metric == "test accuracy 0.750"
+    statuses(RoundCommitted(replace(committed(3), test=tested), MODEL, None))
+    assert statuses.snapshot().metric == "accuracy 0.500"
 
 
 def test_it_is_an_observer(statuses: StatusStore) -> None:

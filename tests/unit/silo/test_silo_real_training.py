@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from silo_fakes import WAIT_SECONDS, FakeLink
 
-from anchorage.api.data import DataSection, Partition
+from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import Local, MethodSpec, ResolvedMethod
 from anchorage.api.model import ModelDescription
@@ -42,14 +42,14 @@ METHOD = resolve(
 
 @pytest.fixture(scope="module")
 def initial() -> ModelBytes:
-    return build_server_learner(model=MODEL, method=METHOD, seed=5, anchors=None, test=None).initialise()
+    return build_server_learner(model=MODEL, method=METHOD, seed=5).initialise()
 
 
 def setup_of(
     state: Path,
     initial: ModelBytes,
     labels: str = "All",
-    section: DataSection | None = None,
+    section: SiloData | None = None,
     method: ResolvedMethod = METHOD,
 ) -> Setup:
     state.mkdir()
@@ -57,7 +57,7 @@ def setup_of(
     run = RunDescription(
         federation="derm", seed=5, model=MODEL, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
     )
-    section = section or DataSection(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
+    section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
     return Setup(
         silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.model_dump_json(by_alias=True),
         down=layout, up=layout, data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}',
@@ -156,7 +156,7 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
 
     for number in range(3):
         Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
-    section = DataSection(format="ImageFolder", claim_name="flat")
+    section = SiloData(format="ImageFolder", claim_name="flat")
     for labels in ("All", "Partial"):
         setup = setup_of(tmp_path / labels, initial, labels, section)
         trainer = TrainerProcess(Setup(**{**vars(setup), "data_root": str(tmp_path)}))

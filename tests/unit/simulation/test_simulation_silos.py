@@ -63,6 +63,9 @@ class Null:
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         return Report({})
 
+    def test(self, model: ModelBytes, round_number: int) -> Report:
+        return Report({})
+
 
 @pytest.fixture
 def study(tmp_path: Path) -> Callable[..., Study]:

@@ -23,7 +23,7 @@ STUDY: dict[str, Any] = {
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1},
         "method": {"name": "FedAnchor"},
         "anchorData": {"format": "Digits", "use": "Anchors", "anchors": 80, "testPercent": 20},
-        "evaluation": {"data": DIGITS},
+        "evaluation": {"validation": {**DIGITS}, "test": {**DIGITS}},
     },
 }
 HOSPITAL: dict[str, Any] = {
@@ -50,7 +50,8 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.suspend", True, FREE),
     ("spec.activeDeadlineSeconds", 60, SERVER),
     ("spec.anchorData.anchors", 90, FROZEN),
-    ("spec.evaluation.data.use", "All", FROZEN),
+    ("spec.evaluation.validation.use", "All", FROZEN),
+    ("spec.evaluation.test.testPercent", 30, FROZEN),
     ("spec.evaluation.everyRounds", 3, LATER),
     ("spec.server.resources", {"limits": {"cpu": 2}}, FREE),
     ("spec.server.storage.size", "1Ti", FREE),

@@ -356,7 +356,7 @@ POOL = (
             {"test": 10, "anchors": 50, "part": 1},
             (
                 "ANC-1108 PoolsDiffer: derm.yaml:15: spec.managed.data.testPercent: found 10, but "
-                "spec.evaluation.data draws from the same images with 20; make them equal"
+                "spec.evaluation.validation draws from the same images with 20; make them equal"
             ),
         ),
         (
@@ -379,7 +379,7 @@ def test_shares_of_one_pool_are_drawn_alike(write, second: dict[str, int], line:
     def silo(name: str, share: dict[str, int]) -> str:
         return f"---\nkind: Silo\nmetadata: {{name: {name}}}\nspec: {{federation: derm, managed: {{data: {POOL.format(**share)}}}}}\n"
 
-    text = FEDERATION + "  evaluation: {data: {format: Digits, use: Test, testPercent: 20}}\n"
+    text = FEDERATION + "  evaluation: {validation: {format: Digits, use: Test, testPercent: 20}}\n"
     path = write(text + silo("silo-a", {"test": 20, "anchors": 50, "part": 0}) + silo("silo-b", second))
     if line is None:
         assert isinstance(load_federation(path), Study)

@@ -29,7 +29,7 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
             for field, of in mapping["properties"].items():
                 (row,) = [line for line in lines if line.startswith(f"| `{field}` |")]
                 assert row.endswith(f"| {of['description']} |"), row
-    assert text.count("\n### DataSection\n") == 1
+    assert text.count("\n### ServerData\n") == text.count("\n### SiloData\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -38,7 +38,7 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("FederationSpec", "| `rounds` | a whole number, 1 to 1000000 | required |"),
         ("FederationSpec", "| `model` | [ModelSpec](#modelspec) | required |"),
         ("FederationSpec", "| `protocol` | [Protocol](#protocol) | its own defaults |"),
-        ("FederationSpec", "| `anchorData` | [DataSection](#datasection) | absent |"),
+        ("FederationSpec", "| `anchorData` | [ServerData](#serverdata) | absent |"),
         ("Federation", "| `status` | [FederationStatus](#federationstatus) | absent |"),
         ("MethodSpec", "| `weighting` | [WeightingSlot](#weightingslot) | absent |"),
         ("WeightingSlot", "| `semiAnAgg` | [SemiAnAgg](#semianagg) | absent |"),
@@ -50,7 +50,7 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
         ("SiloSpec", "| `labels` | one of None, All, Partial | `None` |"),
         ("ModelSpec", "| `initial` | a relative path without .., at most 1024 characters | absent |"),
         (
-            "DataSection",
+            "SiloData",
             "| `classMap` | a mapping, at most 1000 fields; its values: text, 1 to 256 characters | empty |",
         ),
         ("SiloStatus", "| `connected` | true or false | `false` |"),
@@ -68,8 +68,10 @@ def test_a_row_tells_type_bounds_and_default(name: str, row: str) -> None:
 
 
 def test_a_mapping_names_every_place_where_it_stands() -> None:
-    places = "`Federation` `spec.anchorData`, `Federation` `spec.evaluation.data`, `Silo` `spec.managed.data`"
-    assert f"Used at {places}." in section("DataSection")
+    places = ", ".join(
+        f"`Federation` `spec.{place}`" for place in ("anchorData", "evaluation.validation", "evaluation.test")
+    )
+    assert f"Used at {places}." in section("ServerData")
     assert "Used at `Federation` `status.conditions[]`, `Silo` `status.conditions[]`." in section("Condition")
 
 

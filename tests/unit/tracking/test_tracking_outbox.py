@@ -3,6 +3,7 @@
 import json
 import logging
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -46,6 +47,33 @@ def tracked(folder: Path, rounds: int = 20) -> TrackedRun:
 
 def events(folder: Path) -> list[dict]:
     return [dict(event) for _, event in read_events(folder, 0)]
+
+
+def test_the_last_round_has_what_the_test_images_said(tmp_path):
+    run = tracked(tmp_path, rounds=2)
+    other = Report({"accuracy": 0.75}, np.array([[1, 1], [0, 2]]), np.zeros((3, 6), np.float32))
+    scores = {"final": {"accuracy": 0.5}, "best": {"accuracy": 0.75}}
+    run(RoundCommitted(replace(record_of(1), test={}), MODEL, REPORT))
+    run(RoundCommitted(replace(record_of(2), test=scores), MODEL, REPORT, {"final": REPORT, "best": other}))
+    _, first, last = events(tmp_path)
+    assert not [name for name in first["metrics"] if name.startswith("test/")]
+    told = {name: value for name, value in last["metrics"].items() if name.startswith("test/")}
+    assert told == {
+        "test/final/accuracy": 0.5,
+        "test/final/recall/MEL": 1.0,
+        "test/final/recall/nævus _B__": 1.0,
+        "test/best/accuracy": 0.75,
+        "test/best/recall/MEL": 0.5,
+        "test/best/recall/nævus _B__": 1.0,
+    }
+    drawn = {f"{which}{kind}" for which in ("", "test-final-", "test-best-") for kind in ("confusion", "embeddings")}
+    assert set(last["arrays"]) == drawn
+
+
+def test_the_same_model_is_drawn_once(tmp_path):
+    run, scores = tracked(tmp_path, rounds=1), {"final": {"accuracy": 0.5}, "best": {"accuracy": 0.5}}
+    run(RoundCommitted(replace(record_of(1), test=scores), MODEL, None, {"final": REPORT, "best": REPORT}))
+    assert set(events(tmp_path)[1]["arrays"]) == {"test-final-confusion", "test-final-embeddings"}
 
 
 def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):

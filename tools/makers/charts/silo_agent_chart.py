@@ -6,7 +6,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 
 from anchorage.api.base import ADDRESS_PATTERN, Name
-from anchorage.api.data import DataSection
+from anchorage.api.data import SiloData
 from anchorage.api.pod import Resources
 from anchorage_silo.policy import Policy
 from makers.charts.kubernetes_parts import (
@@ -114,7 +114,7 @@ class Site(Values):
     enrolment: Enrolment = Field(
         description="Enrolment values, copied unchanged from the output of `fedctl silo invite`."
     )
-    data: DataSection = Field(
+    data: SiloData = Field(
         description="Images of the hospital: the fields of a data section (docs/federation.md). The claim is mounted read-only.",
         examples=[{"format": "ImageFolder", "claimName": "images", "path": "dermoscopy"}],
         json_schema_extra=DATA_RULES,

@@ -42,6 +42,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("FederationStatus", "conditions"): "type",
     ("FederationStatus", "silos"): "name",
     ("FederationStatus", "metrics"): "name",
+    ("StoredModel", "metrics"): "name",
     ("SiloCrStatus", "conditions"): "type",
     ("PodOverrides", "env"): "name",
     ("PodOverrides", "volumes"): "mountPath",

@@ -7,7 +7,6 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from anchorage.api.metrics import score
 from anchorage.engine.interfaces import Checkpoint, RoundRecord
 from anchorage.engine.store.checkpoints import Checkpoints, Identity
 from anchorage.engine.store.durable import FolderLock, storage_errors
@@ -44,7 +43,7 @@ class DiskStore(RoundStore):
     def __init__(
         self, folder: Path, identity: Identity, *, updates: Updates[Any] | None = None, sync: bool = True
     ) -> None:
-        self._folder, self._first = folder, identity.first
+        self._folder = folder
         with storage_errors("make the state folder", folder):
             for part in ("checkpoints", *(() if updates else ("spool",))):
                 (folder / part).mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -59,11 +58,10 @@ class DiskStore(RoundStore):
             for entry in self._journal.entries:
                 contributions |= entry.contributions
             spool = updates or Spool(folder / "spool", contributions, len(self._journal.entries) - 1)
-            super().__init__(spool, LargeFolder(folder / "large", sync=sync))
+            super().__init__(spool, LargeFolder(folder / "large", sync=sync), identity.first)
             stack.callback(self._updates.close)
             stack.callback(self.large.close)
             self._close = stack.pop_all().close
-        self._best: RoundRecord | None = None
         for entry in self._journal.entries:
             self._count(entry.record)
 
@@ -111,11 +109,3 @@ class DiskStore(RoundStore):
     def close(self) -> None:
         """Let go of every file and of the folder."""
         self._close()
-
-    def _count(self, record: RoundRecord) -> None:
-        """Note a committed round, and whether it is the best one so far; of equals the earlier is. A warm-up's rounds are not."""
-        self._history.append(record)
-        found = score(record.metrics) if record.round >= self._first else None
-        best = score(self._best.metrics) if self._best is not None else None
-        if found is not None and (best is None or found > best):
-            self._best = record

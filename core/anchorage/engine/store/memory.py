@@ -94,18 +94,27 @@ class MemoryStore(RoundStore):
     ----------
     spare : SpareUpdates, optional
         As in `HeldUpdates`.
+    first : int
+        The first round that may be the best one.
     """
 
-    def __init__(self, spare: SpareUpdates | None = None) -> None:
-        super().__init__(HeldUpdates(spare), HeldLarge())
+    def __init__(self, spare: SpareUpdates | None = None, first: int = 0) -> None:
+        super().__init__(HeldUpdates(spare), HeldLarge(), first)
         self._latest: Checkpoint | None = None
+        self._kept: Checkpoint | None = None
 
     def latest(self) -> Checkpoint | None:
         """Return the last committed round, None in a new run."""
         return self._latest
 
+    def best(self) -> Checkpoint | None:
+        """Return the best committed round; the last one where no round has a metric to go by."""
+        return self._kept or self._latest
+
     def commit(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
         """Keep a round."""
         self._latest = Checkpoint(record, model, dict(state))
-        self._history.append(record)
+        if self.excels(record.round, record.metrics):
+            self._kept = self._latest
+        self._count(record)
         self._updates.settle()

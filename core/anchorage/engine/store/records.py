@@ -29,6 +29,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
         "seconds": _finite(record.seconds),
         "bytesUp": record.bytes_up,
         "bytesDown": record.bytes_down,
+        **({"test": {name: _finite(metrics) for name, metrics in record.test.items()}} if record.test else {}),
     }
 
 
@@ -49,6 +50,7 @@ def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
         seconds=_numbers(values["seconds"]),
         bytes_up=values["bytesUp"],
         bytes_down=values["bytesDown"],
+        test={name: _numbers(metrics) for name, metrics in values.get("test", {}).items()},
     )
 
 

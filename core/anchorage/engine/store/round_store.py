@@ -6,6 +6,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from anchorage.api.metrics import score
 from anchorage.engine.interfaces import Checkpoint, RoundRecord, SpooledUpdate
 from anchorage.engine.store.large_files import LargeFiles
 from anchorage.engine.store.updates import Updates
@@ -22,11 +23,14 @@ class RoundStore(ABC):
         Where updates arrive.
     large : LargeFiles
         Where what is too large for a checkpoint is kept.
+    first : int
+        The first round that may be the best one.
     """
 
-    def __init__(self, updates: Updates[Any], large: LargeFiles[Any]) -> None:
-        self._updates, self.large = updates, large
+    def __init__(self, updates: Updates[Any], large: LargeFiles[Any], first: int = 0) -> None:
+        self._updates, self.large, self._first = updates, large, first
         self._history: list[RoundRecord] = []
+        self._best: RoundRecord | None = None
 
     @abstractmethod
     def latest(self) -> Checkpoint | None:
@@ -47,6 +51,28 @@ class RoundStore(ABC):
         AnchorageError
             The disk is full or not writable; the previous round is untouched.
         """
+
+    @abstractmethod
+    def best(self) -> Checkpoint | None:
+        """Return the best committed round; the last one where no round has a metric to go by.
+
+        Raises
+        ------
+        AnchorageError
+            As `latest`.
+        """
+
+    def excels(self, number: int, metrics: Mapping[str, float]) -> bool:
+        """Say whether a round is better than every committed one; of equals the earlier is. A warm-up's rounds are not."""
+        found = score(metrics) if number >= self._first else None
+        best = score(self._best.metrics) if self._best is not None else None
+        return found is not None and (best is None or found > best)
+
+    def _count(self, record: RoundRecord) -> None:
+        """Note a committed round."""
+        self._history.append(record)
+        if self.excels(record.round, record.metrics):
+            self._best = record
 
     def history(self) -> Sequence[RoundRecord]:
         """Return every committed round, ascending."""

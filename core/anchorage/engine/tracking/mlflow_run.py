@@ -89,7 +89,9 @@ class MlflowRun:
         for kind, name in event["arrays"].items():
             if (folder / name).exists():
                 array = np.load(folder / name, allow_pickle=False)
-                figure = figures.DRAWN[kind](array, f"{self._federation}, round {step}", self._classes)
+                draw = figures.DRAWN[kind.rpartition("-")[2]]
+                what = f", {kind.rpartition('-')[0].replace('-', ' ')} model" if "-" in kind else ""
+                figure = draw(array, f"{self._federation}, round {step}{what}", self._classes)
                 self._client.log_figure(self.run_id, figure, f"figures/{kind}-round-{step:06d}.png")
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:

@@ -91,7 +91,7 @@ class TrackedRun:
         """Note the committed rounds that are not noted yet: the server was killed before, or the disk was full."""
         for record in history:
             if record.round not in self._noted:
-                self._note(record, None)
+                self._note(record, None, {})
 
     def finish(self, code: str, models: Path | None) -> None:
         """Note the end: `code` of the catalogue or empty, and the folder with final.safetensors, best.safetensors and model.json."""
@@ -100,18 +100,22 @@ class TrackedRun:
     def __call__(self, event: RunEvent) -> None:
         """Note a committed round; `finish` follows when the models are on disk."""
         if isinstance(event, RoundCommitted):
-            self._note(event.record, event.report)
+            self._note(event.record, event.report, event.test)
 
-    def _note(self, record: RoundRecord, report: Report | None) -> None:
+    def _note(self, record: RoundRecord, report: Report | None, test: Mapping[str, Report]) -> None:
         self._noted.add(record.round)
         drawn = record.round == self._rounds or record.round % max(1, self._rounds // FIGURE_SETS) == 0
-        arrays = {}
-        if report is not None and drawn:
-            pairs = {"confusion": report.confusion, "embeddings": report.embeddings}
-            arrays = {key: array for key, array in pairs.items() if array is not None}
+        arrays = _drawings(report, "") if drawn else {}
+        for name, scored in test.items():
+            if name == "final" or scored is not test["final"]:
+                arrays |= _drawings(scored, f"test-{name}-")
         metrics = {**record.metrics, **self._system(), **{f"seconds/{k}": v for k, v in record.seconds.items()}}
         if report is not None and report.confusion is not None:
             metrics |= recalls(report.confusion, self._classes)
+        for name, tested in record.test.items():
+            metrics |= {f"test/{name}/{metric}": value for metric, value in tested.items()}
+            if name in test and (counts := test[name].confusion) is not None:
+                metrics |= {f"test/{name}/{metric}": value for metric, value in recalls(counts, self._classes).items()}
         metrics |= {"bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
         for silo in record.silos:
             metrics[f"silo/{silo.name}/weight"] = silo.weight
@@ -127,6 +131,12 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
+
+
+def _drawings(report: Report | None, prefix: str) -> dict[str, NDArray[Any]]:
+    """Return what is drawn of a report, by the names of the figures."""
+    pairs = {} if report is None else {"confusion": report.confusion, "embeddings": report.embeddings}
+    return {f"{prefix}{key}": array for key, array in pairs.items() if array is not None}
 
 
 def recalls(confusion: NDArray[np.int64], classes: Sequence[str]) -> dict[str, float]:

@@ -15,10 +15,10 @@ from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.fedmatch import labelled_rows
 from anchorage.learning.data.folders import folder_of
 from anchorage.learning.data.images import UNLABELLED
-from anchorage.learning.data.index_files import SERVER, TEST, MatchedIndex, read_index
+from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.partitions import divide
-from anchorage.learning.data.splits import Rows, anchor_rows, keep_labels, test_rows
+from anchorage.learning.data.splits import Rows, anchor_rows, held_out_rows, keep_labels
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks
 from anchorage.learning.randomness import generator
@@ -38,6 +38,7 @@ _POOL = {
 
 _OF_ONE: dict[str, bool | set[str]] = {
     "use": True,
+    "partition_file": True,
     "labelled_percent": True,
     "on_bad_image": True,
     "partition": {"part", "silo"},
@@ -52,7 +53,7 @@ class Choice:
     Parameters
     ----------
     name : str
-        ``test``, ``anchors``, ``all``, the number of a part, or the silo of a partition file.
+        ``test``, ``validation``, ``anchors``, ``all``, the number of a part, or the silo of a partition file.
     listing : Listing
         The images, with every label that is known.
     labelled : ndarray of bool, shape [n]
@@ -124,8 +125,8 @@ class Pools:
         labels = listing.labels
         if share.labelled is not None:
             labels = np.where(np.isin(share.rows, share.labelled), labels, UNLABELLED)
-        if section.labelled_percent < 100:
-            labels = keep_labels(labels, section.labelled_percent, generator(seed, "labels", silo=name))
+        if section.kept_labels < 100:
+            labels = keep_labels(labels, section.kept_labels, generator(seed, "labels", silo=name))
         return Choice(name, listing, labels >= 0)
 
     def pool(self, section: DataSection, root: Path, classes: tuple[str, ...], labelled: bool = True) -> Listing:
@@ -142,8 +143,8 @@ class Pools:
         return self._listings[key]
 
     def _share(self, section: DataSection, root: Path, seed: int, pool: Listing, name: str) -> _Share:
-        partition = section.partition
-        if section.use == "All":
+        partition = section.division
+        if section.taken == "All":
             return _Share(np.arange(len(pool)))
         if partition is not None and partition.recipe == "File":
             file = folder_of(section, root) / (partition.file or "")
@@ -167,35 +168,36 @@ def _list(section: DataSection, root: Path, classes: tuple[str, ...], labelled: 
 
 def _unknown(section: DataSection, labelled: bool) -> Literal["Refuse", "Skip", "Unlabelled"]:
     """Say what becomes of names that are no classes; a division by classes needs the labels even of silos that do not see them."""
-    return section.on_bad_image if labelled or section.use != "All" else "Unlabelled"
+    return section.on_bad_image if labelled or section.taken != "All" else "Unlabelled"
 
 
 def _name_of(section: DataSection) -> str:
     """Return what `_drawn` or a partition file calls the images of a section."""
-    partition = section.partition
-    if partition is not None and partition.recipe == "File":
-        return partition.silo or {"Test": TEST, "Anchors": SERVER, "All": "all"}.get(section.use, "")
-    if section.use == "Part" and partition is not None:
-        return str(partition.part)
-    return {"Test": TEST, "Anchors": "anchors"}.get(section.use, "all")
+    partition = section.division
+    from_file = partition is not None and partition.recipe == "File"
+    if section.taken == "Part" and partition is not None:
+        return partition.silo or "" if from_file else str(partition.part)
+    anchors = SERVER if from_file else "anchors"
+    return {"Test": TEST, "Validation": VALIDATION, "Anchors": anchors}.get(section.taken, "all")
 
 
 def _drawn(section: DataSection, pool: Listing, seed: int) -> dict[str, _Share]:
-    """Draw the test part, then the anchors, then the parts; each has a generator of its own."""
+    """Draw the test part, the validation part, the anchors, then the parts; each has a generator of its own."""
     shares: dict[str, _Share] = {}
     rest = np.arange(len(pool))
-    if section.test_percent:
-        rows = test_rows(pool, section.test_percent, generator(seed, "test split"))
-        shares[TEST] = _Share(rows)
-        rest = np.setdiff1d(rest, rows)
+    for name, percent in ((TEST, section.test_percent), (VALIDATION, section.validation_percent)):
+        if percent:
+            rows = rest[held_out_rows(pool.select(rest), percent, generator(seed, f"{name} split"))]
+            shares[name] = _Share(rows)
+            rest = np.setdiff1d(rest, rows)
     if section.anchors:
         rng = generator(seed, "anchors")
         balanced = section.anchor_draw == "Balanced"
         rows = rest[anchor_rows(pool.labels[rest], pool.classes, section.anchors, rng, balanced=balanced)]
         shares["anchors"] = _Share(rows)
         rest = np.setdiff1d(rest, rows)
-    if section.partition is not None:
-        shares |= _parts(section.partition, pool, rest, seed)
+    if section.division is not None:
+        shares |= _parts(section.division, pool, rest, seed)
     return shares
 
 

@@ -20,8 +20,8 @@ Rows = NDArray[np.int64]
 Image = str | int
 """A name, or a row of the pool from 0."""
 
-TRAIN, TEST, SERVER = "train", "test", "server"
-"""What a list calls the training part, the test part and the server's images."""
+TRAIN, TEST, VALIDATION, SERVER = "train", "test", "validation", "server"
+"""What a list calls the training part, the test part, the validation part and the server's images."""
 
 COLUMNS = ("image", "part", "silo", "labelled")
 
@@ -35,7 +35,7 @@ class IndexFile:
     file : Path
         Where it was read.
     parts : mapping of str to list of Image
-        Images of each silo, and of ``test`` and ``server``; a text file is one part without a name.
+        Images of each silo, and of ``test``, ``validation`` and ``server``; a text file is one part without a name.
     labelled : mapping of str to list of Image, or None
         Those of them that keep their labels; None: all do.
     """
@@ -132,7 +132,7 @@ def read_index(file: Path) -> IndexFile:
 def _read_csv(file: Path) -> IndexFile:
     """Read an image column, a column ``silo``, and where they are there ``part`` and ``labelled``.
 
-    Only ``train`` rows go to silos, ``test`` rows are the test part, others are left out.
+    Only ``train`` rows go to silos, ``test`` and ``validation`` rows are these parts, others are left out.
     """
     table = read_table(file)
     images = table.columns[table.image_column(None)]
@@ -142,8 +142,8 @@ def _read_csv(file: Path) -> IndexFile:
     parts: dict[str, list[Image]] = {}
     labelled: dict[str, list[Image]] = {}
     for row, (image, silo, role) in enumerate(zip(images, silos, roles, strict=True)):
-        if role in (TRAIN, TEST):
-            name = TEST if role == TEST else silo
+        if role in (TRAIN, TEST, VALIDATION):
+            name = silo if role == TRAIN else role
             parts.setdefault(name, []).append(image)
             if marks is None:
                 continue
@@ -159,7 +159,7 @@ def _from_json(file: Path, document: Any) -> IndexFile:
     """Read lists by silo, plain or as RSCFed and SemiAnAgg publish them.
 
     ``{"0": […], "1": […]}`` or ``[[…], […]]``; the same under ``data_partition``; or under ``labeled`` and ``unlabeled``, which together
-    are a silo's images. Beside these, ``test_list`` is the test part, and with ``train_list`` the silos' rows count in that list.
+    are a silo's images. Beside these, ``test_list`` and ``validation_list`` are these parts; with ``train_list`` the silos' rows count in it.
     """
     known = document if isinstance(document, dict) else {}
     labelled = None
@@ -173,10 +173,11 @@ def _from_json(file: Path, document: Any) -> IndexFile:
         train = _list(file, "train_list", known["train_list"])
         parts = _through(file, parts, train)
         labelled = None if labelled is None else _through(file, labelled, train)
-    if "test_list" in known:
-        parts[TEST] = _list(file, "test_list", known["test_list"])
-        if labelled is not None:
-            labelled[TEST] = parts[TEST]
+    for part in (TEST, VALIDATION):
+        if (key := f"{part}_list") in known:
+            parts[part] = _list(file, key, known[key])
+            if labelled is not None:
+                labelled[part] = parts[part]
     return IndexFile(file, parts, labelled)
 
 

@@ -1,4 +1,4 @@
-"""Parts of a pool that are taken before the silos' parts: the test part, the anchors, and the labels that are kept."""
+"""Parts of a pool that are taken before the silos' parts: test and validation part, anchors, and the labels that are kept."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -10,7 +10,7 @@ from anchorage.learning.data.listing import Listing
 Rows = NDArray[np.int64]
 
 
-def test_rows(listing: Listing, percent: int, rng: np.random.Generator) -> Rows:
+def held_out_rows(listing: Listing, percent: int, rng: np.random.Generator) -> Rows:
     """Hold out whole groups (lesions, patients), of each class about its share.
 
     A group counts for its most frequent class (the lowest where several are). Groups are drawn class by class and taken while they do
@@ -78,8 +78,8 @@ def anchor_rows(
         if len(labelled) < count:
             raise AnchorageError(
                 TOO_FEW_ANCHORS,
-                f"found {len(labelled)} labelled images outside the test part, {count} are to be anchors; "
-                "lower anchors or testPercent, or add images",
+                f"found {len(labelled)} labelled images outside the test and the validation part, {count} are to be anchors; "
+                "lower anchors, testPercent or validationPercent, or add images",
             )
         return np.sort(labelled[:count])
     if count < len(classes):
@@ -93,8 +93,8 @@ def anchor_rows(
         if len(members) < wanted:
             raise AnchorageError(
                 TOO_FEW_ANCHORS,
-                f'found {len(members)} labelled images of class "{name}" outside the test part, {wanted} are to be anchors; '
-                "lower anchors or testPercent, or add images",
+                f'found {len(members)} labelled images of class "{name}" outside the test and the validation part, {wanted} are to be anchors; '
+                "lower anchors, testPercent or validationPercent, or add images",
             )
         chosen.append(rng.permutation(members)[:wanted])
     return np.sort(np.concatenate(chosen))
