@@ -1,11 +1,12 @@
 """Every mode and size ends as the wanted channels; every bad file as a reason."""
 
 import io
+import os
 
 import numpy as np
 import pytest
-from drawn_images import draw
-from PIL import Image
+from drawn_images import deep_png, deep_tiff, draw
+from PIL import EpsImagePlugin, Image
 
 from anchorage.learning.data import REASONS, BadImage, decoding
 from anchorage.learning.data.decoding import Decoded, decode
@@ -52,6 +53,125 @@ def test_sixteen_bits_keep_their_whole_range(tmp_path):
     ramp = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8)
     (outcome,) = decoded([saved(Image.fromarray(ramp), tmp_path / "x.png")], size=8, channels=1)
     assert outcome.pixels[0].ravel().tolist() == (ramp.ravel() // 257).tolist()
+
+
+@pytest.mark.parametrize(
+    ("largest", "white"),
+    [(0, 255), (255, 255), (256, 1023), (1023, 1023), (1024, 4095), (4095, 4095), (4096, 16383), (16384, 65535)],
+)
+@pytest.mark.parametrize("suffix", ["png", "tif", "jp2"])
+def test_grey_of_a_scanner_uses_the_whole_range(tmp_path, suffix, largest, white):
+    ramp = np.linspace(0, largest, 64).astype(np.uint16).reshape(8, 8)
+    options = {"irreversible": False} if suffix == "jp2" else {}
+    (outcome,) = decoded([saved(Image.fromarray(ramp), tmp_path / f"x.{suffix}", **options)], size=8, channels=1)
+    assert outcome.white == white
+    assert outcome.pixels[0].ravel().tolist() == [int(value) * 255 // white for value in ramp.ravel()]
+
+
+def test_a_dark_image_of_a_scanner_stays_darker_than_its_fellows(tmp_path):
+    """A 12-bit CT keeps a scale of its own, whatever is the brightest pixel of a slice."""
+    body = np.array([[0, 1024], [1100, 1400]], dtype=np.uint16)
+    metal = np.array([[0, 1024], [1100, 4000]], dtype=np.uint16)
+    files = [saved(Image.fromarray(a), tmp_path / f"{i}.png") for i, a in enumerate((body, metal))]
+    one, other = (outcome.pixels[0].ravel().tolist() for outcome in decoded(files, size=2, channels=1))
+    assert one[:3] == other[:3] == [0, 63, 68]
+
+
+def grey(values, **options):
+    return deep_tiff(np.array(values).reshape(2, 2, 1), **options)
+
+
+def test_negatives_of_16_bits_are_turned_round(tmp_path):
+    (tmp_path / "x.tif").write_bytes(grey([0, 1000, 2000, 4095], photometric=0))
+    (outcome,) = decoded([tmp_path / "x.tif"], size=2, channels=1)
+    assert outcome.pixels[0].ravel().tolist() == [255, 193, 131, 0]
+
+
+def test_signed_grey_is_read_only_without_values_below_0(tmp_path):
+    (tmp_path / "x.tif").write_bytes(grey([0, 1000, 2000, 4095], signed=True))
+    (tmp_path / "hounsfield.tif").write_bytes(grey([-1024, 0, 40, 3000], signed=True))
+    saved(Image.fromarray(np.array([[0, 70000]], dtype=np.int32)), tmp_path / "large.tif")
+    good, low, high = decoded(
+        [tmp_path / name for name in ("x.tif", "hounsfield.tif", "large.tif")], size=2, channels=1
+    )
+    assert good.pixels[0].ravel().tolist() == [0, 62, 124, 255]
+    assert (low.reason, high.reason) == ("Unsupported", "Unsupported")
+    assert "from -1024 to 3000" in low.detail and "0 to 65535" in low.detail
+    assert "from 0 to 70000" in high.detail
+
+
+@pytest.mark.parametrize("channels", [2, 3, 4])
+def test_colour_of_16_bits_is_read_where_its_upper_8_tell_it(tmp_path, channels):
+    pixels = np.full((4, 4, channels), 65535)
+    pixels[..., 0] = 0x8012
+    (tmp_path / "x.png").write_bytes(deep_png(pixels))
+    (tmp_path / "dark.png").write_bytes(
+        deep_png(np.minimum(pixels, [4095, 65535] if channels == 2 else [4095, 4095, 4095, 65535][:channels]))
+    )
+    good, dark = decoded([tmp_path / "x.png", tmp_path / "dark.png"], size=4)
+    assert good.pixels[0].tolist() == [[128] * 4] * 4
+    assert good.white is None
+    assert dark.reason == "Unsupported"
+    assert "reach 15 of 255" in dark.detail
+
+
+def test_planes_of_16_bits_are_refused_which_pillow_reads_wrongly(tmp_path):
+    pixels = np.full((4, 4, 3), 65535)
+    (tmp_path / "x.tif").write_bytes(deep_tiff(pixels))
+    (tmp_path / "planes.tif").write_bytes(deep_tiff(pixels, planes=True))
+    (tmp_path / "dark.tif").write_bytes(deep_tiff(pixels // 16))
+    good, planes, dark = decoded([tmp_path / name for name in ("x.tif", "planes.tif", "dark.tif")], size=4)
+    assert good.pixels.min() == 255
+    assert (planes.reason, dark.reason) == ("Unsupported", "Unsupported")
+    assert "plane" in planes.detail
+
+
+def test_of_several_pages_the_first_counts_and_is_marked(tmp_path):
+    pages = [Image.new("L", (8, 8), value) for value in (10, 20, 30)]
+    files = [
+        saved(pages[0], tmp_path / name, save_all=True, append_images=pages[1:])
+        for name in ("x.tif", "x.gif", "x.webp")
+    ]
+    outcomes = decoded([*files, saved(pages[0], tmp_path / "y.tif")], size=8, channels=1)
+    assert [outcome.paged for outcome in outcomes] == [True, True, True, False]
+    assert all(abs(int(outcome.pixels.max()) - 10) < 3 for outcome in outcomes)
+
+
+def test_photographs_with_a_second_picture_are_read(tmp_path):
+    photograph = draw(size=(16, 16))
+    photograph.save(tmp_path / "x.jpg", "MPO", save_all=True, append_images=[photograph])
+    (outcome,) = decoded([tmp_path / "x.jpg"])
+    assert (outcome.mode, outcome.paged) == ("RGB", True)
+
+
+def test_postscript_called_an_image_starts_no_program(tmp_path, monkeypatch):
+    ghostscript = tmp_path / "gs"
+    ghostscript.write_text(f"#!/bin/sh\ntouch {tmp_path}/started\necho 10.0\n")
+    ghostscript.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
+    monkeypatch.setattr(EpsImagePlugin, "gs_binary", None)
+    (tmp_path / "x.png").write_text("%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n")
+    (outcome,) = decoded([tmp_path / "x.png"])
+    assert outcome.reason == "NotAnImage"
+    assert not (tmp_path / "started").exists()
+
+
+@pytest.mark.parametrize("kind", ["PCX", "TGA", "ICO", "PDF", "SGI", "DDS"])
+def test_formats_that_are_not_named_are_no_images(tmp_path, kind):
+    draw().save(tmp_path / "x.png", kind)
+    (outcome,) = decoded([tmp_path / "x.png"])
+    assert outcome.reason == "NotAnImage"
+
+
+def test_dicom_called_an_image_is_told(tmp_path):
+    (tmp_path / "x.png").write_bytes(bytes(128) + b"DICM" + bytes(100))
+    (outcome,) = decoded([tmp_path / "x.png"])
+    assert (outcome.reason, outcome.detail) == ("NotAnImage", "a DICOM file")
+
+
+def test_every_suffix_has_a_format_that_pillow_reads():
+    Image.init()
+    assert {Image.registered_extensions()[suffix] for suffix in decoding.SUFFIXES} == set(decoding.FORMATS)
 
 
 def test_transparent_pixels_become_black(tmp_path):

@@ -8,8 +8,8 @@ failure = partial(add, 3)
 
 DATA_MISSING = failure(
     "ANC-1201 DataMissing",
-    "A folder or file of a data section does not exist or cannot be read.",
-    "Check claimName, path and manifest of the data section, the data root, and the file permissions.",
+    "A folder or file that the documents name, such as of a data section, does not exist or cannot be read.",
+    "Check claimName, path and manifest of the data section, spec.model.initial, the data root, and the file permissions.",
 )
 MANIFEST_WRONG = failure(
     "ANC-1202 ManifestWrong",
@@ -29,8 +29,8 @@ CLASSES_DIFFER = failure(
 )
 NO_IMAGES = failure(
     "ANC-1205 NoImages",
-    "A data section contains no images.",
-    "Check path, manifest and partition of the section; a silo without images cannot join.",
+    "A data section contains no images, or only files that are not read, such as DICOM.",
+    "Check path, manifest and partition of the section, and export DICOM and NIfTI as PNG or TIFF; a silo without images cannot join.",
 )
 PARTITION_IMPOSSIBLE = failure(
     "ANC-1206 PartitionImpossible",
@@ -51,4 +51,9 @@ IMAGES_EXCEED_MEMORY = failure(
     "ANC-1209 ImagesExceedMemory",
     "The decoded images do not fit into memory.",
     "Lower model.imageSize, use fewer images per silo, or run on a machine with more memory.",
+)
+OUTSIDE_FOLDER = failure(
+    "ANC-1210 OutsideFolder",
+    "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",
+    "Copy the files into the claim's folder, or make that folder itself a link: what lies outside of it is never read.",
 )

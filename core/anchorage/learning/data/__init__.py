@@ -1,7 +1,7 @@
 """Images and labels: readers, splits, partitions; augmentation, which needs torch, is the module `anchorage.learning.data.augmentation`."""
 
 from anchorage.learning.data.divisions import Choice, Pools
-from anchorage.learning.data.images import UNLABELLED, ImageSet
+from anchorage.learning.data.images import UNLABELLED, ImageSet, require_labels
 from anchorage.learning.data.index_files import write_index
 from anchorage.learning.data.listing import REASONS, BadImage
 from anchorage.learning.data.reading import check, read
@@ -17,5 +17,6 @@ __all__ = [
     "Pools",
     "check",
     "read",
+    "require_labels",
     "write_index",
 ]

@@ -1,8 +1,12 @@
 """Image files to pixels of one size and kind, several at a time.
 
 An image is resized so that its shorter side fits and cropped in the centre, never squeezed: the shape of a lesion is one of its criteria,
-and lesions lie in the middle. Transparent pixels become black. Grey images of 16 bits keep their whole range (65535 is white); pixels
-without a known range (floating point) are refused. Of an animation, the first image counts; EXIF orientation is applied.
+and lesions lie in the middle. Transparent pixels become black. Of several pages or frames, the first counts; EXIF orientation is applied.
+
+Grey images of more than 8 bits do not say how many of them they use, so it is taken from their largest value: the first of `WHITES` that
+is not below it becomes white, 0 black. Unlike the image's own minimum and maximum, this gives images of one scanner one scale as long as
+each uses more than a quarter of the range, and leaves 64 of 256 grey levels or more where any value is above 255. Pixels without a known range (floating point, below 0, above 65535) are refused. Of colour of 16 bits Pillow keeps the upper
+8, which is the same window of 65535; where they hold next to nothing the image is refused.
 """
 
 import hashlib
@@ -11,7 +15,7 @@ import os
 import struct
 import warnings
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +23,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.ImageFile import ImageFile
+from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, PLANAR_CONFIGURATION, TiffImageFile
 
 from anchorage.learning.data.listing import BadImage, Listing, Source
 
@@ -27,6 +33,23 @@ MOST_BYTES = 256 * 2**20
 MOST_PIXELS = 50_000_000
 """Largest image that is decoded (a decompression bomb is a small file with more)."""
 MOST_THREADS = 4
+
+FORMATS: Mapping[str, tuple[str, ...]] = {
+    "BMP": (".bmp",),
+    "GIF": (".gif",),
+    "JPEG": (".jpeg", ".jpg"),
+    "JPEG2000": (".jp2",),
+    "PNG": (".png",),
+    "PPM": (".pgm", ".ppm"),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+}
+"""Pillow's names of the formats that are read, with their suffixes in lower case. No other parser sees a file, whatever its content: that of
+PostScript, for one, would start another program."""
+SUFFIXES = frozenset(suffix for suffixes in FORMATS.values() for suffix in suffixes)
+"""Files that count as images, in lower case."""
+WHITES = (255, 1023, 4095, 16383, 65535)
+"""White of grey images of more than 8 bits: what 8, 10, 12, 14 and 16 bits hold."""
 
 _DAMAGE = (
     OSError,
@@ -56,15 +79,21 @@ class Decoded:
         Pillow's name of the pixel format in the file.
     digest : bytes
         BLAKE2b of the file's bytes.
+    white : int or None
+        Value that became white, one of `WHITES`; None where a pixel has no more than 8 bits, or has colour.
+    paged : bool
+        Whether the file holds more pages or frames, which are not read.
     """
 
     pixels: NDArray[np.uint8]
     size: tuple[int, int]
     mode: str
     digest: bytes
+    white: int | None = None
+    paged: bool = False
 
 
-class _RefusedError(Exception):
+class RefusedImageError(Exception):
     """Content that is not decoded: a reason of `REASONS` and what was found."""
 
     def __init__(self, reason: str, detail: str) -> None:
@@ -104,58 +133,133 @@ def _decode(name: str, source: Source, image_size: int, channels: int) -> Decode
             image = Image.fromarray(source)
             pixels = _pixels(image, image_size, channels)
             return Decoded(pixels, image.size, image.mode, hashlib.blake2b(source.tobytes()).digest())
-        return _decode_bytes(_content(source), image_size, channels)
-    except _RefusedError as refused:
+        return decode_bytes(_content(source), image_size, channels)
+    except RefusedImageError as refused:
         return BadImage(name, refused.reason, refused.detail)
 
 
 def _content(source: Path | None) -> bytes:
     """Read a file whole."""
     if source is None:
-        raise _RefusedError("Missing", "no such file")
+        raise RefusedImageError("Missing", "no such file")
     try:
         with source.open("rb") as file:
             content = file.read(MOST_BYTES + 1)
     except FileNotFoundError as error:
-        raise _RefusedError("Missing", "no such file") from error
+        raise RefusedImageError("Missing", "no such file") from error
     except OSError as error:
-        raise _RefusedError("Damaged", f"cannot be read: {error.strerror}") from error
+        raise RefusedImageError("Damaged", f"cannot be read: {error.strerror}") from error
     if not content:
-        raise _RefusedError("Empty", "0 bytes")
+        raise RefusedImageError("Empty", "0 bytes")
     if len(content) > MOST_BYTES:
-        raise _RefusedError("TooLarge", f"more than {MOST_BYTES // 2**20} MiB")
+        raise RefusedImageError("TooLarge", f"more than {MOST_BYTES // 2**20} MiB")
     return content
 
 
-def _decode_bytes(content: bytes, image_size: int, channels: int) -> Decoded:
+def decode_bytes(content: bytes, image_size: int, channels: int) -> Decoded:
+    """Decode the content of an image file.
+
+    Parameters
+    ----------
+    content : bytes
+        The file; one of `FORMATS`.
+    image_size : int
+        Height and width of the result in pixels.
+    channels : int
+        1 for grey, 3 for RGB.
+
+    Raises
+    ------
+    RefusedImageError
+        It cannot be used.
+    """
     try:
-        with Image.open(io.BytesIO(content)) as image:
-            size, mode = image.size, image.mode
+        with Image.open(io.BytesIO(content), formats=tuple(FORMATS)) as image:
+            size, mode, paged = image.size, image.mode, bool(getattr(image, "is_animated", False))
             if size[0] * size[1] > MOST_PIXELS:
                 raise _too_many_pixels(f"{size[0]}×{size[1]} pixels")
+            deep, negative = _is_deep_colour(image), _is_negative(image)
             image.draft("L" if channels == 1 else "RGB", (image_size, image_size))
-            pixels = _pixels(ImageOps.exif_transpose(image), image_size, channels)
+            upright, white = ImageOps.exif_transpose(image), None
+            if mode == "F" or mode.startswith("I"):
+                upright, white = _windowed(upright, negative)
+            elif deep:
+                _refuse_dark(upright)
+            pixels = _pixels(upright, image_size, channels)
     except Image.DecompressionBombError as error:
         raise _too_many_pixels(str(error).split(",")[0]) from error
     except UnidentifiedImageError as error:
-        raise _RefusedError("NotAnImage", "no image format that is known") from error
+        found = "a DICOM file" if is_dicom(content) else "no image format that is known"
+        raise RefusedImageError("NotAnImage", found) from error
     except (*_DAMAGE, struct.error, zlib.error) as error:
-        raise _RefusedError("Damaged", str(error) or type(error).__name__) from error
-    return Decoded(pixels, size, mode, hashlib.blake2b(content).digest())
+        raise RefusedImageError("Damaged", str(error) or type(error).__name__) from error
+    return Decoded(pixels, size, mode, hashlib.blake2b(content).digest(), white, paged)
 
 
-def _too_many_pixels(found: str) -> _RefusedError:
-    return _RefusedError("TooLarge", f"{found}, at most {MOST_PIXELS} pixels are decoded")
+def is_dicom(content: bytes) -> bool:
+    """Return whether a file that begins so is DICOM, whatever it is called."""
+    return content[128:132] == b"DICM"
+
+
+def _too_many_pixels(found: str) -> RefusedImageError:
+    return RefusedImageError("TooLarge", f"{found}, at most {MOST_PIXELS} pixels are decoded")
+
+
+def _windowed(image: Image.Image, negative: bool) -> tuple[Image.Image, int]:
+    """Return a grey image of more than 8 bits in 8 bits, and the value that became white; a negative, where 0 is white, is turned round."""
+    if image.mode == "F":
+        raise RefusedImageError("Unsupported", "floating-point pixels, whose range is not known; save it with 16 bits")
+    wide = np.asarray(image)
+    least, most = int(wide.min()), int(wide.max())
+    if least < 0 or most > WHITES[-1]:
+        found = f"pixels from {least} to {most}; save it with 16 bits, 0 to {WHITES[-1]}, such as CT with 1024 added"
+        raise RefusedImageError("Unsupported", found)
+    white = next(white for white in WHITES if most <= white)
+    grey = (wide.astype(np.uint32) * 255 // white).astype(np.uint8)
+    return Image.fromarray(255 - grey if negative else grey), white
+
+
+def _is_negative(image: Image.Image) -> bool:
+    """Return whether a file not yet loaded says that 0 is white, of which Pillow takes no notice where pixels have 16 bits."""
+    return isinstance(image, TiffImageFile) and image.tag_v2.get(PHOTOMETRIC_INTERPRETATION) == 0
+
+
+def _is_deep_colour(image: Image.Image) -> bool:
+    """Return whether a file not yet loaded has colour (or grey with transparency) of 16 bits, of which Pillow keeps the upper 8.
+
+    Raises
+    ------
+    RefusedImageError
+        Its channels lie one after the other, which Pillow reads wrongly.
+    """
+    if isinstance(image, TiffImageFile):
+        deep = len(image.getbands()) > 1 and max(image.tag_v2.get(BITSPERSAMPLE, (1,))) > 8
+        if deep and image.tag_v2.get(PLANAR_CONFIGURATION) == 2:
+            raise RefusedImageError("Unsupported", "colour of 16 bits, a plane per channel; save it with 8 bits")
+        return deep
+    arguments = image.tile[0].args if isinstance(image, ImageFile) and image.tile else None
+    if isinstance(arguments, str):
+        return image.format == "PNG" and len(image.getbands()) > 1 and ";16" in arguments
+    return image.format == "PPM" and arguments == ("RGB", 65535)
+
+
+def _refuse_dark(image: Image.Image) -> None:
+    """Refuse what the upper 8 of 16 bits tell too little of.
+
+    Raises
+    ------
+    RefusedImageError
+        Grey of this range would have a narrower window, which is lost with the lower bits.
+    """
+    most = max(np.asarray(image.getchannel(band)).max() for band in image.getbands() if band != "A")
+    if most < 64:
+        found = f"colour of 16 bits, of which the upper 8 are read, but they reach {most} of 255; save it with 8 bits"
+        raise RefusedImageError("Unsupported", found)
 
 
 def _pixels(image: Image.Image, image_size: int, channels: int) -> NDArray[np.uint8]:
     """Return uint8 [channels, size, size]: shorter side fitted, centre cropped, bilinear with antialiasing."""
     mode = "L" if channels == 1 else "RGB"
-    if image.mode == "F":
-        raise _RefusedError("Unsupported", "floating-point pixels, whose range is not known")
-    if image.mode.startswith("I"):
-        wide = np.asarray(image, dtype=np.int64)
-        image = Image.fromarray((wide.clip(0, 65535) // 257).astype(np.uint8))
     if image.has_transparency_data:
         seen = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", seen.size, (0, 0, 0, 255)), seen)

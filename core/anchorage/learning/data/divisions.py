@@ -1,6 +1,8 @@
 """Which images of a pool a section means: test part, anchors, a silo's part; and which of them keep their labels."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -12,8 +14,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import NO_IMAGES
 from anchorage.api.piece import PIECES
 from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.decoding import SUFFIXES
 from anchorage.learning.data.fedmatch import labelled_rows
-from anchorage.learning.data.folders import folder_of
+from anchorage.learning.data.folders import DICOM, NIFTI, file_of
 from anchorage.learning.data.images import UNLABELLED
 from anchorage.learning.data.index_files import SERVER, TEST, VALIDATION, MatchedIndex, read_index
 from anchorage.learning.data.listing import Listing
@@ -44,6 +47,9 @@ _OF_ONE: dict[str, bool | set[str]] = {
     "partition": {"part", "silo"},
 }
 """Fields in which sections may differ that divide a pool alike."""
+
+_SHOWN = 5
+"""Kinds of other files that a message names."""
 
 
 @dataclass(frozen=True, eq=False, slots=True)
@@ -135,7 +141,7 @@ class Pools:
         Raises
         ------
         AnchorageError
-            DATA_MISSING, MANIFEST_WRONG, CLASSES_DIFFER, or NO_IMAGES: there is nothing.
+            DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, CLASSES_DIFFER, or NO_IMAGES: there is nothing.
         """
         key = (root, classes, labelled, section.model_dump_json(include=_POOL))
         if key not in self._listings:
@@ -147,7 +153,7 @@ class Pools:
         if section.taken == "All":
             return _Share(np.arange(len(pool)))
         if partition is not None and partition.recipe == "File":
-            file = folder_of(section, root) / (partition.file or "")
+            file = file_of(section, root, partition.file or "")
             of = (file, section.model_dump_json(include=_POOL))
             if of not in self._indexes:
                 self._indexes[of] = MatchedIndex(read_index(file), pool)
@@ -162,8 +168,19 @@ def _list(section: DataSection, root: Path, classes: tuple[str, ...], labelled: 
     reader = expect(PIECES.of("reader")[section.format](), ReaderHooks)
     listing = reader.listing(section, root, SiteClasses(classes, section.class_map, _unknown(section, labelled)))
     if not len(listing):
-        raise AnchorageError(NO_IMAGES, f"{folder_of(section, root)} has no images; check path and manifest")
+        raise AnchorageError(NO_IMAGES, _nothing(root / (section.claim_name or "") / section.path, listing.not_images))
     return listing
+
+
+def _nothing(folder: Path, not_images: Mapping[str, int]) -> str:
+    """Say that a folder has no images, what it has instead, and what to do."""
+    if not not_images:
+        return f"{folder} has no images; check path and manifest"
+    counted = ", ".join(f"{count} {kind}" for kind, count in islice(not_images.items(), _SHOWN))
+    message = f"{folder} has no images that are read ({', '.join(sorted(SUFFIXES))}), but {sum(not_images.values())} other files ({counted})"
+    if not not_images.keys() & {DICOM, NIFTI}:
+        return f"{message}; check path and manifest, or save the images in one of these formats"
+    return f"{message}; export DICOM and NIfTI as PNG or TIFF with 16 bits, as docs/data.md shows: they are not read"
 
 
 def _unknown(section: DataSection, labelled: bool) -> Literal["Refuse", "Skip", "Unlabelled"]:

@@ -1,16 +1,53 @@
 """Folders of image files: one folder per class, or a flat one without labels."""
 
 import os
-from pathlib import Path
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import DATA_MISSING
+from anchorage.api.errors.data import DATA_MISSING, OUTSIDE_FOLDER
 from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.decoding import SUFFIXES, is_dicom
 from anchorage.learning.data.listing import BadImage, Listing
 
-SUFFIXES = frozenset({".bmp", ".gif", ".jp2", ".jpeg", ".jpg", ".pgm", ".png", ".ppm", ".tif", ".tiff", ".webp"})
-"""Files that count as images, in lower case."""
+DICOM, NIFTI = "DICOM", "NIfTI"
+"""Kinds of files that are no images here, though they show something; others are called by their suffix."""
+_KINDS = {
+    ".dcm": DICOM,
+    ".dic": DICOM,
+    ".dicom": DICOM,
+    ".ima": DICOM,
+    ".nii": NIFTI,
+    ".nii.gz": NIFTI,
+    "dicomdir": DICOM,
+}
+"""How names of such files end, in lower case."""
+_WAY_IN = "copy it there, or make the claim's folder itself a link"
+
+
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Files below a section's folder, by paths relative to it, with ``/``; hidden ones, and those of hidden folders, are left out."""
+
+    folder: Path
+    """The section's folder."""
+    images: list[str] = field(default_factory=list)
+    """Those that count as images by their suffix, sorted."""
+    others: dict[str, str] = field(default_factory=dict)
+    """The others, with their kind: ``DICOM``, ``NIfTI``, ``linked folder``, ``no suffix``, or the suffix."""
+    outside: list[str] = field(default_factory=list)
+    """Links to images and folders outside of the claim's folder, sorted; nothing there was looked at."""
+
+    def bad(self, name: str, link: str) -> BadImage:
+        """Say of an image that the link that is it, or leads to it, is not followed."""
+        what = "a link" if name == link else f"below the link {link}"
+        return BadImage(name, "OutsideFolder", f"{what} out of the claim's folder; {_WAY_IN}")
+
+    def counts(self) -> dict[str, int]:
+        """Count the others by kind, the most frequent first."""
+        return dict(Counter(self.others.values()).most_common())
 
 
 def folder_of(section: DataSection, root: Path) -> Path:
@@ -19,36 +56,103 @@ def folder_of(section: DataSection, root: Path) -> Path:
     Raises
     ------
     AnchorageError
-        DATA_MISSING: it does not exist.
+        DATA_MISSING: it does not exist. OUTSIDE_FOLDER: a link leads out of the claim's folder.
     """
-    folder = root / (section.claim_name or "") / section.path
+    folder = _claim_of(section, root) / section.path
     if not folder.is_dir():
         raise AnchorageError(DATA_MISSING, f"{folder} is no folder; check claimName, path and the data root")
-    return folder
+    return _inside(folder, section, root)
 
 
-def image_files(folder: Path) -> list[str]:
-    """List the image files below a folder as paths relative to it, with ``/``, sorted; hidden files and folders are left out.
+def file_of(section: DataSection, root: Path, name: str) -> Path:
+    """Return a file below a section's folder, such as its table; it need not exist.
 
     Raises
     ------
     AnchorageError
-        DATA_MISSING: a folder may not be read.
+        As `folder_of`.
     """
-    found: list[str] = []
+    return _inside(folder_of(section, root) / name, section, root)
 
-    def refuse(error: OSError) -> None:
-        raise AnchorageError(DATA_MISSING, f"{error.filename} cannot be read ({error.strerror}); check the permissions")
 
-    for place, folders, files in os.walk(folder, onerror=refuse):
-        folders[:] = [name for name in folders if not name.startswith(".")]
-        within = Path(place).relative_to(folder)
-        found += [
-            (within / name).as_posix()
-            for name in files
-            if not name.startswith(".") and Path(name).suffix.lower() in SUFFIXES
-        ]
-    return sorted(found)
+def find_files(section: DataSection, root: Path) -> Files:
+    """Look for files below a section's folder, without opening images; the section's own table and list are left out.
+
+    Folders that are links are not looked into. A file without a suffix is opened to see whether it is DICOM, which scanners name so.
+
+    Raises
+    ------
+    AnchorageError
+        As `folder_of`, and DATA_MISSING: a folder may not be read.
+    """
+    found, claim = Files(folder_of(section, root)), _claim_of(section, root)
+    own = {str(PurePath(name)) for name in _tables(section)}
+    pending = [""]
+    try:
+        while pending:
+            within = pending.pop()
+            with os.scandir(found.folder / within) as entries:
+                for entry in entries:
+                    name = f"{within}{entry.name}"
+                    shown = not entry.name.startswith(".") and name not in own
+                    if shown and _sort(entry, name, found, claim):
+                        pending.append(f"{name}/")
+    except OSError as error:
+        message = f"{error.filename} cannot be read ({error.strerror}); check the permissions"
+        raise AnchorageError(DATA_MISSING, message) from error
+    found.images.sort()
+    found.outside.sort()
+    return found
+
+
+def _sort(entry: os.DirEntry[str], name: str, found: Files, claim: Path) -> bool:
+    """Put a file where it belongs; return whether it is a folder to look into."""
+    link, folder = entry.is_symlink(), entry.is_dir()
+    image = not folder and PurePath(name).suffix.lower() in SUFFIXES and (link or entry.is_file())
+    if link and (folder or image) and _leads_out(Path(entry.path), claim):
+        found.outside.append(name)
+    elif image:
+        found.images.append(name)
+    elif link or not folder:
+        found.others[name] = "linked folder" if folder else _kind_of(entry)
+    return folder and not link
+
+
+def _kind_of(entry: os.DirEntry[str]) -> str:
+    name = entry.name.lower()
+    if known := next((kind for end, kind in _KINDS.items() if name.endswith(end)), None):
+        return known
+    suffix = PurePath(name).suffix
+    if suffix and not suffix[1:].isdigit():  # a number is the end of an identifier, as of DICOM
+        return suffix
+    return DICOM if entry.is_file() and is_dicom(_head(Path(entry.path))) else "no suffix"
+
+
+def _head(file: Path) -> bytes:
+    try:
+        with file.open("rb") as content:
+            return content.read(132)
+    except OSError:
+        return b""
+
+
+def _tables(section: DataSection) -> list[str]:
+    partition = section.partition.file if section.partition is not None else None
+    return [name for name in (section.manifest, partition) if name is not None]
+
+
+def _claim_of(section: DataSection, root: Path) -> Path:
+    return root / (section.claim_name or "")
+
+
+def _leads_out(path: Path, claim: Path) -> bool:
+    return not Path(os.path.realpath(path)).is_relative_to(os.path.realpath(claim))
+
+
+def _inside(path: Path, section: DataSection, root: Path) -> Path:
+    if _leads_out(path, claim := _claim_of(section, root)):
+        raise AnchorageError(OUTSIDE_FOLDER, f"{path} is, or lies below, a link out of {claim}; {_WAY_IN}")
+    return path
 
 
 def list_folder(section: DataSection, root: Path, classes: SiteClasses) -> Listing:
@@ -57,17 +161,21 @@ def list_folder(section: DataSection, root: Path, classes: SiteClasses) -> Listi
     Raises
     ------
     AnchorageError
-        DATA_MISSING, or CLASSES_DIFFER: a folder is no class.
+        DATA_MISSING, OUTSIDE_FOLDER, or CLASSES_DIFFER: a folder is no class.
     """
-    folder = folder_of(section, root)
-    files = image_files(folder)
+    found = find_files(section, root)
+    files = sorted([*found.images, *found.outside])
     names = [name.split("/", 1)[0] if "/" in name else "" for name in files]
-    labels, wrong = classes.read(names, folder, "folder")
+    labels, wrong = classes.read(names, found.folder, "folder")
+    outside = set(found.outside)
+    bad = {row: BadImage(files[row], *reason) for row, reason in wrong.items()}
+    bad |= {row: found.bad(name, name) for row, name in enumerate(files) if name in outside}
     return Listing(
         ids=tuple(files),
         groups=tuple(files),
-        sources=tuple(folder / name for name in files),
+        sources=tuple(None if name in outside else found.folder / name for name in files),
         labels=labels,
         classes=classes.names,
-        bad={row: BadImage(files[row], *found) for row, found in wrong.items()},
+        bad=bad,
+        not_images=found.counts(),
     )

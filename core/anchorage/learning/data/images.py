@@ -66,8 +66,19 @@ class ImageSet:
         """
         if labels == "None":
             return self.without_labels()
-        unlabelled = int((self.labels < 0).sum())
-        if unlabelled and (labels == "All" or unlabelled == len(self)):
-            found = f"silo {silo} has labels: {labels}, but {unlabelled} of {len(self)} images have none"
-            raise AnchorageError(IMAGES_UNLABELLED, found)
+        require_labels(labels, silo, int((self.labels < 0).sum()), len(self))
         return self
+
+
+def require_labels(labels: str, silo: str, unlabelled: int, images: int) -> None:
+    """Refuse a silo with these `labels` (None, All or Partial) whose images lack them.
+
+    Raises
+    ------
+    AnchorageError
+        IMAGES_UNLABELLED: all should have a label and one has none, or some should and none has.
+    """
+    if unlabelled and (labels == "All" or (labels == "Partial" and unlabelled == images)):
+        found = f"silo {silo} has labels: {labels}, but {unlabelled} of {images} images have none"
+        said = "None" if unlabelled == images else "Partial"
+        raise AnchorageError(IMAGES_UNLABELLED, f"{found}; set labels: {said}, or label them")

@@ -3,8 +3,8 @@
 Splits and partitions are drawn over a listing, so that they depend neither on which files are readable nor on the images' size.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Self
 
@@ -37,6 +37,7 @@ class BadImage:
 
 REASONS = (
     "Missing",
+    "OutsideFolder",
     "Ambiguous",
     "Empty",
     "NotAnImage",
@@ -47,8 +48,9 @@ REASONS = (
     "LabelAmbiguous",
     "DuplicateId",
 )
-"""Why an image is bad: not there; several files of its name; a file of 0 bytes; no image format; pixels without a known range; truncated or
-corrupt content; more pixels or bytes than allowed; a label that is no class; no or several classes in a one-hot row; listed twice."""
+"""Why an image is bad: not there; a link out of the claim's folder; several files of its name; a file of 0 bytes; no image format; a kind of file
+or of pixels that is not read; truncated or corrupt content; more pixels or bytes than allowed; a label that is no class; no or several classes
+in a one-hot row; listed twice."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,6 +69,10 @@ class Listing:
         Names of the classes.
     bad : mapping of row to BadImage
         Rows that are known to be unusable without opening them.
+    not_images : mapping of str to int
+        Files of the pool's folder that are no images, by kind: ``DICOM``, ``NIfTI``, else their suffix.
+    not_listed : int
+        Images of the pool's folder that its table does not name.
     """
 
     ids: tuple[str, ...]
@@ -75,6 +81,8 @@ class Listing:
     labels: NDArray[np.int64]
     classes: tuple[str, ...]
     bad: dict[int, BadImage]
+    not_images: Mapping[str, int] = field(default_factory=dict)
+    not_listed: int = 0
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.learning.data.classes import SiteClasses
-from anchorage.learning.data.folders import SUFFIXES, folder_of, image_files
+from anchorage.learning.data.decoding import SUFFIXES
+from anchorage.learning.data.folders import DICOM, NIFTI, Files, file_of, find_files
 from anchorage.learning.data.listing import BadImage, Listing, Source
 from anchorage.learning.data.tables import Table, read_table
 
@@ -30,14 +31,14 @@ def list_manifest(section: DataSection, root: Path, classes: SiteClasses) -> Lis
     Raises
     ------
     AnchorageError
-        DATA_MISSING, MANIFEST_WRONG, or CLASSES_DIFFER: a label, or a column of zeros and ones, is no class.
+        DATA_MISSING, OUTSIDE_FOLDER, MANIFEST_WRONG, or CLASSES_DIFFER: a label, or a column of zeros and ones, is no class.
     """
-    folder = folder_of(section, root)
-    table = read_table(folder / (section.manifest or ""))
+    table = read_table(file_of(section, root, section.manifest or ""))
     names = table.columns[image := table.image_column(section.image_column)]
     group = table.column(section.group_by, GROUP_COLUMNS)
     labels = _labels(table, section, classes, taken={image, group or image})
-    sources, bad = _find(folder, names)
+    files = find_files(section, root)
+    sources, bad = _find(files, names)
     for row, (reason, detail) in labels.wrong.items():
         bad.setdefault(row, BadImage(names[row], reason, detail))
     groups = [cell or name for cell, name in zip(table.columns[group], names, strict=True)] if group else names
@@ -48,6 +49,8 @@ def list_manifest(section: DataSection, root: Path, classes: SiteClasses) -> Lis
         labels=labels.ids,
         classes=classes.names,
         bad=bad,
+        not_images=files.counts(),
+        not_listed=len(files.images) - len({source for source in sources if source is not None}),
     )
 
 
@@ -92,29 +95,50 @@ def _one_hot(table: Table, classes: SiteClasses, columns: Sequence[str], others:
     return labels
 
 
-def _find(folder: Path, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:
+def _find(found: Files, names: list[str]) -> tuple[list[Source], dict[int, BadImage]]:
     """Find each image's file: by its path, else by its name anywhere below the folder."""
-    files = image_files(folder)
-    by_path = set(files)
-    by_name: dict[str, list[str]] = {}
-    for file in files:
-        path = PurePosixPath(file)
-        by_name.setdefault(path.name, []).append(file)
-        by_name.setdefault(path.stem, []).append(file)
+    files, others = _ByName(found.images), _ByName([*found.others, *found.outside])
     sources: list[Source] = []
     bad: dict[int, BadImage] = {}
     seen: set[str] = set()
     for row, name in enumerate(names):
         path = PurePosixPath(name.replace("\\", "/"))
-        matches = [str(path)] if str(path) in by_path else by_name.get(path.name, [])
-        if len(path.parts) > 1 and str(path) not in by_path:
-            matches = [file for file in matches if file.startswith(f"{path}.")]
-        sources.append(folder / matches[0] if len(matches) == 1 else None)
+        matches = files.matches(path)
+        sources.append(found.folder / matches[0] if len(matches) == 1 else None)
         if name in seen:
             bad[row] = BadImage(name, "DuplicateId", "the table lists it twice")
         elif not matches:
-            bad[row] = BadImage(name, "Missing", f"no such image ({', '.join(sorted(SUFFIXES))}) below {folder}")
+            bad[row] = _missing(found, name, path, others)
         elif len(matches) > 1:
             bad[row] = BadImage(name, "Ambiguous", f"several files: {', '.join(matches[:3])}")
         seen.add(name)
     return sources, bad
+
+
+class _ByName:
+    """Files by their path, and by their name with and without suffix."""
+
+    def __init__(self, files: Sequence[str]) -> None:
+        self._paths = set(files)
+        self._names: dict[str, list[str]] = {}
+        for file in files:
+            path = PurePosixPath(file)
+            for name in {path.name, path.stem}:
+                self._names.setdefault(name, []).append(file)
+
+    def matches(self, path: PurePosixPath) -> list[str]:
+        """Return the file of this path, else those of its name: with a folder, those of its path and another suffix."""
+        if str(path) in self._paths:
+            return [str(path)]
+        found = self._names.get(path.name, [])
+        return [file for file in found if file.startswith(f"{path}.")] if len(path.parts) > 1 else found
+
+
+def _missing(found: Files, name: str, path: PurePosixPath, others: _ByName) -> BadImage:
+    """Say why an image has no file that is read: a link leads out, it is of another kind, or it is not there."""
+    for link in (*others.matches(path), *map(str, path.parents)):
+        if link in found.outside:
+            return found.bad(name, link)
+        if found.others.get(link) in (DICOM, NIFTI) or link == str(path):
+            return BadImage(name, "Unsupported", f"{link} is no image that is read ({found.others[link]})")
+    return BadImage(name, "Missing", f"no such image ({', '.join(sorted(SUFFIXES))}) below {found.folder}")

@@ -1,7 +1,7 @@
 """What was found in a data section, good and bad."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -33,6 +33,12 @@ class DataReport:
         Images whose files are equal byte for byte.
     conflicts : tuple of tuple of str
         Those of them that have different labels.
+    windows : mapping of str to int
+        Grey images of more than 8 bits by the range of values that became 0 to 255 (``0-4095``), the most frequent first.
+    paged : tuple of str
+        Images whose files hold more pages or frames, of which the first counts.
+    not_images, not_listed
+        As in `Listing`: what lies in the pool's folder and is not counted.
     """
 
     listed: int
@@ -45,6 +51,10 @@ class DataReport:
     bad: tuple[BadImage, ...]
     duplicates: tuple[tuple[str, ...], ...]
     conflicts: tuple[tuple[str, ...], ...]
+    windows: dict[str, int]
+    paged: tuple[str, ...]
+    not_images: Mapping[str, int]
+    not_listed: int
 
     @property
     def usable(self) -> int:
@@ -64,6 +74,10 @@ class DataReport:
             "bad": [{"id": bad.id, "reason": bad.reason, "detail": bad.detail} for bad in self.bad],
             "duplicates": [list(ids) for ids in self.duplicates],
             "conflicts": [list(ids) for ids in self.conflicts],
+            "windows": self.windows,
+            "paged": list(self.paged),
+            "notImages": dict(self.not_images),
+            "notListed": self.not_listed,
         }
 
 
@@ -76,6 +90,8 @@ class Findings:
         self._good: list[int] = []
         self._sizes: Counter[str] = Counter()
         self._modes: Counter[str] = Counter()
+        self._windows: Counter[str] = Counter()
+        self._paged: list[int] = []
         self._same: dict[bytes, list[int]] = {}
 
     def add(self, row: int, outcome: Decoded | BadImage) -> None:
@@ -86,6 +102,8 @@ class Findings:
         self._good.append(row)
         self._sizes[f"{outcome.size[0]}×{outcome.size[1]}"] += 1
         self._modes[outcome.mode] += 1
+        self._windows.update([f"0-{outcome.white}"] if outcome.white else [])
+        self._paged += [row] if outcome.paged else []
         self._same.setdefault(outcome.digest, []).append(row)
 
     @property
@@ -109,6 +127,10 @@ class Findings:
             bad=tuple(self._bad),
             duplicates=self._names(same),
             conflicts=self._names(rows for rows in same if len(set(listing.labels[rows]) - {-1}) > 1),
+            windows=dict(self._windows.most_common()),
+            paged=tuple(listing.ids[row] for row in self._paged),
+            not_images=listing.not_images,
+            not_listed=listing.not_listed,
         )
 
     def _names(self, families: Iterable[list[int]]) -> tuple[tuple[str, ...], ...]:
