@@ -10,6 +10,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import load_federation
 from anchorage.methods import resolve
+from anchorage.methods.study import initial_of
 from anchorage.transport.files import write_atomically
 
 LEAST_PRIORITY = 19
@@ -57,7 +58,7 @@ def measure(file: Path, data_root: Path) -> dict[str, float]:
         test=images[scored_part(spec)],
         rounds=spec.rounds - sum(stage.rounds for stage in spec.warm_up),
         device="auto",
-        initial=data_root / spec.model.initial if spec.model.initial else None,
+        initial=initial_of(spec, data_root),
     )
     return dict(report.metrics)
 

@@ -1,9 +1,10 @@
 """``fedctl data``: checks a federation's images before training."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
 
+import typer
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -11,13 +12,17 @@ from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES
 from anchorage.api.errors.documents import UNKNOWN_CHOICE
+from anchorage.api.errors.learning import ANCHORS_MISSING
 from anchorage.api.files import Study
-from anchorage.learning.data import DataReport, check
+from anchorage.learning.data import DataReport, check, require_labels
 from anchorage.methods import validate_study
-from fedctl.output import Format, emit, people, plain_table
+from anchorage.methods.study import initial_of
+from fedctl.output import Format, emit, people, plain_table, warn
+from fedctl.validation import warn_about
 
 SHOWN_BAD = 20
 SHOWN_CLASSES = 20
+SHOWN_KINDS = 10
 
 
 def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: Sequence[str], output: Format) -> None:
@@ -26,7 +31,8 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
     Raises
     ------
     AnchorageError
-        A section cannot be read, or images cannot be used (after everything was printed).
+        A section cannot be read. After everything was printed: images cannot be used, labels are missing that the documents promise, or
+        there is no such initial model; of several the last one, after the others were told on stderr.
     """
     study = validate_study(file, overrides)
     root, spec = data_root or file.parent, study.federation.spec
@@ -45,10 +51,35 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
         people().print(_reports_table(reports))
     else:
         emit({name: report.as_document() for name, report in reports.items()}, output)
+    warn_about(study)
+    failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
+    try:
+        if silo is None:
+            initial_of(spec, root)
+    except AnchorageError as error:
+        failures.append(error)
+    for failure in failures[:-1]:
+        typer.echo(str(failure), err=True)
+    if failures:
+        raise failures[-1]
+
+
+def _failures(reports: Mapping[str, DataReport], labels: Mapping[str, str]) -> Iterator[AnchorageError]:
+    """Yield why a run would not begin with images like these; `labels` are the silos' own."""
     bad = {name: len(report.bad) for name, report in reports.items() if report.bad}
     if bad:
         where = ", ".join(f"{count} of {name}" for name, count in bad.items())
-        raise AnchorageError(BAD_IMAGES, f"{sum(bad.values())} images cannot be used ({where}); mend or remove them")
+        yield AnchorageError(BAD_IMAGES, f"{sum(bad.values())} images cannot be used ({where}); mend or remove them")
+    for name, report in reports.items():
+        none = report.usable and report.unlabelled == report.usable
+        try:
+            require_labels(labels.get(name, "None"), name, report.unlabelled, report.usable)
+        except AnchorageError as error:
+            yield error
+        if none and name == "anchors":
+            yield AnchorageError(ANCHORS_MISSING, f"none of the {report.usable} anchors has a label; label them")
+        elif none and name not in labels:
+            warn(f"none of the {report.usable} images of {name} has a label, so nothing is evaluated on them")
 
 
 def sections_of(study: Study) -> dict[str, DataSection]:
@@ -78,10 +109,27 @@ def _reports_table(reports: dict[str, DataReport]) -> RenderableType:
             lines.append(Text(f"{name}: {ids[0]}{others}: {reason}: {detail}", style="red"))
         if hidden := sum(map(len, islice(alike.values(), SHOWN_BAD, None))):
             lines.append(Text(f"{name}: and {hidden} more; -o json lists all", style="red"))
-        for title, families in (("the same image", report.duplicates), ("same image, other label", report.conflicts)):
-            if families:
-                lines.append(Text(f"{name}: {title}: {len(families)} times, such as {', '.join(families[0])}"))
+        lines += [Text(f"{name}: {note}") for note in _notes(report)]
     return Group(*lines)
+
+
+def _notes(report: DataReport) -> Iterator[str]:
+    """Yield what people should know of images that can be used, and of files that are not counted."""
+    for title, families in (("the same image", report.duplicates), ("same image, other label", report.conflicts)):
+        if families:
+            yield f"{title}: {len(families)} times, such as {', '.join(families[0])}"
+    if report.windows:
+        several = "; images of one scanner need one window: look at the rare ones" if len(report.windows) > 1 else ""
+        counted = ", ".join(f"{window} ({count})" for window, count in report.windows.items())
+        yield f"grey values that become black to white, of images with more than 8 bits: {counted}{several}"
+    if report.paged:
+        yield f"several pages or frames, of which the first counts: {len(report.paged)} images, such as {report.paged[0]}"
+    if report.not_images:
+        kinds = [f"{count} {kind}" for kind, count in islice(report.not_images.items(), SHOWN_KINDS)]
+        more = f" and {len(report.not_images) - SHOWN_KINDS} more kinds" if len(report.not_images) > SHOWN_KINDS else ""
+        yield f"files that are not images, and not counted: {', '.join(kinds)}{more}"
+    if report.not_listed:
+        yield f"images that the table does not name, and not counted: {report.not_listed}"
 
 
 def _counted(report: DataReport) -> str:

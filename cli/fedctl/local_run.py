@@ -20,6 +20,7 @@ from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.api.mistakes import DocumentError, without_password
 from anchorage.api.status import FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
+from anchorage.methods.study import initial_of
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import ask_status, last_status, left_status, read_journal
@@ -27,6 +28,7 @@ from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
+from fedctl.validation import warn_about
 from fedctl.view import Pace, Picture, View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json
 
@@ -119,6 +121,7 @@ def run_federation(
     root = (data_root or file.parent).resolve()
     run = Workdir((workdir or DEFAULT_PARENT / study.federation.metadata.name).resolve())
     silos = local_silos(study, root)
+    warn_about(study)
     run.make()
     with run.lock():
         wait_for_orphan(run)
@@ -126,6 +129,8 @@ def run_federation(
         people = sys.stdout if output.for_people else sys.stderr
         begun = monotonic()
         finished = already_finished(run, federation)
+        if not finished:
+            initial_of(federation.spec, root)
         members = None if finished and is_tracked(run, federation) else () if finished else silos
         try:
             with (

@@ -117,6 +117,11 @@ def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
     return table
 
 
+def warn(text: str) -> None:
+    """Print a warning on stderr, so that what stdout gets stays readable for programs."""
+    typer.echo(f"warning: {text}", err=True)
+
+
 def counted(number: int, thing: str) -> str:
     """Format a count, such as ``1 round`` or ``2 rounds``."""
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"

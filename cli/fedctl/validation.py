@@ -5,9 +5,12 @@ from pathlib import Path
 
 import typer
 
+from anchorage.api.files import Study
 from anchorage.api.mistakes import DocumentError, Mistake, dotted
-from anchorage.methods import validate_study
-from fedctl.output import Format, counted, emit
+from anchorage.methods import idle_silos, validate_study
+from fedctl.output import Format, counted, emit, warn
+
+SHOWN_SILOS = 5
 
 
 def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
@@ -25,6 +28,7 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
             emit({"valid": False, "mistakes": [_values(mistake) for mistake in error.mistakes]}, output)
         raise
     federation, names = study.federation, [silo.metadata.name for silo in study.silos]
+    warnings = warn_about(study)
     if output.for_people:
         spec = federation.spec
         typer.echo(
@@ -32,7 +36,30 @@ def validate_file(file: Path, overrides: Sequence[str], output: Format) -> None:
             f"{counted(spec.rounds, 'round')}, {counted(len(names), 'silo')} ({', '.join(names)})"
         )
     else:
-        emit({"valid": True, "federation": federation.metadata.name, "silos": names, "mistakes": []}, output)
+        emit(
+            {
+                "valid": True,
+                "federation": federation.metadata.name,
+                "silos": names,
+                "mistakes": [],
+                "warnings": warnings,
+            },
+            output,
+        )
+
+
+def warn_about(study: Study) -> list[str]:
+    """Say on stderr, and return, what a valid study will do that its author may not mean: silos that never train."""
+    idle, name = idle_silos(study.federation, study.silos), study.federation.spec.method.name
+    if not idle:
+        return []
+    shown = ", ".join(idle[:SHOWN_SILOS]) + (f" and {len(idle) - SHOWN_SILOS} more" if len(idle) > SHOWN_SILOS else "")
+    warning = (
+        f"{shown}: labels: None, and {name} learns from labelled images alone, so that nothing is trained there; "
+        "choose a method that uses images without labels (fedctl methods list), or leave out what has none"
+    )
+    warn(warning)
+    return [warning]
 
 
 def _values(mistake: Mistake) -> dict[str, object]:

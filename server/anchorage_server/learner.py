@@ -7,7 +7,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.api.method import ResolvedMethod
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
-from anchorage.methods.study import parts_of, read_images
+from anchorage.methods.study import initial_of, parts_of, read_images
 from anchorage_server.file_model import FileModel
 from anchorage_server.memory import require_memory
 
@@ -26,7 +26,7 @@ def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLea
     AnchorageError
         The images or the initial weights cannot be read, or the model does not fit into memory.
     """
-    initial = data_root / spec.model.initial if spec.model.initial is not None else None
+    initial = initial_of(spec, data_root)
     parts = parts_of(spec)
     if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
         return [FileModel(initial) for _ in parts]

@@ -138,8 +138,8 @@ def test_a_wrong_configuration_is_refused(site: Site) -> None:
 def test_missing_initial_weights_are_refused(site: Site) -> None:
     (site.folder / "initial.safetensors").unlink()
     code, line = run_once(site)
-    assert code == 2
-    assert "initial.safetensors" in line
+    assert code == 3
+    assert line.startswith("ANC-1201") and "initial.safetensors" in line
 
 
 def test_the_server_of_plain_averaging_loads_no_torch(site: Site) -> None:

@@ -24,6 +24,7 @@ from fedctl.research.results import Results, SeedResult, SimulationFolder
 from fedctl.research.simulation_tracking import SeedTracking, tracking_of
 from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
+from fedctl.validation import warn_about
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir
 
@@ -157,6 +158,7 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
         A signal came; what is committed stays.
     """
     studies = wanted.studies()
+    warn_about(studies[0])
     folder = SimulationFolder((workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve())
     begun = monotonic()
     people = sys.stdout if output.for_people else sys.stderr

@@ -4,14 +4,18 @@ from collections.abc import Iterator, Sequence
 
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED, UNKNOWN_METHOD
 from anchorage.api.federation import Federation, Silo
+from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
 from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, Plan
+from anchorage.api.stages import stage_method
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
 
 _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
+_WITHOUT_LABELS = {"pseudoLabels", "selfSupervision"}
+"""Facts of pieces by which a silo trains on images without labels."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
 
@@ -29,6 +33,23 @@ def check(federation: Federation, silos: Sequence[Silo]) -> list[Mistake]:
         return [Mistake(UNKNOWN_METHOD, _NAME, unknown_method(name))]
     plan = Plan(federation.spec, silos, resolve(federation.spec.method))
     return [*mistakes_of(plan), *stages_fit(plan, mistakes_of)]
+
+
+def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]:
+    """Return the names of silos that never train: those without labels, where no stage's method learns from images alone.
+
+    A method that declares `Preset.labels` None without such a piece means them to look on, as LowerBound does.
+    """
+    spec = federation.spec
+    if any(map(_takes_unlabelled, (spec.method, *map(stage_method, spec.warm_up)))):
+        return ()
+    return tuple(silo.metadata.name for silo in silos if silo.spec.labels == "None")
+
+
+def _takes_unlabelled(method: MethodSpec) -> bool:
+    preset = PRESETS[method.name]
+    means_to = "None" in preset.labels and not preset.slots.facts() & _WITHOUT_LABELS
+    return means_to or bool(resolve(method).facts() & _WITHOUT_LABELS)
 
 
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:

@@ -20,7 +20,7 @@ from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
-from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
+from anchorage.methods.study import describe_run, initial_of, parts_of, round_settings, warm_up_stages
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
@@ -89,7 +89,7 @@ class Simulation:
             raise AnchorageError(commands.RAY_FAILED, "silos in virtual time train in this process; leave --ray out")
         if speeds is not None:
             speeds.check(silo.metadata.name for silo in study.silos)
-        self._study, self._speeds = study, speeds
+        self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
         images = SharedImages(data_root, spec.model_description, spec.seed, state)
         *self._warm_up, self._learner = (
             build_server_learner(
@@ -98,7 +98,7 @@ class Simulation:
                 seed=spec.seed,
                 **{name: images.of(section) for name, section in spec.server_data.items()},
                 device=device,
-                initial=data_root / spec.model.initial if spec.model.initial else None,
+                initial=initial,
                 rounds=part.last,
                 after=part.after,
             )

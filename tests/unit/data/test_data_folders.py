@@ -5,7 +5,7 @@ import pytest
 from drawn_images import draw, fill, write_table
 from PIL import Image
 
-from anchorage.api.data import DataSection, Partition
+from anchorage.api.data import SiloData, Partition
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import Pools, check
@@ -30,7 +30,7 @@ def elsewhere(tmp_path):
 
 def section(kind="ImageFolder", **fields):
     manifest = {"manifest": "table.csv"} if kind == "CsvManifest" else {}
-    return DataSection(format=kind, claim_name="site", **{**manifest, **fields})
+    return SiloData(format=kind, claim_name="site", **{**manifest, **fields})
 
 
 def checked(site, **fields):
@@ -119,7 +119,7 @@ def test_links_that_stay_inside_are_followed_and_linked_folders_counted(site):
 
 def test_the_claims_folder_may_be_a_link_itself(site, elsewhere):
     (site.parent / "linked").symlink_to(elsewhere)
-    assert check(DataSection(format="ImageFolder", claim_name="linked"), site.parent, CLASSES).usable == 2
+    assert check(SiloData(format="ImageFolder", claim_name="linked"), site.parent, CLASSES).usable == 2
 
 
 def test_names_of_a_table_lead_not_out_by_links(site, elsewhere):

@@ -6,7 +6,7 @@ import pytest
 
 from anchorage.api.files import load_federation
 from anchorage.api.mistakes import DocumentError, dotted
-from anchorage.methods import check, validate_study
+from anchorage.methods import PRESETS, check, idle_silos, validate_study
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 UNLABELLED = EXAMPLES / "digits.yaml"
@@ -168,3 +168,35 @@ def test_a_mistake_of_the_method_has_its_line(tmp_path: Path) -> None:
     line = next(n for n, text in enumerate(file.read_text().splitlines(), 1) if "name: FedAvg" in text)
     with pytest.raises(DocumentError, match=rf"digits\.yaml:{line}: spec\.method\.name: found FedAvg"):
         validate_study(file, ["spec.method.pseudoLabels=null"])
+
+
+@pytest.mark.parametrize(
+    ("overrides", "idle"),
+    [
+        ([], True),
+        (["spec.method.name=MOON"], True),
+        (["spec.method.name=DVW", ASYNCHRONOUS], True),
+        (["spec.method.serverTraining={none: {}}", "spec.method.inputMixing={local: {}}"], True),
+        (["spec.method.name=LowerBound"], False),
+        (["spec.method.name=FedAvgSemi"], False),
+        (["spec.method.name=FedCLR"], False),
+        (["spec.method.pseudoLabels={fixMatch: {}}"], False),
+        (["spec.method.name=FedAvgFixMatch", "spec.method.pseudoLabels={none: {}}"], True),
+        (["spec.warmUp=[{method: FedCLR, rounds: 1}]", "spec.rounds=3"], False),
+        (["spec.warmUp=[{method: FedProx, rounds: 1}]", "spec.rounds=3"], True),
+    ],
+)
+def test_silos_that_never_train_are_named(overrides: list[str], idle: bool) -> None:
+    overrides = [*overrides, "silo.spec.labels=None"]
+    study = load_federation(LABELLED, overrides)
+    names = tuple(silo.metadata.name for silo in study.silos)
+    assert idle_silos(study.federation, study.silos) == (names if idle else ())
+    partly = load_federation(LABELLED, [*overrides, "silo.spec.labels=Partial"])
+    assert not idle_silos(partly.federation, partly.silos)
+
+
+def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() -> None:
+    takes = {name for name, preset in PRESETS.items() if preset.slots.facts() & {"pseudoLabels", "selfSupervision"}}
+    declare = {name for name, preset in PRESETS.items() if "None" in preset.labels}
+    assert takes <= declare
+    assert declare - takes == {"LowerBound", "CBAFedLowerBound"}

@@ -5,8 +5,9 @@ and lesions lie in the middle. Transparent pixels become black. Of several pages
 
 Grey images of more than 8 bits do not say how many of them they use, so it is taken from their largest value: the first of `WHITES` that
 is not below it becomes white, 0 black. Unlike the image's own minimum and maximum, this gives images of one scanner one scale as long as
-each uses more than a quarter of the range, and leaves 64 of 256 grey levels or more where any value is above 255. Pixels without a known range (floating point, below 0, above 65535) are refused. Of colour of 16 bits Pillow keeps the upper
-8, which is the same window of 65535; where they hold next to nothing the image is refused.
+each uses more than a quarter of the range, and leaves 64 of 256 grey levels or more where any value is above 255. Pixels without a known
+range (floating point, below 0, above 65535) are refused. Of colour of 16 bits Pillow keeps the upper 8, which is the same window of 65535;
+where they hold next to nothing the image is refused.
 """
 
 import hashlib

@@ -47,7 +47,7 @@ class Files:
 
     def counts(self) -> dict[str, int]:
         """Count the others by kind, the most frequent first."""
-        return dict(Counter(self.others.values()).most_common())
+        return dict(Counter(sorted(self.others.values())).most_common())
 
 
 def folder_of(section: DataSection, root: Path) -> Path:
@@ -137,7 +137,7 @@ def _head(file: Path) -> bytes:
 
 
 def _tables(section: DataSection) -> list[str]:
-    partition = section.partition.file if section.partition is not None else None
+    partition = section.division.file if section.division is not None else None
     return [name for name in (section.manifest, partition) if name is not None]
 
 
