@@ -82,7 +82,7 @@ def test_every_reason_is_told_at_once(tmp_path: Path) -> None:
 
 
 def test_test_images_without_labels_are_a_warning(tmp_path: Path) -> None:
-    file = write(tmp_path, second="None", more="evaluation: {data: {format: ImageFolder, claimName: server}}")
+    file = write(tmp_path, second="None", more="evaluation: {test: {format: ImageFolder, claimName: server}}")
     result = fedctl("data", "check", "-f", file, "--silo", "test", "-o", "json")
     assert result.exit_code == 0
     assert "nothing is evaluated" in result.stderr

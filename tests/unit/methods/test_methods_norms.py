@@ -9,7 +9,7 @@ from anchorage.methods import validate_study
 
 LABELLED = Path(__file__).parents[3] / "examples" / "fedavg-digits.yaml"
 ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
-ANCHORS = "spec.anchorData={format: Digits, use: Anchors, anchors: 20, testPercent: 20}"
+ANCHORS = "spec.anchorData={format: Digits, use: Anchors, anchors: 20, testPercent: 20, validationPercent: 10}"
 MEANINGLESS = ("ANC-1116", "spec.method.batchNorm")
 NO_ANCHORS = ("ANC-1112", "spec.anchorData")
 
