@@ -37,7 +37,14 @@ def digits(part: int) -> ImageSet:
     names = listing.ids[chosen]
     pixels = np.stack([np.asarray(image) for image in listing.sources[chosen]])[:, None]
     pixels = pixels.repeat(ENLARGED, 2).repeat(ENLARGED, 3)
-    return ImageSet(pixels, np.asarray(listing.labels[chosen]), names, names, listing.classes)
+    return ImageSet(
+        pixels,
+        np.asarray(listing.labels[chosen]),
+        names,
+        names,
+        listing.classes,
+        np.arange(len(names), dtype=np.uint64),
+    )
 
 
 def packed(update: ModelBytes, received: ModelBytes) -> dict[str, float]:

@@ -31,7 +31,14 @@ def random_images(count: int, side: int) -> ImageSet:
     rng = np.random.default_rng(count)
     names = tuple(map(str, range(count)))
     pixels = rng.integers(0, 256, (count, 3, side, side), dtype=np.uint8)
-    return ImageSet(pixels, np.arange(count) % CLASSES, names, names, tuple(map(str, range(CLASSES))))
+    return ImageSet(
+        pixels,
+        np.arange(count) % CLASSES,
+        names,
+        names,
+        tuple(map(str, range(CLASSES))),
+        np.arange(count, dtype=np.uint64),
+    )
 
 
 def timed(work: Callable[[], object], device: str, repeats: int) -> tuple[float, float]:

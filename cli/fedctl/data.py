@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Group, RenderableType
@@ -10,14 +11,15 @@ from rich.text import Text
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import BAD_IMAGES
+from anchorage.api.errors.data import BAD_IMAGES, HELD_OUT_TRAINED
 from anchorage.api.errors.documents import UNKNOWN_CHOICE
 from anchorage.api.errors.learning import ANCHORS_MISSING
 from anchorage.api.files import Study
-from anchorage.learning.data import DataReport, check, require_labels
+from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
+from anchorage.learning.data.overlap import Contents
 from anchorage.methods import validate_study
 from anchorage.methods.study import initial_of
-from fedctl.output import Format, emit, people, plain_table, warn
+from fedctl.output import Format, counted, emit, people, plain_table, warn
 from fedctl.validation import warn_about
 
 SHOWN_BAD = 20
@@ -43,16 +45,20 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
             raise AnchorageError(UNKNOWN_CHOICE, found)
         sections = {silo: sections[silo]}
     blind = {silo.metadata.name for silo in study.silos if silo.spec.labels == "None"}
-    reports = {
+    checked = {
         name: check(section, root, spec.task.classes, spec.seed, labelled=name not in blind)
         for name, section in sections.items()
     }
+    reports = {name: report for name, (report, _) in checked.items()}
+    shared = dict(_held_out({name: contents for name, (_, contents) in checked.items()}))
     if output.for_people:
-        people().print(_reports_table(reports))
+        people().print(Group(_reports_table(reports), *_overlap_lines(shared)))
     else:
-        emit({name: report.as_document() for name, report in reports.items()}, output)
+        emit({name: _document(name, report, shared) for name, report in reports.items()}, output)
     warn_about(study)
     failures = list(_failures(reports, {silo.metadata.name: silo.spec.labels for silo in study.silos}))
+    if spec.evaluation is not None and spec.evaluation.on_leakage == "Refuse":
+        failures += [_leakage(*pair, found) for pair, found in shared.items() if found.identical]
     try:
         if silo is None:
             initial_of(spec, root)
@@ -62,6 +68,45 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
         typer.echo(str(failure), err=True)
     if failures:
         raise failures[-1]
+
+
+def _held_out(contents: Mapping[str, Contents]) -> Iterator[tuple[tuple[str, str], Overlap]]:
+    """Yield what each section has in common with the parts that the federation is scored on, where it has anything."""
+    for part in (part for part in ("test", "validation") if part in contents):
+        for name in contents:
+            if name not in ("test", part) and (found := overlap(contents[name], contents[part])):
+                yield (name, part), found
+
+
+def _leakage(name: str, part: str, found: Overlap) -> AnchorageError:
+    one, other = found.identical[0]
+    message = (
+        f"{counted(len(found.identical), 'image')} of {name} are also {part} images, such as {one} ({other} there)"
+    )
+    return AnchorageError(HELD_OUT_TRAINED, f"{message}; remove them, or set spec.evaluation.onLeakage")
+
+
+def _document(name: str, report: DataReport, shared: Mapping[tuple[str, str], Overlap]) -> dict[str, Any]:
+    held_out = {part: found.as_document() for (owner, part), found in shared.items() if owner == name}
+    return {**report.as_document(), "heldOut": held_out}
+
+
+def _overlap_lines(shared: Mapping[tuple[str, str], Overlap]) -> Iterator[RenderableType]:
+    for (name, part), found in shared.items():
+        if found.identical:
+            pair = " = ".join(found.identical[0])
+            yield Text(
+                f"{name} and {part}: {counted(len(found.identical), 'equal image')}, such as {pair}", style="red"
+            )
+        if found.near:
+            pair = " and ".join(found.near[0])
+            yield Text(
+                f"{name} and {part}: {counted(len(found.near), 'image')} look the same, such as {pair}", style="yellow"
+            )
+        if found.groups:
+            who = counted(len(found.groups), "name")
+            text = f"{name} and {part}: {who} of patients or lesions in both, such as {found.groups[0]} (at different sites perhaps by chance)"
+            yield Text(text, style="yellow")
 
 
 def _failures(reports: Mapping[str, DataReport], labels: Mapping[str, str]) -> Iterator[AnchorageError]:

@@ -5,10 +5,12 @@ from pathlib import Path
 
 from anchorage.api.federation import FederationSpec
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.run import HeldOut
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
-from anchorage.methods.study import initial_of, parts_of, read_images
+from anchorage.methods.study import initial_of, parts_of
 from anchorage_server.file_model import FileModel
+from anchorage_server.images import read_server_images
 from anchorage_server.memory import require_memory
 
 
@@ -18,24 +20,25 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     return spec.model.initial is None or spec.evaluation is not None or needed
 
 
-def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLearner]:
-    """Return the learner of every stage, the main method's last; torch is only loaded where it is needed.
+def choose_learners(
+    spec: FederationSpec, data_root: Path, state: Path, key: bytes, *, begun: bool
+) -> tuple[Sequence[ServerLearner], HeldOut | None]:
+    """Return the learner of every stage, the main method's last, and what silos are told of images that they must not train on.
+
+    Torch is only loaded where it is needed, and only then are images read; parameters are those of `read_server_images`.
 
     Raises
     ------
     AnchorageError
-        The images or the initial weights cannot be read, or the model does not fit into memory.
+        The images or the initial weights cannot be used, or the model does not fit into memory.
     """
     initial = initial_of(spec, data_root)
     parts = parts_of(spec)
     if initial is not None and not any(needs_torch(spec, part.method) for part in parts):
-        return [FileModel(initial) for _ in parts]
+        return [FileModel(initial) for _ in parts], None
     from anchorage.learning.learners import build_server_learner
 
-    images = {
-        name: read_images(section, data_root, spec.model_description, spec.seed)
-        for name, section in spec.server_data.items()
-    }
+    images, held_out = read_server_images(spec, data_root, state, key, begun=begun)
     learners = [
         build_server_learner(
             model=spec.model_description,
@@ -50,4 +53,4 @@ def choose_learners(spec: FederationSpec, data_root: Path) -> Sequence[ServerLea
         for part in parts
     ]
     require_memory(max(learner.down.nbytes for learner in learners))
-    return learners
+    return learners, held_out

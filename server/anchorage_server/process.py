@@ -17,12 +17,14 @@ from anchorage.engine.engine import Engine
 from anchorage.engine.events import Observer, RoundCommitted, RunEnded, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.store import DiskStore, Identity
+from anchorage.engine.store.journal import read_journal
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
+from anchorage_server.images import data_key
 from anchorage_server.learner import choose_learners
 from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
 from anchorage_server.logs import log_event
@@ -98,8 +100,9 @@ def _train(config: ServerConfig, study: Study) -> int:
     """
     clock = SystemClock()
     access = open_access(config, study, clock)
-    learners = choose_learners(study.federation.spec, config.data_root)
-    run = describe_run(study, learners[-1], learners[:-1])
+    key, begun = data_key(config.state), any(read_journal(config.state / "journal.jsonl"))
+    learners, held_out = choose_learners(study.federation.spec, config.data_root, config.state, key, begun=begun)
+    run = describe_run(study, learners[-1], learners[:-1], held_out=held_out, data_key=key)
     with ExitStack() as stack:
         layouts = tuple(learner.down for learner in learners)
         identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])

@@ -63,6 +63,14 @@ class _Silo:
     seen: float | None = None
     code: str = ""
     message: str = ""
+    fingerprint: str = ""
+    changed: str = ""
+
+    def compare(self, record: RoundRecord, fingerprint: str) -> None:
+        """Note that a silo's images are others than in an earlier round."""
+        if self.fingerprint and fingerprint and self.fingerprint != fingerprint:
+            self.changed = f"its images changed before round {record.round}"
+        self.fingerprint = fingerprint or self.fingerprint
 
     def enter(self, state: str, code: str = "", message: str = "") -> None:
         """Change the state; nothing is done in it yet."""
@@ -84,7 +92,7 @@ class _Silo:
             weight=f"{self.weight:.4g}",
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
-            message=self.message[:LINE],
+            message=(self.message or self.changed)[:LINE],
         )
 
 
@@ -277,6 +285,7 @@ class StatusStore:
         for part in record.silos:
             known = self._silo(part.name)
             known.enter(part.state, part.code, part.message)
+            known.compare(record, part.fingerprint)
             if part.state == "Counted":
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 

@@ -139,13 +139,13 @@ def _run_once(
     setup = _setup(config, policy, text, run)
     with closing(TrainerProcess(setup)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
-        samples = trainer.start()
+        samples, fingerprint = trainer.start()
         policy.check_samples(samples)
         audit.record("join")
         link = GrpcServerLink(
             server=config.server,
             credentials=credentials,
-            profile=Profile(config.labels, samples, __version__),
+            profile=Profile(config.labels, samples, __version__, fingerprint),
             longest_pause_seconds=LONGEST_PAUSE_SECONDS,
             proxy=config.proxy,
             contact=state.contact,

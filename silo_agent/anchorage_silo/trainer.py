@@ -22,7 +22,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_existing
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_existing, state_unusable
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
@@ -31,7 +31,11 @@ if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor 
     from anchorage.api.run import RunDescription
     from anchorage.engine.interfaces import SiloLearner
     from anchorage.learning.data import ImageSet
+    from anchorage.learning.data.fingerprints import Fingerprint
 
+
+IMAGES_FILE = "images.json"
+"""What the images were when training began, in the state folder."""
 
 T = TypeVar("T")
 
@@ -53,6 +57,7 @@ class Trainer:
         self._mapped: dict[str, NDArray[np.uint8]] = {}
         self._state = Path()
         self._learner: SiloLearner
+        self._fingerprint: Fingerprint | None = None
 
     def serve(self) -> None:
         """Execute frames until the agent ends."""
@@ -76,17 +81,19 @@ class Trainer:
     def _set_up(self, setup: Setup) -> None:
         try:
             self._state = Path(setup.state)
-            self._learner, samples = build_learner(setup)
+            self._learner, samples, self._fingerprint = build_learner(setup)
         except AnchorageError as error:
             self._report_failure("", error)
         else:
-            self._writer.write_json(Kind.READY, samples=samples)
+            digest = self._fingerprint.digest if self._fingerprint else ""
+            self._writer.write_json(Kind.READY, samples=samples, fingerprint=digest)
 
     def _work(self, task: Task) -> None:
         try:
             model = self._mapped_file(MODEL_FILES[task.kind], task.model.nbytes, writable=False)
             if task.kind is TaskKind.TRAIN:
                 self._percent = -1
+                self._note_images()
                 announcement = self._learner.train(task, model, self._update_buffer, self._report_progress)
                 self._writer.write(Kind.ANNOUNCEMENT, encode_announcement(announcement))
             else:
@@ -95,6 +102,16 @@ class Trainer:
             self._writer.write(Kind.CANCELLED)
         except AnchorageError as error:
             self._report_failure(task.kind, error)
+
+    def _note_images(self) -> None:
+        """Keep what the images are when training begins."""
+        if self._fingerprint is not None:
+            file = self._state / IMAGES_FILE
+            try:
+                self._fingerprint.keep(file)
+            except OSError as error:
+                raise state_unusable(file, error) from error
+            self._fingerprint = None
 
     def _report_failure(self, kind: str, error: AnchorageError) -> None:
         self._writer.write_json(Kind.FAILURE, kind=kind, code=error.code, message=error.message)
@@ -123,13 +140,13 @@ class Trainer:
         return self._committed_steps
 
 
-def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
+def build_learner(setup: Setup) -> "tuple[SiloLearner, int, Fingerprint | None]":
     """Read the images and build the configured learner.
 
     Returns
     -------
-    tuple of SiloLearner and int
-        The learner and the number of images available for training.
+    tuple of SiloLearner, int, and Fingerprint or None
+        The learner, the number of images available for training, and what they are; a null learner has none.
 
     Raises
     ------
@@ -138,17 +155,23 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int]":
     """
     trainer = json.loads(setup.trainer)
     if trainer["type"] == "Null":
-        return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"]
+        return _null_learner(setup, float(trainer["step"]), trainer["samples"]), trainer["samples"], None
     from anchorage.api.run import RunDescription
     from anchorage.engine.stages import staged
+    from anchorage.learning.data.fingerprints import Fingerprint
 
-    images = read_images(setup)
+    run = RunDescription.model_validate_json(setup.run)
+    images = read_images(setup, run)
+    fingerprint = Fingerprint.of(images, bytes.fromhex(run.data_key))
+    if json.loads(setup.data)["onChange"] == "Refuse":
+        remedy = "restore them, or set onChange: Allow in its data section"
+        fingerprint.compare(Path(setup.state, IMAGES_FILE), f"the images of silo {setup.silo}", remedy=remedy)
 
     def build(run: RunDescription) -> "SiloLearner":
         learner = _build_silo_learner(setup, run, images)
         return _with_privacy(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
-    return staged(RunDescription.model_validate_json(setup.run), build), len(images.ids)
+    return staged(run, build), len(images.ids), fingerprint
 
 
 def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
@@ -177,22 +200,21 @@ def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout
     )
 
 
-def read_images(setup: Setup) -> "ImageSet":
+def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
     """Read the silo's images; they stay decoded in memory.
 
     Raises
     ------
     AnchorageError
-        The images are unreadable, there are none, or they lack labels that the configuration declares.
+        The images are unreadable, there are none, they lack labels that the configuration declares, or the federation is scored on some.
     """
     from anchorage.api.data import SiloData
-    from anchorage.api.run import RunDescription
+    from anchorage.learning.data.held_out import trainable
     from anchorage.methods.study import read_images as read_section
 
-    run = RunDescription.model_validate_json(setup.run)
     section, labelled = SiloData.model_validate_json(setup.data), setup.labels != "None"
     images = read_section(section, Path(setup.data_root), run.model, run.seed, labelled=labelled)
-    return images.as_said(setup.labels, setup.silo)
+    return trainable(images, setup.labels, setup.silo, run)
 
 
 def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":

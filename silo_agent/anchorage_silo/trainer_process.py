@@ -152,27 +152,27 @@ class TrainerProcess:
         self._closing = threading.Event()
         self._child: _TrainerChild | None = None
         self._losses = 0
-        self._samples = 0
+        self._ready: tuple[int, str] = 0, ""
 
     @property
     def pid(self) -> int | None:
         """Id of the running process, or None."""
         return self._child.pid if self._child is not None else None
 
-    def start(self) -> int:
+    def start(self) -> tuple[int, str]:
         """Start the process and wait until it has read the images.
 
         Returns
         -------
-        int
-            Number of images available for training.
+        tuple of int and str
+            Number of images available for training, and their fingerprint.
 
         Raises
         ------
         AnchorageError
             The images are unusable, or the process was lost in every attempt.
         """
-        return self._with_retries("set-up", lambda child: self._samples)
+        return self._with_retries("set-up", lambda child: self._ready)
 
     def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train in the process from ``model.bin`` into ``update.bin``, the files behind `model` and `out`.
@@ -262,7 +262,8 @@ class TrainerProcess:
             if self._closing.is_set():  # `close` may have run before this process was visible to it
                 child.kill()
             try:
-                self._samples = int(json.loads(_content_of(child.receive("")))["samples"])
+                ready = json.loads(_content_of(child.receive("")))
+                self._ready = int(ready["samples"]), str(ready["fingerprint"])
             except AnchorageError:
                 child.kill()
                 raise

@@ -146,7 +146,7 @@ class DataSection(Document):
     )
     label_column: Column | None = Field(
         None,
-        description="Column of labels. Default: one-hot columns named as classes, else a usual one such as dx.",
+        description="Column of labels. Default: one-hot columns, else a usual one such as dx.",
     )
     group_by: Column | None = Field(
         None,
@@ -164,7 +164,7 @@ class DataSection(Document):
         0, description="Percentage of the pool held out as the test part."
     )
     validation_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of the images outside the test part held out as the validation part."
+        0, description="Percentage of the other images held out as the validation part."
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Number of the server's labelled anchors."
@@ -204,11 +204,9 @@ class DataSection(Document):
 class ServerData(DataSection):
     """Labelled images at the server."""
 
-    use: Literal["All", "Test", "Validation", "Anchors"] = Field(
-        "All", description="Images of the pool that are used; Test, Validation: that part."
-    )
+    use: Literal["All", "Test", "Validation", "Anchors"] = Field("All", description="Images of the pool that are used.")
     partition_file: PathBelow | None = Field(
-        None, description="Partition file, below the folder, that names the images of `use`; absent: they are drawn."
+        None, description="Partition file, below the folder, with the images of `use`."
     )
 
     @property
@@ -246,6 +244,9 @@ class SiloData(DataSection):
         100, description="Percentage of each class that keeps its labels."
     )
     partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
+    on_change: Literal["Refuse", "Allow"] = Field(
+        "Refuse", description="Whether the silo goes on with images that changed since training began."
+    )
 
     @property
     def taken(self) -> str:

@@ -119,6 +119,10 @@ class Evaluation(Document):
         None, description="Images that the final and the best model are scored on, once, at the end."
     )
     every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
+    on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
+        "Refuse",
+        description="Whether such an image that would be trained on, too, ends the run, is left out of training, or stays.",
+    )
 
     @model_validator(mode="after")
     def _some(self) -> Self:

@@ -21,6 +21,18 @@ class StageDescription(Document):
     last: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Its last round.")
 
 
+Base64 = Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Za-z0-9+/]*={0,2}$", max_length=16 * 2**20)]
+"""Keyed digests of 8 bytes each, ascending."""
+
+
+class HeldOut(Document):
+    """Images that the federation is scored on, by digests with the run's key: a silo recognises its own among them, and no others."""
+
+    images: Base64 = Field(description="Digests of the images.")
+    groups: Base64 = Field(description="Digests of the names of their patients or lesions.")
+    treatment: Literal["Refuse", "Skip", "Allow"] = Field(description="What becomes of an image that a silo has, too.")
+
+
 class RunDescription(Document):
     """Everything a silo needs to know of a run; the same for every silo."""
 
@@ -34,6 +46,10 @@ class RunDescription(Document):
     up: LayoutJson = Field(description="Layout of an update, a subset of `down`.")
     rounds: Annotated[int, Field(ge=1, le=1_000_000)] = Field(description="Rounds of the whole run.")
     mode: Literal["Synchronous", "Asynchronous"] = Field(description="Whether rounds wait for each other.")
+    data_key: Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{64}$", max_length=64)] = Field(
+        "0" * 64, description="Key of digests of images in this run, drawn when it began; zeros in a simulation."
+    )
+    held_out: HeldOut | None = Field(None, description="Images that no silo may train on.")
     warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(
         (), description="The stages before the method, in their order."
     )

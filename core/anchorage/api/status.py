@@ -152,7 +152,7 @@ class FederationStatus(Document):
     )
     metric: Annotated[str, StringConstraints(strict=True, max_length=128)] = Field(
         "",
-        description="Primary metric on the validation images (without any, at the end, on the test images), such as accuracy 0.969.",
+        description="Primary metric on the validation (else the test) images, such as accuracy 0.969.",
     )
     endpoint: Endpoint = Field("", description="Address of the server for silos, host:port.")
     enrolment_endpoint: Endpoint = Field("", description="Address of the server for enrolment, host:port.")

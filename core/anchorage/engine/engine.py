@@ -5,6 +5,7 @@ Only events move the engine, and it waits in one place (`Engine._next`), so ever
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol, runtime_checkable
 
 from numpy.typing import NDArray
@@ -23,7 +24,7 @@ from anchorage.engine.events import (
     StepBegan,
     Waiting,
 )
-from anchorage.engine.interfaces import RoundRecord, ServerLearner
+from anchorage.engine.interfaces import RoundRecord, ServerLearner, SiloRecord
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
 from anchorage.engine.store import RoundStore
@@ -105,6 +106,7 @@ class Engine(ABC):
         self._enter(self._stages[0])
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
+        self._fingerprints: dict[str, str] = {}
         self._waiting = False
         self._early = EarlyEvents()
         limit = settings.active_deadline_seconds
@@ -196,6 +198,7 @@ class Engine(ABC):
         metrics: Mapping[str, float] | None = None,
         state: Mapping[str, NDArray[Any]] | None = None,
         test: Mapping[str, Report] | None = None,
+        silos: Sequence[SiloRecord] = (),
         **parts: Any,
     ) -> RoundRecord:
         """Make a round durable and report it; `parts` are fields of the record. The last round is tested first, unless `test` says how it did."""
@@ -203,6 +206,7 @@ class Engine(ABC):
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
         self.observer(StepBegan("commit"))
+        parts["silos"] = tuple(replace(part, fingerprint=self._fingerprints.get(part.name, "")) for part in silos)
         parts["test"] = {name: scored.metrics for name, scored in test.items()}
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
         self.store.commit(record, model, state or {})
@@ -233,6 +237,7 @@ class Engine(ABC):
                 self._change_members(silos)
             case Joined(silo, profile):
                 self.connected[silo] = profile
+                self._fingerprints[silo] = profile.fingerprint
                 if silo not in self.silos:
                     self.silos.append(silo)
                 self.observer(SiloJoined(silo, profile))

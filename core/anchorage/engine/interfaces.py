@@ -17,7 +17,8 @@ class SiloRecord:
     """One silo's part in a committed round.
 
     `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
-    member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1.
+    member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1. `fingerprint` is of its
+    images, as `Profile` has it.
     """
 
     name: str
@@ -27,6 +28,7 @@ class SiloRecord:
     metrics: Mapping[str, float] = field(default_factory=dict)
     code: str = ""
     message: str = ""
+    fingerprint: str = ""
 
 
 @dataclass(frozen=True, slots=True)

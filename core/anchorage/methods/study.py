@@ -13,7 +13,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
-from anchorage.api.run import RunDescription, StageDescription
+from anchorage.api.run import HeldOut, RunDescription, StageDescription
 from anchorage.api.stages import stage_method
 from anchorage.engine.interfaces import ServerLearner
 from anchorage.engine.settings import RoundSettings
@@ -58,8 +58,29 @@ def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
     return file
 
 
-def describe_run(study: Study, learner: ServerLearner, warm_up: Sequence[ServerLearner] = ()) -> RunDescription:
-    """Return what every silo is told; `warm_up` are the learners of the stages before the main method."""
+def describe_run(
+    study: Study,
+    learner: ServerLearner,
+    warm_up: Sequence[ServerLearner] = (),
+    *,
+    held_out: HeldOut | None = None,
+    data_key: bytes = bytes(32),
+) -> RunDescription:
+    """Return what every silo is told.
+
+    Parameters
+    ----------
+    study : Study
+        The documents.
+    learner : ServerLearner
+        Of the main method.
+    warm_up : sequence of ServerLearner
+        Of the stages before it.
+    held_out : HeldOut or None
+        Images that no silo may train on.
+    data_key : bytes
+        32 bytes, with which digests of images are keyed.
+    """
     spec = study.federation.spec
     method = resolve(spec.method)
     stages = (
@@ -78,6 +99,8 @@ def describe_run(study: Study, learner: ServerLearner, warm_up: Sequence[ServerL
         rounds=spec.rounds,
         mode=spec.protocol.mode,
         warm_up=tuple(stages),
+        held_out=held_out,
+        data_key=data_key.hex(),
     )
 
 

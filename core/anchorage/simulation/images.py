@@ -1,5 +1,6 @@
 """Images of thousands of silos: every pool is listed and divided once, every section decoded once, and the pixels lie in mapped files."""
 
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -56,7 +57,7 @@ class SharedImages:
         if key not in self._sets:
             images, _ = read(section, self._root, self._model, self._seed, labelled=labelled, pools=self._pools)
             pixels = self._mapped(images.images)
-            self._sets[key] = ImageSet(pixels, images.labels, images.ids, images.groups, images.classes)
+            self._sets[key] = replace(images, images=pixels)
         return self._sets[key]
 
     def _mapped(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -13,6 +13,7 @@ from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
 from anchorage.engine.store import SpareUpdates
+from anchorage.learning.data.held_out import trainable
 from anchorage.learning.device import find_device
 from anchorage.learning.learners import Networks, build_silo_learner
 from anchorage.simulation.buffers import SiloBuffers, WorkingModel
@@ -112,13 +113,14 @@ class LocalLearners:
             silo.spec.labels,
             self._images.of(section_of(silo), labelled=silo.spec.labels != "None"),
         )
+        own = trainable(images, labels, name, self._run)
 
         def build(run: RunDescription) -> SiloLearner:
             return build_silo_learner(
                 run=run,
                 silo=name,
                 labels=labels,
-                images=images.as_said(labels, name),
+                images=own,
                 state=self._state / name,
                 device=self._device,
                 networks=self._networks_of(run) if run.method.local.cycle is None else None,

@@ -106,6 +106,8 @@ class Profile:
     """Images that can be trained on."""
     version: str
     """Version of the agent."""
+    fingerprint: str = ""
+    """Keyed digest of its images and labels (32 hex digits), by which a change of them is seen; empty where it has no images."""
 
 
 @dataclass(frozen=True, slots=True)

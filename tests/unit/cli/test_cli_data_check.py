@@ -134,3 +134,35 @@ def test_the_table_tells_what_is_not_counted_and_how_grey_is_read(tmp_path: Path
     window = "first: grey values that become black to white, of images with more than 8 bits: 0-4095 (4), 0-1023 (1)"
     assert any(line.startswith(window) for line in lines)
     assert "first: files that are not images, and not counted: 1 .txt, 1 DICOM" in lines
+
+
+def leaking(folder: Path, more: str = "") -> Path:
+    """Write a federation whose test images are a silo's own folder, and whose validation images are a copy of one of them."""
+    both = "validation: {format: ImageFolder, claimName: server}, test: {format: ImageFolder, claimName: first}"
+    file = write(folder, second="None", more=f"evaluation: {{{both}{more}}}")
+    for seed, name in enumerate(("server/0", "server/1", "second/0", "second/1")):
+        pixels = np.random.default_rng(90 + seed).integers(0, 4096, (8, 8)).astype(np.uint16)
+        Image.fromarray(pixels).save(folder / f"{name}.png")
+    shown = np.kron(np.random.default_rng(5).integers(0, 256, (4, 4)), np.ones((8, 8))).astype(np.uint8)
+    Image.fromarray(shown).save(folder / "first" / "a" / "shown.png")
+    (folder / "server" / "a").mkdir()
+    Image.fromarray(shown).save(folder / "server" / "a" / "copy.bmp")
+    return file
+
+
+def test_images_in_training_and_test_are_told_with_their_names(tmp_path: Path) -> None:
+    result = fedctl("data", "check", "-f", leaking(tmp_path), "-o", "json")
+    refused(result, failures.HELD_OUT_TRAINED, "5 images of first are also test images", "spec.evaluation.onLeakage")
+    report = json.loads(result.stdout)
+    assert report["first"]["heldOut"]["validation"]["near"] == [["a/shown.png", "a/copy.bmp"]]
+    assert ["a/0.png", "a/0.png"] in report["first"]["heldOut"]["test"]["identical"]
+    assert report["second"]["heldOut"] == {}
+    table = fedctl("data", "check", "-f", tmp_path / "tiny.yaml").output
+    assert "first and test: 5 equal images" in table and "first and validation: 1 image look" in table
+
+
+@pytest.mark.parametrize("treatment", ["Skip", "Allow"])
+def test_what_the_document_allows_is_told_and_no_failure(tmp_path: Path, treatment: str) -> None:
+    result = fedctl("data", "check", "-f", leaking(tmp_path, f", onLeakage: {treatment}"))
+    assert result.exception is None, result.output
+    assert "first and test: 5 equal images" in result.output

@@ -5,7 +5,7 @@ import pytest
 from drawn_images import draw, fill, write_table
 from PIL import Image
 
-from anchorage.api.data import SiloData, Partition
+from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors import data as failures
 from anchorage.learning.data import Pools, check
@@ -34,7 +34,7 @@ def section(kind="ImageFolder", **fields):
 
 
 def checked(site, **fields):
-    return check(section(**fields), site.parent, CLASSES)
+    return check(section(**fields), site.parent, CLASSES)[0]
 
 
 def refused(site, failure, *words, **fields):
@@ -119,7 +119,7 @@ def test_links_that_stay_inside_are_followed_and_linked_folders_counted(site):
 
 def test_the_claims_folder_may_be_a_link_itself(site, elsewhere):
     (site.parent / "linked").symlink_to(elsewhere)
-    assert check(SiloData(format="ImageFolder", claim_name="linked"), site.parent, CLASSES).usable == 2
+    assert check(SiloData(format="ImageFolder", claim_name="linked"), site.parent, CLASSES)[0].usable == 2
 
 
 def test_names_of_a_table_lead_not_out_by_links(site, elsewhere):

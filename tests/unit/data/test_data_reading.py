@@ -105,7 +105,7 @@ def test_a_folder_that_is_no_class_is_refused_by_name_or_left_out(tmp_path, site
     images, report = images_of(section("ImageFolder", on_bad_image="Skip"), tmp_path, classes=classes)
     assert images.labels.tolist() == [1, 1]
     assert [(bad.id, bad.reason) for bad in report.bad] == [("Melanom/image002.png", "LabelOutsideClasses")]
-    assert check(part, tmp_path, classes).bad == report.bad
+    assert check(part, tmp_path, classes)[0].bad == report.bad
 
 
 def test_folders_of_a_site_without_labels_may_have_any_name(tmp_path, site):
@@ -168,7 +168,9 @@ def test_images_are_found_by_path_and_by_name(tmp_path, site):
     fill(site / "a", 1)
     fill(site / "b", 2)
     write_table(site / "table.csv", ["image"], [["a/image000.png"], ["b/image000"], ["image001"], ["image000"]])
-    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, ("a", "b")).bad] == [("image000", "Ambiguous")]
+    assert [(bad.id, bad.reason) for bad in check(section(), tmp_path, ("a", "b"))[0].bad] == [
+        ("image000", "Ambiguous")
+    ]
 
 
 def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
@@ -196,7 +198,7 @@ def test_every_bad_image_is_reported_then_refused_or_skipped(tmp_path, site):
         ("image001", "Damaged"), ("image002", "Empty"), ("image000", "DuplicateId"),
         ("gone", "Missing"), ("image009", "NotAnImage"),
     }  # fmt: skip
-    document = check(section(), tmp_path, ("a", "b")).as_document()
+    document = check(section(), tmp_path, ("a", "b"))[0].as_document()
     assert (document["listed"], document["usable"], len(document["bad"])) == (7, 2, 5)
 
 
@@ -207,7 +209,7 @@ def test_one_hot_rows_need_one_class(tmp_path, site):
         ["image", "a", "b"],
         [(names[0], 1, 0), (names[1], 1, 1), (names[2], 0, 0), (names[3], "", "")],
     )
-    report = check(section(), tmp_path, ("a", "b"))
+    report, _ = check(section(), tmp_path, ("a", "b"))
     assert [(bad.id, bad.reason) for bad in report.bad] == [(names[1], "LabelAmbiguous"), (names[2], "LabelAmbiguous")]
     assert (report.counts, report.unlabelled) == ((1, 0), 1)
     chosen = section(on_bad_image="Skip")
@@ -244,7 +246,7 @@ def test_equal_files_are_duplicates_and_different_labels_conflict(tmp_path, site
     draw(seed=2).save(site / "w.png")
     (site / "v.png").write_bytes((site / "w.png").read_bytes())
     write_table(site / "table.csv", ["image", "label"], [("x", "a"), ("y", "a"), ("z", "b"), ("w", "b"), ("v", "b")])
-    report = check(section(), tmp_path, ("a", "b"))
+    report, _ = check(section(), tmp_path, ("a", "b"))
     assert report.duplicates == (("x", "y", "z"), ("w", "v"))
     assert report.conflicts == (("x", "y", "z"),)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ def images_of(count: int, seed: int = 0, labelled: bool = True) -> ImageSet:
     names = tuple(map(str, range(count)))
     classes = tuple(map(str, range(CLASSES)))
     given = labels.astype(np.int64) if labelled else np.full(count, -1, np.int64)
-    return ImageSet(pixels, given, names, names, classes)
+    return ImageSet(pixels, given, names, names, classes, np.arange(len(names), dtype=np.uint64))
 
 
 def method_of(name: str, **slots: Mapping[str, Any]) -> ResolvedMethod:
@@ -259,7 +259,7 @@ def given(labels: str) -> ImageSet:
     images = images_of(26)
     if labels == "Partial":
         known = np.where(np.arange(26) < 10, images.labels, -1)
-        return ImageSet(images.images, known, images.ids, images.groups, images.classes)
+        return replace(images, labels=known)
     return images
 
 

@@ -8,7 +8,6 @@ import torch
 from learning_party import DENSE, MATCHED, Party, given, images_of, memory_of, method_of, network_of
 from torch.nn.functional import nll_loss
 
-from anchorage.learning.data import ImageSet
 from anchorage.learning.decomposition import agreement, fold, penalty, sparsify, vote
 from anchorage.learning.views import Views
 from anchorage.transport.messages import Announcement
@@ -99,9 +98,7 @@ def test_labels_are_learnt_on_plain_images(method, labels, tmp_path, monkeypatch
 def test_acceptance_is_a_share_where_an_epoch_goes_through_unlabelled_images_several_times(tmp_path):
     method = method_of("FedMatch", pseudoLabels={"threshold": "0", **DENSE}, local={"batchSize": 2})
     images = images_of(26)
-    few = ImageSet(
-        images.images, np.where(np.arange(26) < 20, images.labels, -1), images.ids, images.groups, images.classes
-    )
+    few = replace(images, labels=np.where(np.arange(26) < 20, images.labels, -1))
     told = Party(method, few, tmp_path, labels="Partial").train()
     assert (told.samples["unlabelled"], told.samples["selected"], told.metrics["acceptance"]) == (6, 6, 1.0)
 

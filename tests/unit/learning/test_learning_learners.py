@@ -1,6 +1,7 @@
 """Silo learners end to end on small synthetic images: what they train, announce, keep and refuse."""
 
 import threading
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -17,7 +18,6 @@ from learning_party import (
 )
 
 from anchorage.api.errors import AnchorageError
-from anchorage.learning.data import ImageSet
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.weights import load
 from anchorage.methods.preset import auxiliary_arrays
@@ -117,7 +117,7 @@ def test_labelled_silos_say_nothing_of_similarity(tmp_path):
 
 def test_labels_of_a_silo_without_labels_are_not_looked_at(tmp_path):
     images = given("None")
-    bare = ImageSet(images.images, np.full(26, -1, np.int64), images.ids, images.groups, images.classes)
+    bare = images.without_labels()
     shown, hidden = (Party(method_of("SemiAnAgg"), i, tmp_path / n) for i, n in ((images, "a"), (bare, "b")))
     assert shown.digest() == hidden.digest()
 
@@ -249,6 +249,6 @@ def test_a_model_of_another_shape_is_refused(tmp_path):
 
 def test_images_of_another_size_are_refused(tmp_path):
     images = given("All")
-    large = ImageSet(np.zeros((26, 1, 9, 9), np.uint8), images.labels, images.ids, images.groups, images.classes)
+    large = replace(images, images=np.zeros((26, 1, 9, 9), np.uint8))
     with pytest.raises(AnchorageError, match="ModelMismatch"):
         Party(method_of("FedAvg"), large, tmp_path, "All")

@@ -14,7 +14,6 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.method import ValidationCycle
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.cycle import Cycle
-from anchorage.learning.data import ImageSet
 from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
@@ -329,8 +328,7 @@ def test_17_silos_score_models_by_raw_outputs(tmp_path):
     """Number 17: validation, too, is without the shift, which would turn every answer here into the frequent class."""
     images = images_of(60)
     few = np.flatnonzero((images.labels == 0) | (np.arange(60) < 9))
-    parts = images.images[few], images.labels[few], images.ids[: len(few)], images.groups[: len(few)]
-    rare = ImageSet(*parts, images.classes)
+    rare = images.select(few)
     method = method_of("DVW", localLoss={"balancedSoftmax": {}}, weighting={"validationPercent": 50})
     learner = Party(method, rare, tmp_path, "All").learner
     held = rare.labels[learner._images.validation]

@@ -1,5 +1,6 @@
 """The synchronous engine in fake time."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,13 @@ from anchorage.transport.tensors.layout import Layout
 
 def states(scene: Any, round_number: int = 1) -> dict[str, str]:
     return {s.name: s.state for s in scene.store.history()[round_number].silos}
+
+
+def test_a_record_says_which_images_a_silo_trained_on():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b"), rounds=1)
+    s.link.heap = [(at, order, replace(event, profile=replace(event.profile, fingerprint=event.silo * 4)))
+                   for at, order, event in s.link.heap]  # fmt: skip
+    assert [part.fingerprint for part in s.engine.run().silos] == ["aaaa", "bbbb"]
 
 
 def test_rounds_are_weighted_means_of_what_came():

@@ -85,6 +85,22 @@ def test_the_headline_is_of_the_validation_images_else_of_the_test_images(status
     assert statuses.snapshot().metric == "accuracy 0.500"
 
 
+def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
+    def record(number: int, *fingerprints: str) -> RoundRecord:
+        parts = (SiloRecord(name, "Counted", fingerprint=found) for name, found in zip("ab", fingerprints, strict=True))
+        return replace(committed(number), silos=tuple(parts))
+
+    for number, fingerprints in (
+        (1, ("11", "22")),
+        (2, ("11", "")),
+        (3, ("11", "22")),
+        (4, ("11", "33")),
+        (5, ("11", "33")),
+    ):
+        statuses(RoundCommitted(record(number, *fingerprints), MODEL, None))
+    assert [silo.message for silo in statuses.snapshot().silos] == ["", "its images changed before round 4"]
+
+
 def test_it_is_an_observer(statuses: StatusStore) -> None:
     observer: Observer = statuses
     observer(StepBegan("train"))

@@ -3,17 +3,20 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
 from silo_fakes import WAIT_SECONDS, FakeLink
 
-from anchorage.api.data import Partition, SiloData
+from anchorage.api.data import Partition, ServerData, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import Local, MethodSpec, ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.engine.silo import SiloWorker
+from anchorage.learning.data import read
+from anchorage.learning.data.held_out import describe_held_out
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.pieces.optimiser.sgd import Sgd
@@ -70,7 +73,7 @@ class Silo:
     def __init__(self, setup: Setup, disturb: Callable[["Silo", str], None] = lambda silo, task: None) -> None:
         self.trainer = TrainerProcess(setup)
         self.link = FakeLink()
-        self.samples = self.trainer.start()
+        self.samples, self.fingerprint = self.trainer.start()
         self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]
         self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
 
@@ -163,6 +166,72 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
         with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
             trainer.start()
         trainer.close()
+
+
+def folder_of(path: Path, pixels: range) -> Path:
+    """Write grey images of one colour each, into a folder per class in turn."""
+    from PIL import Image
+
+    for number in pixels:
+        place = path / "01"[number % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("L", (8, 8), number).save(place / f"{number}.png")
+    return path
+
+
+def started(setup: Setup) -> tuple[int, str]:
+    """Start a trainer, and return what it read."""
+    trainer = TrainerProcess(setup)
+    try:
+        return trainer.start()
+    finally:
+        trainer.close()
+
+
+@pytest.mark.parametrize("allowed", ["Refuse", "Allow"])
+def test_images_that_changed_since_training_began_are_refused_unless_allowed(
+    tmp_path: Path, initial: ModelBytes, allowed: Literal["Refuse", "Allow"]
+) -> None:
+    folder = folder_of(tmp_path / "site", range(60))
+    section = SiloData(format="ImageFolder", claim_name="site", on_change=allowed)
+    setup = Setup(**{**vars(setup_of(tmp_path / "state", initial, "All", section)), "data_root": str(tmp_path)})
+    (folder / "0" / "0.png").unlink()
+    trained = started(setup)  # nothing is trained yet, so images may still change
+    folder_of(folder, range(60))
+    silo = Silo(setup)
+    try:
+        assert silo.samples == trained[0] + 1 == 60 and silo.fingerprint != trained[1]
+        silo.round(1, initial)
+    finally:
+        silo.trainer.close()
+    for number in range(0, 50, 2):
+        (folder / "0" / f"{number}.png").unlink()
+    if allowed == "Allow":
+        assert started(setup)[0] == 35
+    else:
+        with pytest.raises(AnchorageError, match=r"ANC-1212.*silo a.*: 0 5 \(were 30\).*onChange: Allow"):
+            started(setup)
+    folder_of(folder, range(60))
+    assert started(setup) == (60, silo.fingerprint)
+
+
+def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_path: Path, initial: ModelBytes) -> None:
+    folder_of(tmp_path / "site", range(6))
+    folder_of(tmp_path / "scored", range(4, 9))
+    scored, _ = read(ServerData(format="ImageFolder", claim_name="scored"), tmp_path, MODEL, 5)
+    section, key = SiloData(format="ImageFolder", claim_name="site"), bytes(range(32))
+    for treatment, samples in (("Allow", 6), ("Skip", 4), ("Refuse", None)):
+        held_out = describe_held_out([scored], key, treatment)  # type: ignore[arg-type]
+        setup = setup_of(tmp_path / treatment, initial, "None", section)
+        run = RunDescription.model_validate_json(setup.run).model_copy(
+            update={"held_out": held_out, "data_key": key.hex()}
+        )
+        own = {"data_root": str(tmp_path), "run": run.model_dump_json(by_alias=True)}
+        if samples is None:
+            with pytest.raises(AnchorageError, match=r"ANC-1211.*silo a: 2 of 6 images.*4.png"):
+                started(Setup(**{**vars(setup), **own}))
+        else:
+            assert started(Setup(**{**vars(setup), **own}))[0] == samples
 
 
 def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]) -> None:

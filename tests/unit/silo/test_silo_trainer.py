@@ -129,7 +129,7 @@ class TestNullLearner:
         run = RunDescription(
             federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
         )
-        learner, samples = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        learner, samples, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
         assert samples == 7
         for number, layout in ((1, first), (2, LAYOUT)):
             model = ModelBytes.from_arrays(layout, {n: a for n, a in ONE.arrays().items() if n in layout.by_name})
@@ -142,7 +142,7 @@ class TestNullLearner:
         slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
-        learner, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        learner, *_ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
         task, buffers = replace(train_task(ONE), auxiliary_data={REPETITIONS: np.array(3)}), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
         models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
@@ -154,7 +154,7 @@ class TestProcess:
     def test_trains_through_the_mapped_files(self, setup: Setup, buffers: MappedBuffers) -> None:
         running = TrainerProcess(setup)
         try:
-            assert running.start() == 7
+            assert running.start() == (7, "")
             link = FakeLink(ONE, TWO)
             worker = SiloWorker(link, running, buffers)
             for number, (model, value) in enumerate(((ONE, 1.0), (TWO, 2.0), (ONE, 1.0)), start=1):

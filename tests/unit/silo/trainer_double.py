@@ -45,12 +45,12 @@ class Moody(NullLearner):
         return super().train(task, model, out, progress)
 
 
-def build(setup: Setup) -> tuple[NullLearner, int]:
+def build(setup: Setup) -> tuple[NullLearner, int, None]:
     if setup.labels == "fail":
         raise AnchorageError(IMAGES_UNLABELLED, "no images")
-    learner, samples = build_learner(setup)
+    learner, samples, fingerprint = build_learner(setup)
     learner.__class__ = Moody
-    return learner, samples  # type: ignore[return-value]
+    return learner, samples, fingerprint  # type: ignore[return-value]
 
 
 build_learner = trainer.build_learner

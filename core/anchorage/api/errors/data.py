@@ -52,6 +52,17 @@ IMAGES_EXCEED_MEMORY = failure(
     "The decoded images do not fit into memory.",
     "Lower model.imageSize, use fewer images per silo, or run on a machine with more memory.",
 )
+HELD_OUT_TRAINED = failure(
+    "ANC-1211 HeldOutTrained",
+    "Images that the federation is scored on (spec.evaluation) would be trained on, too, so that scores would be too good.",
+    "Remove them from the anchors or the silo's images, or set spec.evaluation.onLeakage: Skip to leave them out of training, or "
+    "Allow to accept that.",
+)
+IMAGES_CHANGED = failure(
+    "ANC-1212 ImagesChanged",
+    "A site's images or labels are not those that training began with.",
+    "Restore them, begin a new run, or set onChange: Allow in the silo's data section; the server's own images cannot change within a run.",
+)
 OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",

@@ -23,6 +23,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
                 "metrics": _finite(silo.metrics),
                 "code": silo.code,
                 "message": silo.message,
+                "fingerprint": silo.fingerprint,
             }
             for silo in record.silos
         ],

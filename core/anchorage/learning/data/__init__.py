@@ -4,6 +4,7 @@ from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import UNLABELLED, ImageSet, require_labels
 from anchorage.learning.data.index_files import write_index
 from anchorage.learning.data.listing import REASONS, BadImage
+from anchorage.learning.data.overlap import Overlap, overlap
 from anchorage.learning.data.reading import check, read
 from anchorage.learning.data.report import DataReport
 
@@ -14,8 +15,10 @@ __all__ = [
     "Choice",
     "DataReport",
     "ImageSet",
+    "Overlap",
     "Pools",
     "check",
+    "overlap",
     "read",
     "require_labels",
     "write_index",

@@ -45,6 +45,7 @@ _OF_ONE: dict[str, bool | set[str]] = {
     "labelled_percent": True,
     "on_bad_image": True,
     "partition": {"part", "silo"},
+    "on_change": True,
 }
 """Fields in which sections may differ that divide a pool alike."""
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Self
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
@@ -30,6 +31,8 @@ class ImageSet:
         Lesion or patient; images of one group show the same thing.
     classes : tuple of str
         Names of the classes, in the order of their ids.
+    digests : ndarray of uint64, shape [n]
+        Of each image's file, or of its pixels where it has none: equal for equal images, whatever their names.
     """
 
     images: NDArray[np.uint8]
@@ -37,6 +40,7 @@ class ImageSet:
     ids: tuple[str, ...]
     groups: tuple[str, ...]
     classes: tuple[str, ...]
+    digests: NDArray[np.uint64]
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,7 +54,13 @@ class ImageSet:
             labels=self.labels[rows],
             ids=tuple(self.ids[row] for row in rows),
             groups=tuple(self.groups[row] for row in rows),
+            digests=self.digests[rows],
         )
+
+    def fingerprint(self, key: bytes) -> str:
+        """Return keyed BLAKE3 (`key`: 32 bytes), 32 hex digits, over every image's digest with its label, whatever their names and order."""
+        rows = np.column_stack([self.digests, self.labels.astype(np.uint64)])
+        return blake3(rows[np.lexsort(rows.T)].tobytes(), key=key).hexdigest(16)
 
     def without_labels(self) -> Self:
         """Return the same images, every one unlabelled; the pixels are shared."""

@@ -12,6 +12,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.learning.data.decoding import Decoded, decode
 from anchorage.learning.data.divisions import Pools
 from anchorage.learning.data.images import ImageSet
+from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.report import DataReport, Findings
 
 _SHOWN = 3
@@ -62,13 +63,13 @@ def read(
     report = findings.report()
     _refuse_bad(section, report)
     good = listing.select(findings.good)
-    return ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes), report
+    return ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes, findings.digests()), report
 
 
 def check(
     section: DataSection, root: Path, classes: tuple[str, ...], seed: int = 0, *, labelled: bool = True
-) -> DataReport:
-    """Open every image that a section means and report, whatever `onBadImage` says.
+) -> tuple[DataReport, Contents]:
+    """Open every image that a section means, whatever `onBadImage` says; return what was found, and what is compared with other sections.
 
     Raises
     ------
@@ -77,10 +78,14 @@ def check(
     """
     every = section.model_copy(update={"on_bad_image": "Skip"})
     listing = Pools().choose(every, root, classes, seed, labelled).given()
-    findings = Findings(listing)
-    for row, outcome in enumerate(decode(listing, image_size=8, channels=3)):
+    findings, appearances = Findings(listing), []
+    for row, outcome in enumerate(decode(listing, image_size=HASHED_SIZE, channels=1)):
         findings.add(row, outcome)
-    return findings.report()
+        if isinstance(outcome, Decoded):
+            appearances.append(appearance(outcome.pixels))
+    good = listing.select(findings.good)
+    seen = np.array(appearances, np.uint64).reshape(-1, 4)
+    return findings.report(), Contents(good.ids, good.groups, findings.digests(), seen)
 
 
 def _room(count: int, channels: int, image_size: int) -> np.ndarray[tuple[int, ...], np.dtype[np.uint8]]:

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.listing import BadImage, Listing
 
@@ -110,6 +113,11 @@ class Findings:
     def good(self) -> list[int]:
         """Rows that were decoded, in the order in which they came."""
         return self._good
+
+    def digests(self) -> NDArray[np.uint64]:
+        """Return the first 8 bytes of the digest of every good image, shape [n]."""
+        of = {row: digest for digest, rows in self._same.items() for row in rows}
+        return np.frombuffer(b"".join(of[row][:8] for row in self._good), "<u8")
 
     def report(self) -> DataReport:
         """Sum up."""

@@ -81,14 +81,16 @@ class Evaluation(_message.Message):
     def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("labels", "samples", "version")
+    __slots__ = ("labels", "samples", "version", "fingerprint")
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
+    FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
     labels: str
     samples: int
     version: str
-    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
+    fingerprint: str
+    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
 
 class Welcome(_message.Message):
     __slots__ = ("session", "run")

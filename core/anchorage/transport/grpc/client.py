@@ -74,7 +74,12 @@ class GrpcServerLink:
         self._credentials = credentials
         self._proxy = proxy
         self._contact = contact or Contact(LivenessRegistry())
-        self._hello = pb.Hello(labels=profile.labels, samples=profile.samples, version=profile.version)
+        self._hello = pb.Hello(
+            labels=profile.labels,
+            samples=profile.samples,
+            version=profile.version,
+            fingerprint=profile.fingerprint,
+        )
         self._idle_timeout = idle_timeout_seconds
         self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
         self._changed = threading.Condition()

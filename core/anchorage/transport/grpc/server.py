@@ -18,7 +18,7 @@ from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.link import Clock
-from anchorage.transport.messages import Profile, Task
+from anchorage.transport.messages import Task
 from anchorage.transport.pki import Credentials, key_fingerprint, silo_of, uris_of
 from anchorage.transport.session import Session
 from anchorage.transport.tensors.chunks import Manifest
@@ -139,7 +139,8 @@ class GrpcSiloLink(Exchange):
     def _orders(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):
             hello = convert.parse(pb.Hello, request)
-            session = self.join(self._silo(context), Profile(hello.labels, hello.samples, hello.version))
+            profile = convert.decode_profile(hello)
+            session = self.join(self._silo(context), profile)
             if not context.add_callback(lambda: session.leave("the connection ended")):
                 session.leave("the connection ended")
             self._silo(context)  # it may have been taken out while it came in
