@@ -9,6 +9,7 @@ from time import sleep
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import as_mapping, load_federation
+from anchorage.api.inference import DESCRIPTION
 from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
 from fedctl.observation import observe, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model
@@ -88,7 +89,7 @@ class LocalSource:
         path = Path(found.path)
         if not path.exists():
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
-        description = read_json(self.run.model / "model.json") if stored is not None else None
+        description = read_json(self.run.model / DESCRIPTION) if stored is not None else None
         yield ModelFile(path, found.digest, found.round, description or {})
 
 

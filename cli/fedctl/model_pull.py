@@ -7,13 +7,18 @@ from typing import Any
 
 import typer
 
+from anchorage.api.checking import check_document
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
+from anchorage.api.federation import Federation
+from anchorage.api.inference import DESCRIPTION, ROLES, describe
+from anchorage.api.source import RawDocument
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from fedctl.output import Format, emit
 from fedctl.source import ModelFile, Source
 
+WEIGHTS = "model.safetensors"
 STATE = "method_state/"
 """Prefix of a method's own arrays in a checkpoint, which no tensor of a model has."""
 
@@ -40,13 +45,27 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
     """
     with source.model(best=best) as found:
         model, metadata = _read(found)
-        facts = {"path": str(out / "model.safetensors"), "digest": model.digest, "round": found.round}
-        _write(model, out, metadata, {**found.description, **facts})
+        facts = {"path": str(out / WEIGHTS), "digest": model.digest, "round": found.round}
+        _write(model, out, metadata, _described(source, found, model.digest, best=best))
     if output.for_people:
         which = "" if found.description else ", the last committed one of a run that is not over"
         typer.echo(f"{facts['path']}: round {facts['round']}{which}, digest {facts['digest']}")
     else:
         emit(facts, output)
+
+
+def _described(source: Source, found: ModelFile, digest: str, *, best: bool) -> dict[str, Any]:
+    """Return the content of ``model.json``: the server's, of this model alone; before the run's end, what the documents say."""
+    role = ("best" if best else "final") if found.description else "checkpoint"
+    stored = {**found.description.get(role, {}), "file": WEIGHTS, "digest": digest, "round": found.round}
+    if found.description:
+        return {**{key: item for key, item in found.description.items() if key not in ROLES}, role: stored}
+    document = {key: item for key, item in source.observe().document.items() if key != "status"}
+    federation, _ = check_document(RawDocument(document), Federation)
+    if federation is None:
+        return {role: stored}
+    model, name = federation.spec.model_description, federation.metadata.name
+    return {**describe(model, name, classifier_trained=True), role: stored}
 
 
 def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
@@ -63,7 +82,7 @@ def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
 def _write(model: ModelBytes, out: Path, metadata: Mapping[str, str], description: dict[str, Any]) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_safetensors(out / "model.safetensors", model, metadata={**metadata, "format": "pt"})
-        (out / "model.json").write_text(json.dumps(description, indent=2) + "\n")
+        write_safetensors(out / WEIGHTS, model, metadata={**metadata, "format": "pt"})
+        (out / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
     except OSError as error:
         raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from anchorage.api.inference import DESCRIPTION
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.checkpoints import checkpoint_name
 from anchorage.engine.store.durable import storage_errors
@@ -36,7 +37,7 @@ def describe_models(state: Path, last: RoundRecord | None) -> dict[str, Any]:
         A file cannot be read.
     """
     found: dict[str, Any] = {"final": None, "best": None, "checkpoint": None, "description": None}
-    file = state / "model" / "model.json"
+    file = state / "model" / DESCRIPTION
     with storage_errors("read the model's description", file):
         if file.exists():
             values = json.loads(file.read_bytes())

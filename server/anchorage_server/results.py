@@ -5,6 +5,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from anchorage.api.inference import DESCRIPTION, describe
+from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, metrics_of
 from anchorage.engine.interfaces import Checkpoint
@@ -48,11 +50,16 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
             written[name] |= {"test": dict(test)} if test else {}
             stored = StoredModel(path=str(path), digest=digest, round=checkpoint.record.round, metrics=metrics_of(test))
             models.append(stored)
-        values = run.model_dump(mode="json", by_alias=True, include={"federation", "seed", "model", "method"})
-        values["classes"] = list(run.model.classes)
-        write_atomically(folder / "model.json", json.dumps({**values, **written}, indent=2).encode())
+        values = describe(run.model, run.federation, classifier_trained=_trains_classifier(run.method))
+        write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
+
+
+def _trains_classifier(method: ResolvedMethod) -> bool:
+    """Return what `TrainingMethod.trains_classifier` does, without torch."""
+    leaves, trains = method.self_supervised, method.server_training
+    return not getattr(leaves, "leaves_classifier", False) or bool(getattr(trains, "trains", False))
 
 
 def _present(read: Callable[[], Checkpoint | None]) -> Checkpoint:

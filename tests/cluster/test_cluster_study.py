@@ -117,4 +117,5 @@ def _fedctl_reads_the_cluster(studied: Namespace) -> None:
     with tempfile.TemporaryDirectory() as folder:
         read("model", "pull", "digits", "--out", folder)
         described = json.loads((Path(folder) / "model.json").read_text())
-        assert described["digest"] == status["status"]["model"]["digest"] and described["round"] == ROUNDS
+        stored = described["final"]
+        assert stored["digest"] == status["status"]["model"]["digest"] and stored["round"] == ROUNDS

@@ -1,7 +1,8 @@
 """The network that is trained."""
 
+from collections.abc import Mapping
 from itertools import count
-from typing import Annotated, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import Field, model_validator
 
@@ -25,6 +26,10 @@ class AugmentationKind(Piece):
     def view_side(self, image_size: int) -> int:
         """Return the side of a view of images of a side, in pixels."""
         return image_size
+
+    def normalisation(self, channels: int) -> Mapping[str, Any]:
+        """Return how images become a network's input, as ``model.json`` says it (`anchorage.api.inference.Normalisation`): by this name."""
+        return {"rule": self.name}
 
 
 class ModelSpec(Document):

@@ -16,6 +16,7 @@ import yaml
 from fake_api.server import FakeApi, Ran
 
 from anchorage.api.errors import AnchorageError, commands, storage
+from anchorage.api.inference import read_inference
 from anchorage.api.status import (
     CheckpointStatus,
     Condition,
@@ -195,7 +196,7 @@ def finish(world: World) -> None:
     """Leave the final and the best model as a server does."""
     folder = world.server / "model"
     folder.mkdir()
-    described: dict[str, Any] = {"federation": "tiny", "seed": 1}
+    described: dict[str, Any] = {"federation": "tiny"}
     stored = {}
     for name, number in (("final", 4), ("best", 3)):
         path, digest = folder / f"{name}.safetensors", model_of(number).digest
@@ -309,7 +310,8 @@ def test_pulling_gives_the_same_files(world: World, tmp_path: Path) -> None:
     pull_model(world.source, tmp_path / "out", False, Format.JSON)
     pulled = read_safetensors(tmp_path / "out" / "model.safetensors").model
     described = json.loads((tmp_path / "out" / "model.json").read_text())
-    assert pulled.digest == described["digest"] == model_of(4).digest and described["seed"] == 1
+    assert pulled.digest == described["final"]["digest"] == model_of(4).digest and described["federation"] == "tiny"
+    assert described["final"]["file"] == "model.safetensors" and "best" not in described
 
 
 def test_of_a_run_that_goes_on_the_network_alone_is_pulled(tmp_path: Path) -> None:
@@ -319,12 +321,16 @@ def test_of_a_run_that_goes_on_the_network_alone_is_pulled(tmp_path: Path) -> No
     write_safetensors(
         tmp_path / "round", made, arrays={"method_state/m": np.zeros(1)}, metadata={"digest": made.digest}
     )
-    source = SimpleNamespace(model=lambda best: nullcontext(ModelFile(tmp_path / "round", made.digest, 3, {})))
+    source = SimpleNamespace(
+        model=lambda best: nullcontext(ModelFile(tmp_path / "round", made.digest, 3, {})),
+        observe=lambda: SimpleNamespace(document=FEDERATION),
+    )
     pull_model(source, tmp_path / "out", False, Format.JSON)  # type: ignore[arg-type]
     layout, metadata = read_description(tmp_path / "out" / "model.safetensors")
     assert list(layout.by_name) == ["w"] and metadata["digest"] == made.of_network().digest
     described = json.loads((tmp_path / "out" / "model.json").read_text())
-    assert (described["digest"], described["round"]) == (metadata["digest"], 3)
+    assert (described["checkpoint"]["digest"], described["checkpoint"]["round"]) == (metadata["digest"], 3)
+    assert read_inference(tmp_path / "out" / "model.json").classes == tuple("0123456789")
 
 
 def test_a_damaged_model_is_not_pulled(world: World, tmp_path: Path) -> None:

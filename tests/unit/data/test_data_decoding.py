@@ -9,7 +9,8 @@ from drawn_images import deep_png, deep_tiff, draw
 from PIL import EpsImagePlugin, Image
 
 from anchorage.learning.data import REASONS, BadImage, decoding
-from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 
 

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import mlflow
 import numpy as np
+import pandas as pd
 import psutil
 import pytest
 from mlflow.tracking import MlflowClient
 
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
+from anchorage.api.inference import describe
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.engine.events import RoundCommitted
@@ -77,8 +79,7 @@ def record_of(number: int) -> RoundRecord:
 def write_models(folder: Path) -> Path:
     """What the server writes at the end of a run (`final` and `best` are different models)."""
     folder.mkdir()
-    values = {"federation": "derm", "seed": 5, "model": MODEL.model_dump(mode="json", by_alias=True)}
-    values["method"] = METHOD.model_dump(mode="json", by_alias=True)
+    values = describe(MODEL, "derm", classifier_trained=True)
     for role, seed in (("final", 1), ("best", 2)):
         network = build_model(MODEL, TrainingMethod.of(METHOD), seed)
         arrays = {name: tensor.detach().numpy() for name, tensor in network.state_dict().items()}
@@ -132,17 +133,18 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
 
 
 def check_answers(uri: str) -> None:
-    images = np.random.default_rng(0).integers(0, 256, (5, 1, 8, 8)).astype(np.float32)
+    images = pd.DataFrame({"image": list(np.random.default_rng(0).integers(0, 256, (5, 30, 40, 3), np.uint8))})
     mlflow.set_tracking_uri(uri)
     answers = [mlflow.pyfunc.load_model(f"models:/derm-model@{role}").predict(images) for role in ("final", "best")]
     for answer in answers:
-        assert answer.shape == (5, 3)
-        assert list(answer.columns) == ["a", "b", "c"]
-        assert set(answer.dtypes) == {np.dtype(np.float32)}
-        np.testing.assert_allclose(answer.sum(axis=1), 1, rtol=1e-5)
-    assert not np.allclose(*answers)
-    signature = mlflow.models.get_model_info("models:/derm-model@final").signature
-    assert signature.outputs.input_names() == ["a", "b", "c"]
+        assert list(answer.columns) == ["class", "probabilities"] and len(answer) == 5
+        for told, probabilities in zip(answer["class"], answer["probabilities"], strict=True):
+            assert list(probabilities) == ["a", "b", "c"] and told == max(probabilities, key=probabilities.get)
+            np.testing.assert_allclose(sum(probabilities.values()), 1, rtol=1e-5)
+    assert not answers[0].equals(answers[1])
+    info = mlflow.models.get_model_info("models:/derm-model@final")
+    assert [p.name for p in info.signature.outputs.inputs[1].type.properties] == ["a", "b", "c"]
+    assert info.saved_input_example_info is not None
 
 
 def test_a_sender_that_stops_anywhere_sends_nothing_twice(tmp_path, uri):

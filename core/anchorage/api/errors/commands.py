@@ -82,3 +82,28 @@ RAY_FAILED = failure(
     "Check the address and `ray status`. All machines need the same versions of Python and anchorage, the same data root and working folder. "
     "The same command resumes at the last committed round.",
 )
+MODEL_UNUSABLE = failure(
+    2,
+    "ANC-5014 ModelUnusable",
+    "A folder holds no model that can be used: model.json is missing, damaged or incomplete, or names what is not installed.",
+    "Name the folder of a finished run, or one that `fedctl model pull` wrote. A network or augmentation of another package needs that package.",
+)
+MODEL_OF_OTHER_FORMAT = failure(
+    2,
+    "ANC-5015 ModelOfOtherFormat",
+    "The model was written in another format by another version of Anchorage.",
+    "Use the version of Anchorage that the model was written with, or a newer one; its weights (safetensors) can be read by any.",
+)
+EXPORT_FAILED = failure(
+    70,
+    "ANC-5016 ExportFailed",
+    "The network cannot be written in this format, or does not score the same in it.",
+    "Use another format: safetensors always works, with the network's class. A network of another package may have control flow that depends on "
+    "the values of an image, which programs of this kind cannot have.",
+)
+IMAGES_UNUSABLE = failure(
+    8,
+    "ANC-5017 ImagesUnusable",
+    "Some of the images cannot be read; the others were scored.",
+    "Repair or leave out the images that the messages name.",
+)

@@ -1,9 +1,11 @@
 """One run in MLflow: parameters, metrics, figures, the spec, and the registered models."""
 
+import base64
 import json
-import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
+from importlib import metadata
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,21 @@ from mlflow.entities import Experiment, Metric, Param
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.tracking import MlflowClient
-from mlflow.types import ColSpec, DataType, Schema, TensorSpec
+from mlflow.types import ColSpec, DataType, Schema
+from mlflow.types.schema import AnyType, Object, Property
 from mlflow.utils.mlflow_tags import MLFLOW_USER
+from pandas import DataFrame  # type: ignore[import-untyped]
+from PIL import Image
 
-import anchorage
+from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
 from anchorage.engine.tracking import figures
-from anchorage.engine.tracking.serving import DESCRIPTION, WEIGHTS
+from anchorage.learning.data import decoding
 
 KEY_TAG = "anchorage.run"
+IMAGE = "image"
+"""The column of images that a registered model takes."""
+_SERVING = Path(__file__).with_name("serving.py")
+"""The registered model's code, which MLflow runs; it is not imported."""
 _LONGEST_PARAM = 6000
 _PARAMS_PER_CALL = 100
 _METRICS_PER_CALL = 1000
@@ -108,14 +117,14 @@ class MlflowRun:
 
         Raises
         ------
-        KeyError, ValueError, FileNotFoundError
-            The folder does not hold the model.
+        AnchorageError
+            The folder does not hold the model, or it cannot be exported.
         """
-        description = json.loads((models / "model.json").read_text())
-        stored = description[role]
-        if stored["digest"] not in known:
-            known[stored["digest"]] = self._log_model(role, models / stored["file"], description, stored)
-        version = known[stored["digest"]]
+        described = read_inference(models / DESCRIPTION)
+        stored = described.weights(best=role == "best")
+        if stored.digest not in known:
+            known[stored.digest] = self._log_model(role, models, stored)
+        version = known[stored.digest]
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
 
@@ -124,36 +133,64 @@ class MlflowRun:
         self._client.set_tag(self.run_id, "anchorage.code", code)
         self._client.set_terminated(self.run_id, "FAILED" if code else "FINISHED")
 
-    def _log_model(self, role: str, weights: Path, description: Mapping[str, Any], stored: Mapping[str, Any]) -> str:
-        model = description["model"]
-        shape = (-1, model.get("channels", 3), model["imageSize"], model["imageSize"])
-        signature = ModelSignature(
-            Schema([TensorSpec(np.dtype(np.float32), shape)]),
-            Schema([ColSpec(DataType.float, name) for name in self._classes]),
-        )
-        tags = {"federation": self._federation, "round": str(stored["round"]), "digest": stored["digest"]}
+    def _log_model(self, role: str, models: Path, stored: Weights) -> str:
+        """Log the model as a program that needs no Anchorage, with the file that decodes images, and return its version.
+
+        Raises
+        ------
+        AnchorageError
+            The weights are missing or damaged, or the network cannot be exported.
+        """
+        from anchorage.learning.exporting import save_program  # torch is only needed here
+        from anchorage.learning.inference import ImageClassifier
+
+        described = read_inference(models / DESCRIPTION)
+        classifier = ImageClassifier.read(described, models, stored)
+        values = json.loads((models / DESCRIPTION).read_text())
+        text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
+        tags = {"federation": self._federation, "round": str(stored.round), "digest": stored.digest}
         tags = {f"anchorage.{key}": value for key, value in tags.items()}
         mlflow.set_tracking_uri(self._uri)
         with tempfile.TemporaryDirectory(prefix="anchorage-model-") as folder, mlflow.start_run(self.run_id):
-            data = Path(folder) / "model"
-            data.mkdir()
-            shutil.copyfile(weights, data / WEIGHTS)
-            kept = {key: description[key] for key in ("federation", "seed", "model", "method")}
-            (data / DESCRIPTION).write_text(json.dumps({**kept, "version": anchorage.__version__, **stored}))
+            program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
+            save_program(classifier, program, text)
+            description.write_text(text)
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",
-                loader_module="anchorage.engine.tracking.serving",
-                data_path=str(data),
-                signature=signature,
-                input_example=np.zeros((1, *shape[1:]), np.float32),
+                python_model=str(_SERVING),
+                artifacts={"program": str(program), "description": str(description), "decoding": decoding.__file__},
+                signature=_signature(described.classes),
+                input_example=_example(described),
                 registered_model_name=self.registered_model,
-                pip_requirements=[f"anchorage[learning]=={anchorage.__version__}"],
+                pip_requirements=requirements(),
                 tags=tags,
             )
         version = str(info.registered_model_version)
         for key, value in tags.items():
             self._client.set_model_version_tag(self.registered_model, version, key, value)
         return version
+
+
+def requirements() -> list[str]:
+    """Return what a registered model needs, as far as it is installed here: a program of torch is read by the same or a later version."""
+    bounds = {"mlflow": "4", "numpy": "3", "pandas": "4", "pillow": "", "torch": "3"}
+    found = {name: metadata.version(name).split("+")[0] for name in bounds}
+    least = {name: number if name == "torch" else number.split(".")[0] for name, number in found.items()}
+    return [f"{name}>={least[name]}" + (f",<{bound}" if bound else "") for name, bound in bounds.items()]
+
+
+def _signature(classes: Sequence[str]) -> ModelSignature:
+    probabilities = Object([Property(name, DataType.double) for name in classes])
+    told = Schema([ColSpec(DataType.string, "class"), ColSpec(probabilities, "probabilities")])
+    return ModelSignature(Schema([ColSpec(AnyType(), IMAGE)]), told)  # type: ignore[no-untyped-call]
+
+
+def _example(described: Inference) -> DataFrame:
+    """Return a black image as base64 text, which every kind of request can carry."""
+    content = BytesIO()
+    side = (described.image_size, described.image_size)
+    Image.new("L" if described.channels == 1 else "RGB", side).save(content, "png")
+    return DataFrame({IMAGE: [base64.b64encode(content.getvalue()).decode()]})
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:

@@ -157,7 +157,7 @@ class Sending:
             with self._refusals(what):
                 version = run.register(role, models, self._progress.versions)
                 self._progress.registered_model = run.registered_model
-        except (AnchorageError, KeyError, ValueError, FileNotFoundError) as error:
+        except AnchorageError as error:
             self._leave_out(what, str(error))
         self._progress.write(self._folder)
         return version

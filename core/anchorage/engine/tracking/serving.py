@@ -1,80 +1,131 @@
-"""What MLflow loads a registered model with: safetensors and JSON, no pickle (``loader_module`` of `mlflow.pyfunc`)."""
+"""The code of a registered model: MLflow runs this file wherever the model is used, with Anchorage or without.
 
+Beside it lie, as artifacts, a program of `torch.export` (pixels in, probabilities out), ``model.json``, and the file with which training
+decodes images, so that both see the same pixels. It imports nothing of Anchorage.
+"""
+
+import base64
+import binascii
+import importlib.util
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from types import ModuleType
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd  # type: ignore[import-untyped]
+from mlflow.exceptions import MlflowException
+from mlflow.models import set_model
+from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
+from mlflow.pyfunc import PythonModel
 
-from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelDescription
-from anchorage.transport.tensors.safetensors_file import read_safetensors
-
-if TYPE_CHECKING:
-    from pandas import DataFrame  # type: ignore[import-untyped]
-
-    from anchorage.learning.models import Network
-
-WEIGHTS = "model.safetensors"
-DESCRIPTION = "model.json"
+BATCH = 64
+"""Images per pass."""
+IMAGE = "image"
+"""The column of images."""
 
 
-class Classifier:
-    """A trained network, loaded when it is first asked.
+class ImageClassifier(PythonModel):  # type: ignore[misc]
+    """Tells the class of images with the probability of each class."""
 
-    Parameters
-    ----------
-    folder : Path
-        With `WEIGHTS` and `DESCRIPTION`.
-    """
+    def load_context(self, context: Any) -> None:
+        """Read the description; the program is read when it is first asked."""
+        self._artifacts = dict(context.artifacts)
+        self._described = json.loads(Path(self._artifacts["description"]).read_text(encoding="utf-8"))
+        self._decoding = _module(Path(self._artifacts["decoding"]))
+        self._program: Any = None
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self.description: dict[str, Any] = json.loads((folder / DESCRIPTION).read_text())
-        self._model = ModelDescription.model_validate(self.description["model"])
-        self._network: Network | None = None
-
-    def predict(self, model_input: NDArray[np.float32]) -> "DataFrame":
-        """Return class probabilities.
+    def predict(self, context: Any, model_input: pd.DataFrame, params: Any = None) -> pd.DataFrame:
+        """Return a DataFrame with a row per image: ``class``, and ``probabilities`` by the names of the classes.
 
         Parameters
         ----------
-        model_input : ndarray of float32, shape [n, channels, size, size]
-            Images, 0 to 255 as they are stored; rounded and clipped to whole numbers.
+        context : PythonModelContext
+            MLflow's.
+        model_input : DataFrame
+            In the column ``image`` one image a row, of any size: the content of an image file as bytes or as base64 text; a `pathlib.Path`,
+            which no remote caller can send; or an array (nested lists) [h, w], [h, w, c] or [c, h, w] of numbers 0 to 255, c of 1, 3 or 4.
+        params : dict, optional
+            There are none.
 
-        Returns
-        -------
-        DataFrame of float32, shape [n, C]
-            A column per class, named as it; rows sum to 1.
+        Raises
+        ------
+        MlflowException
+            INVALID_PARAMETER_VALUE: an image cannot be used; it is named by its row.
         """
         import torch
-        from pandas import DataFrame
 
-        from anchorage.learning.data.augmentation import augmentation_of
-        from anchorage.learning.hooks import expect
-        from anchorage.learning.model_hooks import TaskHooks
-        from anchorage.learning.views import Views
+        if self._program is None:
+            self._program = torch.export.load(self._artifacts["program"]).module()
+        images, names, rows = _images(model_input[IMAGE]), self._described["classes"], []
+        for start in range(0, len(images), BATCH):
+            pixels = [self._pixels(start + row, image) for row, image in enumerate(images[start : start + BATCH])]
+            with torch.no_grad():
+                rows += self._program(torch.from_numpy(np.stack(pixels))).tolist()
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        return pd.DataFrame({"class": [max(row, key=row.__getitem__) for row in found], "probabilities": found})
 
-        images = np.clip(np.rint(model_input), 0, 255).astype(np.uint8)
-        network, task = self._loaded(), expect(self._model.task, TaskHooks)
-        views = Views(images, augmentation_of(self._model.augmentation), torch.device("cpu"))
-        found = views.mapped(np.arange(len(images)), lambda batch: task.probabilities(network(views.plain(batch))))
-        return DataFrame(found.numpy(), columns=list(self._model.classes))
-
-    def _loaded(self) -> "Network":
-        if self._network is None:
-            from anchorage.learning.method import TrainingMethod
-            from anchorage.learning.models import build_model
-            from anchorage.learning.weights import load_arrays
-
-            method = TrainingMethod.of(ResolvedMethod.model_validate(self.description["method"]))
-            network = build_model(self._model, method, self.description["seed"])
-            load_arrays(network, read_safetensors(self._folder / WEIGHTS).model.arrays())
-            self._network = network.eval()
-        return self._network
+    def _pixels(self, row: int, image: Any) -> Any:
+        """Return pixels uint8 [channels, size, size]."""
+        size, channels = self._described["imageSize"], self._described["channels"]
+        decoding = self._decoding
+        try:
+            if isinstance(image, Path):
+                image = decoding.read_content(image)
+            elif isinstance(image, str):
+                image = _decode_base64(image, decoding.MOST_BYTES)
+            if isinstance(image, bytes | bytearray):
+                return decoding.decode_bytes(bytes(image), size, channels).pixels
+            return decoding.decode_array(_array(image), size, channels).pixels
+        except (decoding.RefusedImageError, ValueError) as error:
+            message = f"the image in row {row} cannot be used: {error}"
+            raise MlflowException(message, error_code=INVALID_PARAMETER_VALUE) from error
 
 
-def _load_pyfunc(path: str) -> Classifier:
-    """Return the model of a folder; the name and the signature are MLflow's."""
-    return Classifier(Path(path))
+def _images(column: Iterable[Any]) -> list[Any]:
+    """Return the images of a column; MLflow puts a list of texts into one cell where a request has ``{"inputs": {"image": [...]}}``."""
+    listed = [cell if isinstance(cell, list) and cell and isinstance(cell[0], str) else [cell] for cell in column]
+    return [image for cell in listed for image in cell]
+
+
+def _decode_base64(text: str, most: int) -> bytes:
+    if len(text) > most * 4 // 3 + 4:
+        raise ValueError(f"more than {most // 2**20} MiB")
+    try:
+        return base64.b64decode("".join(text.split()), validate=True)
+    except binascii.Error as error:
+        raise ValueError("the text is not base64 of an image file; give a path as a pathlib.Path") from error
+
+
+def _array(image: Any) -> Any:
+    """Return an array as Pillow takes it: [h, w], [h, w, 3] or [h, w, 4], uint8, or uint16 where it was."""
+    try:
+        found = np.asarray(image)
+    except ValueError as error:
+        raise ValueError("its rows differ in length") from error
+    if found.dtype.kind not in "uif" or found.ndim not in (2, 3):
+        raise ValueError(
+            f"found {type(image).__name__}, allowed are bytes, base64 text, a pathlib.Path, or an array of numbers"
+        )
+    if found.ndim == 3 and found.shape[-1] not in (1, 3, 4) and found.shape[0] in (1, 3, 4):
+        found = np.moveaxis(found, 0, -1)
+    if found.ndim == 3 and found.shape[-1] == 1:
+        found = found[..., 0]
+    if found.dtype != np.uint16:
+        if found.size and not (found.min() >= 0 and found.max() <= 255):
+            raise ValueError("numbers of an array go from 0 to 255 (of uint16, to 65535)")
+        found = np.rint(found).astype(np.uint8)
+    return np.ascontiguousarray(found)
+
+
+def _module(path: Path) -> ModuleType:
+    """Return a Python file as a module of its own, so that models of several versions can be used in one process."""
+    spec = importlib.util.spec_from_file_location("anchorage_image_decoding", path)
+    assert spec is not None and spec.loader is not None, "it is a Python file"
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+set_model(ImageClassifier())

@@ -41,7 +41,6 @@ from anchorage.learning.data.rand_augment import RandAugment
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import AugmentationHooks
 
-Three = tuple[float, float, float]
 Change = Callable[[Tensor, torch.Generator], Tensor]
 
 
@@ -52,13 +51,13 @@ class Augmentation:
     Parameters
     ----------
     mean, std : tuple of float
-        Of the three channels of values in 0 … 1; grey images use their means.
+        Of the channels of values in 0 … 1; grey images use the means of three.
     flip : bool
         Whether a mirrored image is still of its class.
     """
 
-    mean: Three
-    std: Three
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
     flip: bool = True
 
     def side(self, image_size: int) -> int:
@@ -122,7 +121,7 @@ class CroppedAugmentation(Augmentation):
         """Return every image with zero mean and unit variance; a flat one becomes 0."""
         values = _fractions(values)
         mean = values.mean((1, 2, 3), keepdim=True)
-        least = values[0].numel() ** -0.5 / 255 if len(values) else 1.0
+        least = values.shape[1:].numel() ** -0.5 / 255
         return (values - mean) / values.std((1, 2, 3), correction=0, keepdim=True).clamp_min(least)
 
     def plain(self, images: Tensor) -> Tensor:
@@ -165,12 +164,6 @@ class DigitsAugmentation(Augmentation):
         return gathered(images, rows, columns) * (down[:, None, :, None] & right[:, None, None, :])
 
 
-CIFAR10_MEAN = (0.4914, 0.4822, 0.4465)
-CIFAR100 = (0.5071, 0.4865, 0.4409), (0.2673, 0.2564, 0.2762)
-SVHN = (0.4377, 0.4438, 0.4728), (0.1980, 0.2010, 0.1970)
-ISIC = (0.763, 0.546, 0.570), (0.141, 0.153, 0.170)
-
-
 @cache
 def augmentation_of(name: str) -> Augmentation:
     """Return the views that a document names."""
@@ -178,9 +171,11 @@ def augmentation_of(name: str) -> Augmentation:
 
 
 @cache
-def _normalisation(mean: Three, std: Three, channels: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def _normalisation(
+    mean: tuple[float, ...], std: tuple[float, ...], channels: int, device: torch.device
+) -> tuple[Tensor, Tensor]:
     """Return mean and standard deviation [1, channels, 1, 1] on the device, where they stay."""
-    both = torch.tensor((mean, std)).view(2, 1, 3, 1, 1)
+    both = torch.tensor((mean, std)).view(2, 1, -1, 1, 1)
     centre, spread = (both.mean(2, keepdim=True) if channels == 1 else both).to(device)
     return centre, spread
 

@@ -1,4 +1,4 @@
-"""Image files to pixels of one size and kind, several at a time.
+"""Image files and arrays to pixels of one size and kind. Imports nothing of this project: a registered model carries this file.
 
 An image is resized so that its shorter side fits and cropped in the centre, never squeezed: the shape of a lesion is one of its criteria,
 and lesions lie in the middle. Transparent pixels become black. Of several pages or frames, the first counts; EXIF orientation is applied.
@@ -12,12 +12,9 @@ where they hold next to nothing the image is refused.
 
 import hashlib
 import io
-import os
 import struct
-import warnings
 import zlib
-from collections.abc import Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,13 +24,10 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from PIL.ImageFile import ImageFile
 from PIL.TiffImagePlugin import BITSPERSAMPLE, PHOTOMETRIC_INTERPRETATION, PLANAR_CONFIGURATION, TiffImageFile
 
-from anchorage.learning.data.listing import BadImage, Listing, Source
-
 MOST_BYTES = 256 * 2**20
 """Largest file that is read."""
 MOST_PIXELS = 50_000_000
 """Largest image that is decoded (a decompression bomb is a small file with more)."""
-MOST_THREADS = 4
 
 FORMATS: Mapping[str, tuple[str, ...]] = {
     "BMP": (".bmp",),
@@ -95,7 +89,7 @@ class Decoded:
 
 
 class RefusedImageError(Exception):
-    """Content that is not decoded: a reason of `REASONS` and what was found."""
+    """Content that is not decoded: a reason of `anchorage.learning.data.listing.REASONS` and what was found."""
 
     def __init__(self, reason: str, detail: str) -> None:
         super().__init__(detail)
@@ -103,44 +97,43 @@ class RefusedImageError(Exception):
         self.detail = detail
 
 
-def decode(listing: Listing, image_size: int, channels: int) -> Iterator[Decoded | BadImage]:
-    """Decode the images of a listing in its order, on up to `MOST_THREADS` threads.
+def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int, channels: int) -> Decoded:
+    """Fit pixels to a model, as those of a file.
 
     Parameters
     ----------
-    listing : Listing
-        Which images; rows known to be bad are not opened.
-    image_size : int
-        Height and width of the result in pixels.
-    channels : int
-        1 for grey, 3 for RGB.
+    array : ndarray of uint8, shape [h, w], [h, w, 3] or [h, w, 4], or of uint16, shape [h, w]
+        Pixels of any size.
+    image_size, channels : int
+        As of `decode_bytes`.
+
+    Raises
+    ------
+    RefusedImageError
+        It has another shape or dtype, or too many pixels.
     """
-
-    def one(row: int) -> Decoded | BadImage:
-        return listing.bad.get(row) or _decode(listing.ids[row], listing.sources[row], image_size, channels)
-
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", module=r"PIL\.")
-        pool = ThreadPoolExecutor(min(MOST_THREADS, os.cpu_count() or 1), thread_name_prefix="decode")
-        try:
-            yield from pool.map(one, range(len(listing)))
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-def _decode(name: str, source: Source, image_size: int, channels: int) -> Decoded | BadImage:
     try:
-        if isinstance(source, np.ndarray):
-            image = Image.fromarray(source)
-            pixels = _pixels(image, image_size, channels)
-            return Decoded(pixels, image.size, image.mode, hashlib.blake2b(source.tobytes()).digest())
-        return decode_bytes(_content(source), image_size, channels)
-    except RefusedImageError as refused:
-        return BadImage(name, refused.reason, refused.detail)
+        image, white = Image.fromarray(array), None
+    except (TypeError, KeyError, ValueError) as error:
+        found = f"{array.dtype} of shape {list(array.shape)}"
+        raise RefusedImageError("Unsupported", f"{found}, which is no image") from error
+    if not 0 < image.width * image.height <= MOST_PIXELS:
+        raise _too_many_pixels(f"{image.width}×{image.height} pixels")
+    size, mode = image.size, image.mode
+    if mode.startswith("I"):
+        image, white = _windowed(image, negative=False)
+    pixels = _pixels(image, image_size, channels)
+    return Decoded(pixels, size, mode, hashlib.blake2b(array.tobytes()).digest(), white)
 
 
-def _content(source: Path | None) -> bytes:
-    """Read a file whole."""
+def read_content(source: Path | None) -> bytes:
+    """Read a file whole.
+
+    Raises
+    ------
+    RefusedImageError
+        It is not there, empty, larger than `MOST_BYTES`, or cannot be read.
+    """
     if source is None:
         raise RefusedImageError("Missing", "no such file")
     try:

@@ -9,9 +9,10 @@ from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
-from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.divisions import Pools
 from anchorage.learning.data.images import ImageSet
+from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.report import DataReport, Findings
 

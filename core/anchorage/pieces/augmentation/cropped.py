@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from anchorage.api.piece import piece
+from anchorage.pieces.augmentation.per_channel import CIFAR10_MEAN, CIFAR10_STD
 from anchorage.pieces.slots import ImageAugmentation
 
 if TYPE_CHECKING:
@@ -19,8 +21,12 @@ class CroppedNatural(ImageAugmentation):
         """Return three quarters of the side."""
         return image_size * 3 // 4
 
+    def normalisation(self, channels: int) -> Mapping[str, Any]:
+        """Say that each image is cropped in the middle and standardised by itself."""
+        return {"rule": "perImage"}
+
     def augmentation(self) -> Augmentation:
         """Return the views."""
-        from anchorage.learning.data.augmentation import CIFAR10_MEAN, CroppedAugmentation
+        from anchorage.learning.data.augmentation import CroppedAugmentation
 
-        return CroppedAugmentation(CIFAR10_MEAN, (0.2023, 0.1994, 0.2010))
+        return CroppedAugmentation(CIFAR10_MEAN, CIFAR10_STD)

@@ -2,54 +2,61 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import piece
-from anchorage.pieces.slots import ImageAugmentation
+from anchorage.pieces.augmentation.per_channel import (
+    CIFAR10_MEAN,
+    CIFAR10_STD,
+    CIFAR100_MEAN,
+    CIFAR100_STD,
+    ISIC_MEAN,
+    ISIC_STD,
+    SVHN_MEAN,
+    SVHN_STD,
+    PerChannel,
+)
 
 if TYPE_CHECKING:
     from anchorage.learning.data.augmentation import Augmentation
 
 
-@piece("Natural")
-class Natural(ImageAugmentation):
-    """Photographs such as CIFAR-10's: flip and crop; strong views with RandAugment."""
+class FlippedAndCropped(PerChannel):
+    """Flip and crop; strong views with RandAugment."""
+
+    flip: ClassVar[bool] = True
 
     def augmentation(self) -> Augmentation:
         """Return the views."""
-        from anchorage.learning.data.augmentation import CIFAR10_MEAN, Augmentation
+        from anchorage.learning.data.augmentation import Augmentation
 
-        return Augmentation(CIFAR10_MEAN, (0.2023, 0.1994, 0.2010))
+        return Augmentation(self.mean, self.std, flip=self.flip)
+
+
+@piece("Natural")
+class Natural(FlippedAndCropped):
+    """Photographs such as CIFAR-10's: flip and crop; strong views with RandAugment."""
+
+    mean, std = CIFAR10_MEAN, CIFAR10_STD
 
 
 @piece("Cifar100")
-class Cifar100(ImageAugmentation):
+class Cifar100(FlippedAndCropped):
     """Natural, with CIFAR-100's mean and deviation."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import CIFAR100, Augmentation
-
-        return Augmentation(*CIFAR100)
+    mean, std = CIFAR100_MEAN, CIFAR100_STD
 
 
 @piece("Svhn")
-class Svhn(ImageAugmentation):
+class Svhn(FlippedAndCropped):
     """House numbers: crop without a flip."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import SVHN, Augmentation
-
-        return Augmentation(*SVHN, flip=False)
+    mean, std = SVHN_MEAN, SVHN_STD
+    flip = False
 
 
 @piece("Dermoscopy")
-class Dermoscopy(ImageAugmentation):
+class Dermoscopy(FlippedAndCropped):
     """Lesions, with ISIC's mean and deviation."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import ISIC, Augmentation
-
-        return Augmentation(*ISIC)
+    mean, std = ISIC_MEAN, ISIC_STD

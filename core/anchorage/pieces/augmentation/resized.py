@@ -5,51 +5,54 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from anchorage.api.piece import piece
-from anchorage.pieces.slots import ImageAugmentation
+from anchorage.pieces.augmentation.per_channel import (
+    CIFAR10_MEAN,
+    CIFAR100_MEAN,
+    CIFAR100_STD,
+    ISIC_MEAN,
+    ISIC_STD,
+    SVHN_MEAN,
+    SVHN_STD,
+    PerChannel,
+)
 
 if TYPE_CHECKING:
     from anchorage.learning.data.augmentation import Augmentation
 
 
-@piece("ResizedNatural")
-class ResizedNatural(ImageAugmentation):
-    """Crops of enlarged photographs."""
+class Resized(PerChannel):
+    """Crops of enlarged images."""
 
     def augmentation(self) -> Augmentation:
         """Return the views."""
-        from anchorage.learning.data.augmentation import CIFAR10_MEAN, ResizedAugmentation
+        from anchorage.learning.data.augmentation import ResizedAugmentation
 
-        return ResizedAugmentation(CIFAR10_MEAN, (0.247, 0.2435, 0.2616))
+        return ResizedAugmentation(self.mean, self.std)
+
+
+@piece("ResizedNatural")
+class ResizedNatural(Resized):
+    """Crops of enlarged photographs."""
+
+    mean, std = CIFAR10_MEAN, (0.247, 0.2435, 0.2616)
 
 
 @piece("ResizedCifar100")
-class ResizedCifar100(ImageAugmentation):
+class ResizedCifar100(Resized):
     """ResizedNatural, with CIFAR-100's mean and deviation."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import CIFAR100, ResizedAugmentation
-
-        return ResizedAugmentation(*CIFAR100)
+    mean, std = CIFAR100_MEAN, CIFAR100_STD
 
 
 @piece("ResizedSvhn")
-class ResizedSvhn(ImageAugmentation):
+class ResizedSvhn(Resized):
     """ResizedNatural, with SVHN's mean and deviation."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import SVHN, ResizedAugmentation
-
-        return ResizedAugmentation(*SVHN)
+    mean, std = SVHN_MEAN, SVHN_STD
 
 
 @piece("ResizedDermoscopy")
-class ResizedDermoscopy(ImageAugmentation):
+class ResizedDermoscopy(Resized):
     """ResizedNatural, with ISIC's mean and deviation."""
 
-    def augmentation(self) -> Augmentation:
-        """Return the views."""
-        from anchorage.learning.data.augmentation import ISIC, ResizedAugmentation
-
-        return ResizedAugmentation(*ISIC)
+    mean, std = ISIC_MEAN, ISIC_STD

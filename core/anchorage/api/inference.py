@@ -1,0 +1,185 @@
+"""``model.json``: what a trained model needs to be used, whatever version of Anchorage trained it, and nothing of how it was trained.
+
+Readers ignore fields that they do not know. A change that an older reader would get wrong gets another `FORMAT`.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
+from pydantic.alias_generators import to_camel
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import MODEL_OF_OTHER_FORMAT, MODEL_UNUSABLE
+from anchorage.api.model import AugmentationKind, ModelDescription
+from anchorage.api.piece import PIECES
+from anchorage.api.task import ClassName
+
+FORMAT = "anchorage-model-1"
+DESCRIPTION = "model.json"
+PER_CHANNEL = "perChannel"
+PER_IMAGE = "perImage"
+ROLES = ("final", "best", "checkpoint")
+_MOST_BYTES = 16 * 2**20
+_MOST_CLASSES = 10_000
+
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class _Recorded(BaseModel):
+    """Base class: frozen; camelCase in the file; unknown fields are ignored."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
+
+
+class Normalisation(_Recorded):
+    """How pixels become what the network takes."""
+
+    rule: Annotated[str, StringConstraints(max_length=256)]
+    """``perChannel``: values in 0 … 1 less `mean`, divided by `std`. ``perImage``: the middle three quarters of the image, less its own mean,
+    divided by its own standard deviation, which counts as at least ``1 / 255 / sqrt(values)``. Else the name of an augmentation of another
+    package, which is needed then."""
+    mean: tuple[_Finite, ...] = ()
+    std: tuple[_Positive, ...] = ()
+    """Of each channel; of ``perChannel`` alone."""
+
+
+class Weights(_Recorded):
+    """A safetensors file beside ``model.json``."""
+
+    file: Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._-]*$", max_length=255)]
+    digest: Annotated[str, StringConstraints(max_length=256)]
+    """Content address of the tensors."""
+    round: int = 0
+    """The round that it was committed in."""
+    metrics: Mapping[str, float | None] = {}
+    """Scores of that round, for information."""
+
+
+class Inference(_Recorded):
+    """What ``model.json`` says."""
+
+    classes: Annotated[tuple[ClassName, ...], Field(min_length=2, max_length=_MOST_CLASSES)]
+    """Names, in the order of the network's outputs."""
+    task: str
+    """What outputs mean: ``classification``, the softmax over `classes`."""
+    network: str
+    """Architecture."""
+    image_size: Annotated[int, Field(ge=8, le=4096)]
+    """Height and width of an image in pixels."""
+    channels: Literal[1, 3]
+    """1 for grey, 3 for RGB."""
+    resizing: Literal["coverAndCrop"]
+    """The shorter side is resized to `image_size` (bilinear, antialiased), and the middle is cut out."""
+    normalisation: Normalisation
+    classifier_trained: bool = True
+    """Whether anything trained the classifier; a self-supervised method trains the encoder alone."""
+    federation: str = ""
+    """Name, for information."""
+    final: Weights | None = None
+    best: Weights | None = None
+    checkpoint: Weights | None = None
+    """The model of the last round, the best one, and the last committed one of a run that was not over; those that there are."""
+
+    @model_validator(mode="after")
+    def _numbers_per_channel(self) -> Self:
+        found = self.normalisation
+        if found.rule == PER_CHANNEL and not len(found.mean) == len(found.std) == self.channels:
+            raise ValueError(f"normalisation has {len(found.mean)} means and {len(found.std)} deviations")
+        return self
+
+    @property
+    def side(self) -> int:
+        """Height and width of what the network takes, in pixels."""
+        rule = self.normalisation.rule
+        if rule in (PER_CHANNEL, PER_IMAGE):
+            return self.image_size if rule == PER_CHANNEL else self.image_size * 3 // 4
+        return augmentation(rule).view_side(self.image_size)
+
+    def weights(self, *, best: bool) -> Weights:
+        """Return the wanted model: the best one, or the last that there is.
+
+        Raises
+        ------
+        AnchorageError
+            It is not there.
+        """
+        found = self.best if best else self.final or self.checkpoint or self.best
+        if found is None:
+            raise AnchorageError(
+                MODEL_UNUSABLE, f"{DESCRIPTION} names no {'best model' if best else 'file of weights'}"
+            )
+        return found
+
+
+def augmentation(name: str) -> AugmentationKind:
+    """Return the augmentation of this name.
+
+    Raises
+    ------
+    AnchorageError
+        No installed package has it.
+    """
+    kind = PIECES.of("augmentation").get(name)
+    if kind is None or not issubclass(kind, AugmentationKind):
+        raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the augmentation {name}")
+    return kind()
+
+
+def describe(model: ModelDescription, federation: str, *, classifier_trained: bool) -> dict[str, Any]:
+    """Return the content of ``model.json`` as JSON values, but for the weights."""
+    return {
+        "format": FORMAT,
+        "federation": federation,
+        "task": model.task.name,
+        "classes": list(model.classes),
+        "network": model.network,
+        "imageSize": model.image_size,
+        "channels": model.channels,
+        "resizing": "coverAndCrop",
+        "normalisation": dict(augmentation(model.augmentation).normalisation(model.channels)),
+        "classifierTrained": classifier_trained,
+    }
+
+
+def read_inference(path: Path) -> Inference:
+    """Read a ``model.json``.
+
+    Raises
+    ------
+    AnchorageError
+        There is none, it is of another format, or a value is missing or out of range.
+    """
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise AnchorageError(MODEL_UNUSABLE, f"{path}: {error.strerror}") from error
+    if len(content) > _MOST_BYTES:
+        raise AnchorageError(MODEL_UNUSABLE, f"{path} has more than {_MOST_BYTES // 2**20} MiB")
+    return parse_inference(content, str(path))
+
+
+def parse_inference(content: bytes, where: str) -> Inference:
+    """Parse the content of a ``model.json``; `where` names it in messages.
+
+    Raises
+    ------
+    AnchorageError
+        As `read_inference`.
+    """
+    try:
+        stated = _Stated.model_validate_json(content).format
+        if stated != FORMAT:
+            raise AnchorageError(MODEL_OF_OTHER_FORMAT, f"{where} has the format {stated or 'of Anchorage before 0.1'}")
+        return Inference.model_validate_json(content)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        field = ".".join(map(str, first["loc"]))
+        raise AnchorageError(MODEL_UNUSABLE, f"{where}: {f'{field}: ' if field else ''}{first['msg']}") from error
+
+
+class _Stated(_Recorded):
+    format: Annotated[str, StringConstraints(max_length=64)] = ""

@@ -1,0 +1,113 @@
+"""A trained model as one module: pixels in, probabilities out."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from pydantic import ValidationError
+from torch import Tensor, nn
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import MODEL_UNUSABLE
+from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights
+from anchorage.api.piece import PIECES, Piece
+from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
+from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
+from anchorage.learning.models import Network
+from anchorage.learning.weights import load_arrays
+from anchorage.transport.tensors.safetensors_file import read_safetensors
+
+BATCH = 64
+"""Images per forward pass."""
+_USED = ("encoder.", "projection.", "classifier.")
+"""Prefixes of the tensors that scores depend on; other heads only help training."""
+
+P = TypeVar("P", bound=Piece)
+
+
+class ImageClassifier(nn.Module):
+    """A network between pixels and probabilities, in eval mode, on the CPU.
+
+    Parameters
+    ----------
+    described : Inference
+        What ``model.json`` says.
+    arrays : mapping of str to ndarray
+        The network's tensors by name; those of heads that only help training may be among them.
+
+    Raises
+    ------
+    AnchorageError
+        Network, task or augmentation is of a package that is not installed, or the tensors are not the network's.
+    """
+
+    def __init__(self, described: Inference, arrays: Mapping[str, NDArray[Any]]) -> None:
+        super().__init__()
+        kind = _piece("network", described.network, NetworkHooks)
+        projection, weight = arrays.get("projection.0.weight"), arrays.get("classifier.weight")
+        if weight is None or weight.ndim != 2 or (projection is not None and projection.ndim != 2):
+            raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
+        self.described = described
+        self.network = Network(
+            kind.encoder(described.channels, described.side),
+            (weight if projection is None else projection).shape[1],
+            len(described.classes),
+            anchor_head=False,
+            projection=projection is not None,
+            bias="classifier.bias" in arrays,
+        )
+        with torch.no_grad():
+            load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(_USED)})
+        self.requires_grad_(False)
+        self.eval()
+        self._plain = _augmentation(described).plain
+        self._task = _piece("task", described.task, TaskHooks, classes=described.classes)
+
+    @classmethod
+    def read(cls, described: Inference, folder: Path, weights: Weights) -> "ImageClassifier":
+        """Return the model of a folder; the digest of its weights is checked.
+
+        Raises
+        ------
+        AnchorageError
+            The file is missing or damaged, or as of the class.
+        """
+        model = read_safetensors(folder / weights.file).model.of_network()
+        if model.digest != weights.digest:
+            found = f"digest {model.digest[:12]}…, but model.json says {weights.digest[:12]}…"
+            raise AnchorageError(MODEL_UNUSABLE, f"{folder / weights.file} has {found}")
+        return cls(described, model.arrays())
+
+    def views(self, images: Tensor) -> Tensor:
+        """Return what the network takes, float32 [n, channels, side, side], of pixels as of `forward`."""
+        return self._plain(images)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the probability of each class, float32 [n, C], of pixels uint8 [n, channels, size, size]."""
+        return self._task.probabilities(self.network(self.views(images)))
+
+    def score(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
+        """Return probabilities [n, C] of pixels [n, channels, size, size], in batches."""
+        parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
+        with torch.no_grad():
+            return np.concatenate([self(torch.from_numpy(np.ascontiguousarray(part))).numpy() for part in parts])
+
+
+def _augmentation(described: Inference) -> Augmentation:
+    found = described.normalisation
+    if found.rule == PER_CHANNEL:
+        return Augmentation(found.mean, found.std)
+    return CroppedAugmentation((), ()) if found.rule == PER_IMAGE else augmentation_of(found.rule)
+
+
+def _piece(slot: str, name: str, kind: type[P], **fields: Any) -> P:
+    found = PIECES.of(slot).get(name)
+    if found is None or not issubclass(found, kind):
+        raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the {slot} {name}")
+    try:
+        return found(**fields)
+    except ValidationError as error:
+        raise AnchorageError(MODEL_UNUSABLE, f"{slot} {name}: {error.errors()[0]['msg']}") from error
