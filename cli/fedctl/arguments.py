@@ -30,6 +30,24 @@ Context = Annotated[
 ]
 Federation = Annotated[str, typer.Argument(help="Name of the federation.")]
 Silo = Annotated[str, typer.Argument(help="Name of the silo.")]
+Best = Annotated[bool, typer.Option("--best", help="The best model instead of the last.")]
+Model = Annotated[
+    str,
+    typer.Option(
+        "--model",
+        "-m",
+        metavar="RUN|DIR",
+        help="Name or folder of a run on this machine, or a folder that `model pull` wrote.",
+    ),
+]
+
+
+class ModelFormat(StrEnum):
+    """How a model is written."""
+
+    TORCHSCRIPT = "torchscript"
+    ONNX = "onnx"
+    SAFETENSORS = "safetensors"
 
 
 class Site(StrEnum):

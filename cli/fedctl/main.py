@@ -7,7 +7,22 @@ from typing import Annotated
 
 import typer
 
-from fedctl.arguments import Context, DataRoot, Federation, File, Folder, Labels, Namespace, Run, Set, Silo, Site
+from fedctl.arguments import (
+    Best,
+    Context,
+    DataRoot,
+    Federation,
+    File,
+    Folder,
+    Labels,
+    Model,
+    ModelFormat,
+    Namespace,
+    Run,
+    Set,
+    Silo,
+    Site,
+)
 from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
@@ -200,7 +215,7 @@ def model_pull(
     workdir: Folder = None,
     namespace: Namespace = None,
     context: Context = None,
-    best: Annotated[bool, typer.Option("--best", help="The best model instead of the last.")] = False,
+    best: Best = False,
     output: Output = Format.TABLE,
 ) -> None:
     """Copy a federation's model (safetensors) and check its digest."""
@@ -208,6 +223,36 @@ def model_pull(
     from fedctl.model_pull import pull_model
 
     pull_model(choose(name, Place(workdir, namespace, context)), out, best, output)
+
+
+@model_app.command("export")
+def model_export(
+    model: Model,
+    out: Annotated[Path, typer.Option(help="File for the model.")],
+    form: Annotated[ModelFormat, typer.Option("--format", help="torchscript, onnx or safetensors.")],
+    best: Best = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write a model as one file: a program that scores pixels without Anchorage, or its weights."""
+    from fedctl.model_export import export_model
+
+    export_model(model, out, form, best, output)
+
+
+@app.command(rich_help_panel=RUNS)
+def predict(
+    images: Annotated[list[Path], typer.Argument(help="Image files, and folders of them.")],
+    model: Model,
+    best: Best = False,
+    grad_cam: Annotated[
+        Path | None, typer.Option(help="Folder for a picture per image of where the class was seen.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Tell the class of images by a trained model."""
+    from fedctl.prediction import predict_images
+
+    predict_images(model, images, best, grad_cam, output)
 
 
 @data_app.command("check")

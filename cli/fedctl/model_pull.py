@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -43,15 +44,35 @@ def pull_model(source: Source, out: Path, best: bool, output: Format) -> None:
     AnchorageError
         Nothing is committed yet, the file is gone or damaged, or `out` cannot be written.
     """
-    with source.model(best=best) as found:
-        model, metadata = _read(found)
-        facts = {"path": str(out / WEIGHTS), "digest": model.digest, "round": found.round}
-        _write(model, out, metadata, _described(source, found, model.digest, best=best))
+    found = read_model(source, best=best)
+    facts = {"path": str(out / WEIGHTS), "digest": found.model.digest, "round": found.round}
+    _write(found, out)
     if output.for_people:
-        which = "" if found.description else ", the last committed one of a run that is not over"
+        which = ", the last committed one of a run that is not over" if "checkpoint" in found.description else ""
         typer.echo(f"{facts['path']}: round {facts['round']}{which}, digest {facts['digest']}")
     else:
         emit(facts, output)
+
+
+@dataclass(frozen=True, slots=True)
+class FoundModel:
+    """A model of a federation in memory."""
+
+    model: ModelBytes
+    """The network's tensors."""
+    metadata: Mapping[str, str]
+    """Of its file."""
+    description: Mapping[str, Any]
+    """The content of ``model.json``."""
+    round: int
+    """The round that it was committed in."""
+
+
+def read_model(source: Source, *, best: bool) -> FoundModel:
+    """Return the last model of a federation, or the best one. Errors as of `pull_model`."""
+    with source.model(best=best) as found:
+        model, metadata = _read(found)
+        return FoundModel(model, metadata, _described(source, found, model.digest, best=best), found.round)
 
 
 def _described(source: Source, found: ModelFile, digest: str, *, best: bool) -> dict[str, Any]:
@@ -79,10 +100,10 @@ def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
     return network, {**metadata, **({"digest": network.digest} if "digest" in metadata else {})}
 
 
-def _write(model: ModelBytes, out: Path, metadata: Mapping[str, str], description: dict[str, Any]) -> None:
+def _write(found: FoundModel, out: Path) -> None:
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_safetensors(out / WEIGHTS, model, metadata={**metadata, "format": "pt"})
-        (out / DESCRIPTION).write_text(json.dumps(description, indent=2) + "\n")
+        write_safetensors(out / WEIGHTS, found.model, metadata={**found.metadata, "format": "pt"})
+        (out / DESCRIPTION).write_text(json.dumps(found.description, indent=2) + "\n")
     except OSError as error:
         raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error

@@ -12,16 +12,16 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_UNUSABLE
+from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights
 from anchorage.api.piece import PIECES, Piece
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load_arrays
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_safetensors
 
-BATCH = 64
-"""Images per forward pass."""
 _USED = ("encoder.", "projection.", "classifier.")
 """Prefixes of the tensors that scores depend on; other heads only help training."""
 
@@ -66,21 +66,6 @@ class ImageClassifier(nn.Module):
         self._plain = _augmentation(described).plain
         self._task = _piece("task", described.task, TaskHooks, classes=described.classes)
 
-    @classmethod
-    def read(cls, described: Inference, folder: Path, weights: Weights) -> "ImageClassifier":
-        """Return the model of a folder; the digest of its weights is checked.
-
-        Raises
-        ------
-        AnchorageError
-            The file is missing or damaged, or as of the class.
-        """
-        model = read_safetensors(folder / weights.file).model.of_network()
-        if model.digest != weights.digest:
-            found = f"digest {model.digest[:12]}…, but model.json says {weights.digest[:12]}…"
-            raise AnchorageError(MODEL_UNUSABLE, f"{folder / weights.file} has {found}")
-        return cls(described, model.arrays())
-
     def views(self, images: Tensor) -> Tensor:
         """Return what the network takes, float32 [n, channels, side, side], of pixels as of `forward`."""
         return self._plain(images)
@@ -90,10 +75,33 @@ class ImageClassifier(nn.Module):
         return self._task.probabilities(self.network(self.views(images)))
 
     def score(self, images: NDArray[np.uint8]) -> NDArray[np.float32]:
-        """Return probabilities [n, C] of pixels [n, channels, size, size], in batches."""
-        parts = [images[start : start + BATCH] for start in range(0, len(images), BATCH)]
+        """Return probabilities [n, C] of pixels [n, channels, size, size]; n >= 1.
+
+        Raises
+        ------
+        AnchorageError
+            They are not finite.
+        """
         with torch.no_grad():
-            return np.concatenate([self(torch.from_numpy(np.ascontiguousarray(part))).numpy() for part in parts])
+            found: NDArray[np.float32] = self(torch.from_numpy(np.ascontiguousarray(images))).numpy()
+        if not np.isfinite(found).all():
+            raise AnchorageError(LOSS_NOT_FINITE, "the model's outputs are not finite")
+        return found
+
+
+def read_weights(folder: Path, weights: Weights) -> ModelBytes:
+    """Return the network's tensors of a folder; their digest is checked.
+
+    Raises
+    ------
+    AnchorageError
+        The file is missing or damaged, or has other tensors than ``model.json`` says.
+    """
+    model = read_safetensors(folder / weights.file).model.of_network()
+    if model.digest != weights.digest:
+        found = f"digest {model.digest[:12]}…, but model.json says {weights.digest[:12]}…"
+        raise AnchorageError(MODEL_UNUSABLE, f"{folder / weights.file} has {found}")
+    return model
 
 
 def _augmentation(described: Inference) -> Augmentation:

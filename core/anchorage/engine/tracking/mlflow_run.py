@@ -142,10 +142,10 @@ class MlflowRun:
             The weights are missing or damaged, or the network cannot be exported.
         """
         from anchorage.learning.exporting import save_program  # torch is only needed here
-        from anchorage.learning.inference import ImageClassifier
+        from anchorage.learning.inference import ImageClassifier, read_weights
 
         described = read_inference(models / DESCRIPTION)
-        classifier = ImageClassifier.read(described, models, stored)
+        classifier = ImageClassifier(described, read_weights(models, stored).arrays())
         values = json.loads((models / DESCRIPTION).read_text())
         text = json.dumps({key: item for key, item in values.items() if key not in {*ROLES} - {role}}, indent=2)
         tags = {"federation": self._federation, "round": str(stored.round), "digest": stored.digest}

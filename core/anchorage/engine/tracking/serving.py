@@ -18,7 +18,7 @@ import pandas as pd  # type: ignore[import-untyped]
 from mlflow.exceptions import MlflowException
 from mlflow.models import set_model
 from mlflow.protos.databricks_pb2 import INVALID_PARAMETER_VALUE
-from mlflow.pyfunc import PythonModel
+from mlflow.pyfunc.model import PythonModel
 
 BATCH = 64
 """Images per pass."""

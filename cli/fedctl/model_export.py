@@ -1,0 +1,69 @@
+"""``fedctl model export``: writes a model as one file."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import typer
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.inference import DESCRIPTION
+from anchorage.transport.tensors.safetensors_file import write_safetensors
+from fedctl.arguments import ModelFormat
+from fedctl.output import Format, amount, emit
+from fedctl.trained_model import TrainedModel, open_model
+
+
+def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: Format) -> None:
+    """Write a model with its description in it.
+
+    Parameters
+    ----------
+    where, best : str and bool
+        Which model, as of `open_model`.
+    out : Path
+        The file; its folder is made where it is missing.
+    form : ModelFormat
+        Programs take uint8 pixels [n, channels, size, size] and return probabilities [n, C].
+    output : Format
+        How to say what was written.
+
+    Raises
+    ------
+    AnchorageError
+        The model cannot be used or written in this format, a package is missing, or the file cannot be written.
+    """
+    found = open_model(where, best=best)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _WRITERS[form](found, out)
+        size = out.stat().st_size
+    except OSError as error:
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
+    facts = {"path": str(out), "format": form.value, "bytes": size, "digest": found.weights.digest}
+    if output.for_people:
+        typer.echo(f"{out}: {form.value}, {amount(size)}, of the model {found.weights.digest}")
+    else:
+        emit(facts, output)
+
+
+def _write_torchscript(found: TrainedModel, out: Path) -> None:
+    from anchorage.learning.exporting import save_torchscript
+
+    save_torchscript(found.classifier(), out, found.text)
+
+
+def _write_onnx(found: TrainedModel, out: Path) -> None:
+    from anchorage.learning.exporting import save_onnx
+
+    save_onnx(found.classifier(), out, found.text)
+
+
+def _write_weights(found: TrainedModel, out: Path) -> None:
+    write_safetensors(out, found.weights, metadata={"format": "pt", DESCRIPTION: found.text})
+
+
+_WRITERS: dict[ModelFormat, Callable[[TrainedModel, Path], None]] = {
+    ModelFormat.TORCHSCRIPT: _write_torchscript,
+    ModelFormat.ONNX: _write_onnx,
+    ModelFormat.SAFETENSORS: _write_weights,
+}

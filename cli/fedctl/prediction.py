@@ -1,0 +1,126 @@
+"""``fedctl predict``: tells the class of images."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import typer
+from rich.table import Table
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.data import NO_IMAGES
+from fedctl.output import Format, counted, emit, people, plain_table
+from fedctl.trained_model import open_model
+
+if TYPE_CHECKING:
+    from anchorage.learning.inference import ImageClassifier
+
+BATCH = 64
+"""Images that are in memory at once."""
+
+
+def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Path | None, output: Format) -> None:
+    """Print the class of every image that can be read.
+
+    Parameters
+    ----------
+    where, best : str and bool
+        Which model, as of `open_model`.
+    images : sequence of Path
+        Files, and folders, of which all images count.
+    grad_cam : Path or None
+        Folder for pictures.
+    output : Format
+        How to print; ``wide`` has the probability of every class.
+
+    Raises
+    ------
+    AnchorageError
+        The model cannot be used, a picture cannot be written, or (at the end) some image cannot be read.
+    """
+    found = open_model(where, best=best)
+    classifier, names = found.classifier(), _expanded(images)
+    if not names:
+        raise AnchorageError(NO_IMAGES, f"no images in {', '.join(map(str, images))}")
+    if not found.described.classifier_trained:
+        typer.echo("the method trained no classifier: only the encoder of this model is of use", err=True)
+    told: list[dict[str, Any]] = []
+    unusable: list[dict[str, str]] = []
+    for start in range(0, len(names), BATCH):
+        told += _scored(classifier, names[start : start + BATCH], start, grad_cam, unusable)
+    for bad in unusable:
+        typer.echo(f"{bad['image']}: {bad['reason']}: {bad['message']}", err=True)
+    if output.for_people:
+        people().print(_table(told, found.described.classes if output is Format.WIDE else (), grad_cam))
+    else:
+        emit({"predictions": told, **({"unusable": unusable} if unusable else {})}, output)
+    if unusable:
+        raise AnchorageError(
+            commands.IMAGES_UNUSABLE, f"{len(unusable)} of {counted(len(names), 'image')} cannot be used"
+        )
+
+
+def _expanded(images: Sequence[Path]) -> list[Path]:
+    from anchorage.learning.data.folders import image_files
+
+    parts = [[image / name for name in image_files(image)] if image.is_dir() else [image] for image in images]
+    return [image for part in parts for image in part]
+
+
+def _scored(
+    classifier: "ImageClassifier",
+    names: Sequence[Path],
+    start: int,
+    grad_cam: Path | None,
+    unusable: list[dict[str, str]],
+) -> Iterator[dict[str, Any]]:
+    """Yield what is told of a batch's images; those that cannot be read are added to `unusable`."""
+    from anchorage.learning.data.decoding import Decoded
+    from anchorage.learning.data.listed_images import decode
+    from anchorage.learning.data.listing import Listing
+
+    described, ids = classifier.described, tuple(map(str, names))
+    listing = Listing(ids, ids, tuple(names), np.full(len(ids), -1), described.classes, {})
+    good: list[tuple[int, Any]] = []
+    for row, image in enumerate(decode(listing, described.image_size, described.channels)):
+        if isinstance(image, Decoded):
+            good.append((row, image.pixels))
+        else:
+            unusable.append({"image": image.id, "reason": image.reason, "message": image.detail})
+    if not good:
+        return
+    pixels = np.stack([image for _, image in good])
+    scores = classifier.score(pixels)
+    classes = scores.argmax(1)
+    files = [f"{start + row:04d}-{names[row].stem}.png" for row, _ in good]
+    pictures = _draw(classifier, pixels, classes, grad_cam, files) if grad_cam else [None] * len(good)
+    for (row, _), score, number, picture in zip(good, scores, classes, pictures, strict=True):
+        probabilities = dict(zip(described.classes, score.tolist(), strict=True))
+        told = {"image": ids[row], "class": described.classes[number], "probabilities": probabilities}
+        yield {**told, "gradCam": picture} if picture else told
+
+
+def _draw(
+    classifier: "ImageClassifier", pixels: Any, classes: Any, folder: Path, names: Sequence[str]
+) -> Sequence[str | None]:
+    """Write a picture per image, and return their paths."""
+    from anchorage.learning.grad_cam import heat, picture
+
+    files = [folder / name for name in names]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        for file, image, found in zip(files, pixels, heat(classifier, pixels, classes), strict=True):
+            picture(image, found).save(file)
+    except OSError as error:
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{folder} cannot be written: {error.strerror}") from error
+    return [str(file) for file in files]
+
+
+def _table(told: Sequence[dict[str, Any]], classes: Sequence[str], grad_cam: Path | None) -> Table:
+    table = plain_table("image", "class", "probability", *classes, *(["grad-cam"] if grad_cam else []))
+    for row in told:
+        found = row["probabilities"]
+        shares = [f"{found[name]:.4f}" for name in (row["class"], *classes)]
+        table.add_row(row["image"], row["class"], *shares, *([row["gradCam"]] if grad_cam else []))
+    return table

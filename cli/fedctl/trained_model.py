@@ -1,0 +1,70 @@
+"""A trained model on this machine, for use: of a run, or of a folder that `fedctl model pull` wrote."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.inference import DESCRIPTION, Inference, parse_inference, read_inference
+from anchorage.transport.tensors.model import ModelBytes
+from fedctl.local_source import LocalSource
+from fedctl.model_pull import read_model
+from fedctl.workdir import DEFAULT_PARENT, Workdir
+
+try:
+    from anchorage.learning.inference import ImageClassifier, read_weights
+except ImportError as missing:
+    raise AnchorageError(
+        commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[learning]'"
+    ) from missing
+
+
+@dataclass(frozen=True, slots=True)
+class TrainedModel:
+    """A model with its description."""
+
+    described: Inference
+    """What ``model.json`` says."""
+    text: str
+    """Its content."""
+    weights: ModelBytes
+    """The network's tensors."""
+
+    def classifier(self) -> ImageClassifier:
+        """Return it as a module.
+
+        Raises
+        ------
+        AnchorageError
+            A package is missing, or the tensors are not the network's.
+        """
+        return ImageClassifier(self.described, self.weights.arrays())
+
+
+def open_model(where: str, *, best: bool) -> TrainedModel:
+    """Read a model.
+
+    Parameters
+    ----------
+    where : str
+        A folder with ``model.json``, the working folder of a run, or the name of one below ``.anchorage``.
+    best : bool
+        The best model instead of the last.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such model, or it cannot be used.
+    """
+    folder = Path(where)
+    if (folder / DESCRIPTION).is_file():
+        described = read_inference(folder / DESCRIPTION)
+        model = read_weights(folder, described.weights(best=best))
+        return TrainedModel(described, (folder / DESCRIPTION).read_text(), model)
+    for run in (Workdir(folder.resolve()), Workdir((DEFAULT_PARENT / where).resolve())):
+        if run.federation.exists():
+            found = read_model(LocalSource(run), best=best)
+            text = json.dumps(found.description)
+            return TrainedModel(parse_inference(text.encode(), str(run.root)), text, found.model)
+    message = f"{where} has no {DESCRIPTION} and is no run; for a run in a cluster, `fedctl model pull` it first"
+    raise AnchorageError(commands.MODEL_UNUSABLE, message)

@@ -1,0 +1,78 @@
+"""Grad-CAM (Selvaraju et al. 2017): where in an image a class was seen."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import MODEL_UNUSABLE
+from anchorage.learning.inference import ImageClassifier
+
+_LEAST_SIDE = 224
+"""Pixels of a picture's side; smaller images are enlarged."""
+_OPACITY = 0.65
+
+
+def heat(model: ImageClassifier, images: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.float32]:
+    """Return where each image speaks for a class: eq. 1 and 2, divided by the largest value, over the last convolution's maps.
+
+    Parameters
+    ----------
+    model : ImageClassifier
+        Its encoder has a convolution.
+    images : ndarray of uint8, shape [n, channels, size, size]
+        Pixels.
+    classes : ndarray of int64, shape [n]
+        The class of each image.
+
+    Returns
+    -------
+    ndarray of float32, shape [n, size, size]
+        From 0 to 1; 0 where the network does not look, and everywhere if nothing speaks for the class.
+
+    Raises
+    ------
+    AnchorageError
+        The network has no convolution.
+    """
+    convolutions = [layer for layer in model.network.encoder.modules() if isinstance(layer, nn.Conv2d)]
+    if not convolutions:
+        raise AnchorageError(MODEL_UNUSABLE, f"{model.described.network} has no convolution, which Grad-CAM needs")
+    kept: list[Tensor] = []
+    hook = convolutions[-1].register_forward_hook(lambda _layer, _inputs, output: kept.append(output))
+    try:
+        with torch.enable_grad():
+            views = model.views(torch.from_numpy(np.ascontiguousarray(images))).requires_grad_(True)
+            chosen = model.network(views).gather(1, torch.from_numpy(classes)[:, None]).sum()
+            (gradient,) = torch.autograd.grad(chosen, kept[-1])
+    finally:
+        hook.remove()
+    maps = kept[-1].detach()
+    found = functional.relu((gradient.mean((2, 3), keepdim=True) * maps).sum(1, keepdim=True))
+    found = functional.interpolate(found, views.shape[2:], mode="bilinear", align_corners=False)
+    found = found / found.amax((1, 2, 3), keepdim=True).clamp_min(torch.finfo(found.dtype).tiny)
+    before = (images.shape[-1] - found.shape[-1]) // 2  # of a network that sees the middle
+    after = images.shape[-1] - found.shape[-1] - before
+    return np.asarray(functional.pad(found[:, 0], (before, after, before, after)).numpy(), np.float32)
+
+
+def picture(pixels: NDArray[np.uint8], found: NDArray[np.float32]) -> Image.Image:
+    """Return an image with its heat in front, from transparent over red to yellow.
+
+    Parameters
+    ----------
+    pixels : ndarray of uint8, shape [channels, size, size]
+        The image as the model has it.
+    found : ndarray of float32, shape [size, size]
+        Of `heat`.
+    """
+    side = max(_LEAST_SIDE, pixels.shape[-1])
+    planes = Image.fromarray(np.ascontiguousarray(np.broadcast_to(pixels, (3, *pixels.shape[1:])).transpose(1, 2, 0)))
+    shown = np.asarray(planes.resize((side, side), Image.Resampling.NEAREST), np.float32)
+    share = np.asarray(Image.fromarray(found).resize((side, side), Image.Resampling.BILINEAR), np.float32)[..., None]
+    colour = np.concatenate([np.full_like(share, 255), 255 * share, np.zeros_like(share)], 2)
+    mixed = shown + _OPACITY * share * (colour - shown)
+    return Image.fromarray(np.rint(mixed).clip(0, 255).astype(np.uint8))
