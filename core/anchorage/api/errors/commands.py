@@ -95,14 +95,14 @@ MODEL_OF_OTHER_FORMAT = failure(
     "Use the version of Anchorage that the model was written with, or a newer one; its weights (safetensors) can be read by any.",
 )
 EXPORT_FAILED = failure(
-    70,
+    8,
     "ANC-5016 ExportFailed",
     "The network cannot be written in this format, or does not score the same in it.",
     "Use another format: safetensors always works, with the network's class. A network of another package may have control flow that depends on "
     "the values of an image, which programs of this kind cannot have.",
 )
 IMAGES_UNUSABLE = failure(
-    8,
+    3,
     "ANC-5017 ImagesUnusable",
     "Some of the images cannot be read; the others were scored.",
     "Repair or leave out the images that the messages name.",

@@ -1,0 +1,241 @@
+"""docs/using-a-model.md as printed, on the recorded model; a registered model in processes that cannot import this project."""
+
+import base64
+import json
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.error import HTTPError
+from urllib.request import Request, urlopen
+
+import pytest
+import yaml
+
+from anchorage.engine.tracking import Outbox, TrackedRun
+from anchorage.engine.tracking.sender import Sending
+
+ROOT = Path(__file__).parents[2]
+GOLDEN = ROOT / "tests" / "golden" / "model"
+PAGE = (ROOT / "docs" / "using-a-model.md").read_text()
+SECONDS = 300
+"""Only a hang takes so long."""
+WANTED = {
+    Path(found["image"]).name: found["probabilities"]
+    for found in json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
+}
+
+pytestmark = pytest.mark.slow
+
+
+def blocks(heading: str, language: str) -> list[str]:
+    """Return the page's code under a heading."""
+    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder as it is after a run of examples/digits.yaml, with pictures."""
+    folder = tmp_path_factory.mktemp("place")
+    run = folder / ".anchorage" / "digits"
+    (run / "server").mkdir(parents=True)
+    shutil.copyfile(ROOT / "examples" / "digits.yaml", run / "federation.yaml")
+    models = Path(shutil.copytree(GOLDEN, run / "server" / "model", ignore=shutil.ignore_patterns("images")))
+    description = json.loads((models / "model.json").read_text())
+    stored = description["final"]
+    (models / "model.json").write_text(json.dumps({**description, "best": stored}))
+    model = {"path": str(models / stored["file"]), "digest": stored["digest"], "round": stored["round"]}
+    status = {"round": stored["round"], "rounds": stored["round"], "model": model, "bestModel": model}
+    (run / "server" / "status.json").write_text(json.dumps(status))
+    shutil.copytree(GOLDEN / "images", folder / "images")
+    shutil.copyfile(GOLDEN / "images" / "three-transparent.png", folder / "scan.png")
+    tracked = TrackedRun(
+        Outbox(run / "outbox"),
+        federation="digits",
+        experiment="digits",
+        registered_model="digits",
+        rounds=3,
+        classes=description["classes"],
+        parameters={},
+        document=yaml.safe_dump({"kind": "Federation"}),
+    )
+    tracked.finish("", models)
+    Sending(run / "outbox", f"sqlite:///{run / 'mlflow.db'}").send_all()
+    bin_folder = folder / "bin"
+    bin_folder.mkdir()
+    (bin_folder / "fedctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m fedctl.main "$@"\n')
+    (bin_folder / "fedctl").chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(place: Path) -> Mapping[str, str]:
+    path = os.pathsep.join((str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
+    return {**os.environ, "PATH": path, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+
+
+@pytest.fixture(scope="module")
+def without_anchorage(environment: Mapping[str, str], place: Path) -> Mapping[str, str]:
+    """An environment in which an import of this project fails."""
+    hidden = place / "hidden"
+    hidden.mkdir()
+    refusal = "raise ImportError('a registered model imports nothing of Anchorage')\n"
+    for name in ("anchorage", "anchorage_server", "fedctl"):
+        (hidden / f"{name}.py").write_text(refusal)
+    return {**environment, "PYTHONPATH": str(hidden)}
+
+
+def sh(script: str, place: Path, environment: Mapping[str, str]) -> str:
+    done = subprocess.run(
+        ["bash", "-euc", script], cwd=place, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def python(program: str, place: Path, environment: Mapping[str, str]) -> Any:
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=place, env=environment, capture_output=True, text=True, timeout=SECONDS
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return json.loads(done.stdout)
+
+
+def close(found: Mapping[str, float], image: str = "three-transparent.png", tolerance: float = 1e-3) -> bool:
+    return dict(found) == pytest.approx(WANTED[image], abs=tolerance)
+
+
+def test_the_command_line(place: Path, environment: Mapping[str, str]) -> None:
+    (script,) = blocks("On the command line", "sh")
+    one, many, seen = script.strip().splitlines()
+    assert sh(one, place, environment).split()[-3:] == ["scan.png", "3", f"{WANTED['three-transparent.png']['3']:.4f}"]
+    told = json.loads(sh(many, place, environment))["predictions"]
+    assert [Path(found["image"]).name for found in told] == list(WANTED)
+    assert all(close(found["probabilities"], Path(found["image"]).name) for found in told)
+    sh(seen, place, environment)
+    assert (place / "pictures" / "0000-scan.png").exists()
+
+
+def test_the_files_and_programs(
+    place: Path, environment: Mapping[str, str], without_anchorage: Mapping[str, str]
+) -> None:
+    """The snippets read images without transparency, so they get one."""
+    shutil.copyfile(GOLDEN / "images" / "two.png", place / "scan.png")
+    try:
+        for script in blocks("The files", "sh"):
+            sh(script, place, environment)
+        assert (place / "digits-model" / "model.safetensors").read_bytes()
+        for heading in ("Plain torch", "ONNX Runtime"):
+            (program,) = blocks(heading, "python")
+            assert close(python(program, place, without_anchorage), "two.png")
+    finally:
+        shutil.copyfile(GOLDEN / "images" / "three-transparent.png", place / "scan.png")
+
+
+def test_a_registered_model_in_python(place: Path, without_anchorage: Mapping[str, str]) -> None:
+    (program,) = blocks("MLflow", "python")
+    path, content, _array = python(program, place, without_anchorage)
+    assert path == content and path["class"] == "3" and close(path["probabilities"])
+
+
+@pytest.fixture(scope="module")
+def request_file(place: Path, without_anchorage: Mapping[str, str]) -> Path:
+    lines = blocks("MLflow", "sh")[0].splitlines()
+    sh("\n".join(lines[:2]), place, without_anchorage)
+    return place / "request.json"
+
+
+def test_mlflow_models_predict(place: Path, without_anchorage: Mapping[str, str], request_file: Path) -> None:
+    script = blocks("MLflow", "sh")[0].rstrip() + " --output-path answer.json"
+    sh(script, place, without_anchorage)
+    (told,) = json.loads((place / "answer.json").read_text())["predictions"]
+    assert told["class"] == "3" and close(told["probabilities"])
+
+
+@pytest.fixture(scope="module")
+def server(place: Path, without_anchorage: Mapping[str, str]) -> Iterator[str]:
+    """`mlflow models serve` as printed, on a free port."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    export, command = blocks("MLflow", "sh")[0].splitlines()[0], blocks("MLflow", "sh")[1]
+    log = place / "serve.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            ["bash", "-euc", f"{export}\n{command.replace('5001', port)}"],
+            cwd=place,
+            env=without_anchorage,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            assert process.stdout is not None
+            for line in process.stdout:
+                out.write(line)
+                if b"Application startup complete" in line:
+                    break
+            else:
+                pytest.fail(log.read_text())
+            yield port
+        finally:
+            os.killpg(process.pid, signal.SIGTERM)
+            process.communicate(timeout=SECONDS)
+
+
+def test_mlflow_models_serve(
+    place: Path, without_anchorage: Mapping[str, str], request_file: Path, server: str
+) -> None:
+    answer = sh(blocks("MLflow", "sh")[2].replace("5001", server), place, without_anchorage)
+    (told,) = json.loads(answer)["predictions"]
+    assert told["class"] == "3" and close(told["probabilities"])
+
+
+def ask(port: str, body: Any) -> Any:
+    request = Request(
+        f"http://127.0.0.1:{port}/invocations", json.dumps(body).encode(), {"Content-Type": "application/json"}
+    )
+    with urlopen(request, timeout=SECONDS) as answer:
+        return json.load(answer)["predictions"]
+
+
+def test_a_server_takes_texts_and_arrays(server: str) -> None:
+    images = [base64.b64encode((GOLDEN / "images" / name).read_bytes()).decode() for name in WANTED]
+    for body in (
+        {"inputs": {"image": images}},
+        {"dataframe_split": {"columns": ["image"], "data": [[i] for i in images]}},
+    ):
+        for told, name in zip(ask(server, body), WANTED, strict=True):
+            assert close(told["probabilities"], name)
+    grey = [[(3 * x + 5 * y) % 256 for x in range(20)] for y in range(30)]
+    rgb = [[[value] * 3 for value in row] for row in grey]
+    planes = [grey] * 3
+    first, second, third = ask(server, {"dataframe_records": [{"image": image} for image in (grey, rgb, planes)]})
+    assert second == third
+    assert first["probabilities"] == pytest.approx(second["probabilities"], abs=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (str(GOLDEN / "images" / "zero.png"), "not base64"),
+        (base64.b64encode(b"no image").decode(), "no image format"),
+        ([[300, 0], [0, 0]], "0 to 255"),
+        ([[1, 2], [3]], "differ in length"),
+        (None, "allowed are bytes"),
+    ],
+)
+def test_a_server_reads_no_files_of_its_own_and_says_what_is_wrong(server: str, image: Any, words: str) -> None:
+    good = base64.b64encode((GOLDEN / "images" / "zero.png").read_bytes()).decode()
+    with pytest.raises(HTTPError) as caught:
+        ask(server, {"dataframe_records": [{"image": good}, {"image": image}]})
+    answer = caught.value.read().decode()
+    caught.value.close()
+    assert caught.value.code == 400 and "row 1" in answer and words in answer

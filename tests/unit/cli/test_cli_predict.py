@@ -1,0 +1,199 @@
+"""`fedctl predict` and `fedctl model export` on the recorded model of the first format, and on models that cannot be used."""
+
+import json
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from typer.testing import CliRunner
+
+from anchorage.api.errors import AnchorageError, Failure, commands
+from anchorage.api.errors.data import NO_IMAGES
+from anchorage.learning.data.decoding import decode_bytes
+from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
+from fedctl.arguments import ModelFormat
+from fedctl.main import app
+from fedctl.model_export import export_model
+from fedctl.output import Format
+from fedctl.prediction import predict_images
+from fedctl.trained_model import open_model
+
+GOLDEN = Path(__file__).parents[2] / "golden" / "model"
+RECORDED = json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
+
+Change = Callable[[dict[str, Any]], object]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return Path(shutil.copytree(GOLDEN, tmp_path / "model"))
+
+
+def predictions(capsys: pytest.CaptureFixture[str]) -> Any:
+    return json.loads(capsys.readouterr().out)
+
+
+def test_a_recorded_model_predicts_as_it_did(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(GOLDEN)
+    predict_images(".", [Path("images")], False, None, Format.JSON)
+    told = predictions(capsys)
+    assert told.keys() == {"predictions"}
+    for found, recorded in zip(told["predictions"], RECORDED, strict=True):
+        assert (found["image"], found["class"]) == (recorded["image"], recorded["class"])
+        assert found["probabilities"] == pytest.approx(recorded["probabilities"], abs=1e-3)
+
+
+def test_fields_of_a_later_version_are_ignored(folder: Path) -> None:
+    description = json.loads((folder / "model.json").read_text())
+    later = {**description, "calibration": {"temperature": 1.5}, "final": {**description["final"], "signedBy": "x"}}
+    (folder / "model.json").write_text(json.dumps(later))
+    assert open_model(str(folder), best=False).described == open_model(str(GOLDEN), best=False).described
+
+
+UNUSABLE: Mapping[str, tuple[Change, Failure, str]] = {
+    "another format": (lambda d: d.update(format="anchorage-model-2"), commands.MODEL_OF_OTHER_FORMAT, "model-2"),
+    "before formats": (lambda d: d.pop("format"), commands.MODEL_OF_OTHER_FORMAT, "before 0.1"),
+    "another rule of resizing": (lambda d: d.update(resizing="squeeze"), commands.MODEL_UNUSABLE, "resizing"),
+    "too large": (lambda d: d.update(imageSize=10**6), commands.MODEL_UNUSABLE, "imageSize"),
+    "one class": (lambda d: d.update(classes=["0"]), commands.MODEL_UNUSABLE, "classes"),
+    "means of another kind": (lambda d: d.update(channels=3), commands.MODEL_UNUSABLE, "1 means"),
+    "a deviation of 0": (lambda d: d["normalisation"].update(std=[0]), commands.MODEL_UNUSABLE, "std"),
+    "a file elsewhere": (lambda d: d["final"].update(file="../x"), commands.MODEL_UNUSABLE, "final.file"),
+    "another digest": (lambda d: d["final"].update(digest="0" * 64), commands.MODEL_UNUSABLE, "digest"),
+    "no weights": (lambda d: d.pop("final"), commands.MODEL_UNUSABLE, "no file of weights"),
+    "a foreign network": (lambda d: d.update(network="acme.Net"), commands.MODEL_UNUSABLE, "network acme.Net"),
+    "a foreign task": (lambda d: d.update(task="grading"), commands.MODEL_UNUSABLE, "task grading"),
+    "a foreign augmentation": (
+        lambda d: d.update(normalisation={"rule": "acme.Views"}),
+        commands.MODEL_UNUSABLE,
+        "augmentation acme.Views",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", UNUSABLE)
+def test_a_model_that_cannot_be_used_is_refused_with_the_reason(folder: Path, case: str) -> None:
+    change, failure, words = UNUSABLE[case]
+    description = json.loads((folder / "model.json").read_text())
+    change(description)
+    (folder / "model.json").write_text(json.dumps(description))
+    with pytest.raises(AnchorageError, match=words) as caught:
+        open_model(str(folder), best=False).classifier()
+    assert caught.value.failure is failure
+
+
+def test_what_is_no_json_or_no_model_is_refused(folder: Path, tmp_path: Path) -> None:
+    (folder / "model.json").write_bytes(b"\xff{")
+    for where in (folder, tmp_path / "nowhere"):
+        with pytest.raises(AnchorageError) as caught:
+            open_model(str(where), best=False)
+        assert caught.value.failure is commands.MODEL_UNUSABLE
+    with pytest.raises(AnchorageError, match="no best model"):
+        open_model(str(GOLDEN), best=True)
+
+
+def test_bad_images_are_named_and_the_others_scored(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (folder / "images" / "broken.png").write_bytes(b"no image")
+    with pytest.raises(AnchorageError, match="2 of 6 images") as caught:
+        predict_images(str(folder), [folder / "images", tmp_path / "gone.png"], False, None, Format.JSON)
+    assert caught.value.failure is commands.IMAGES_UNUSABLE
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert [found["class"] for found in told["predictions"]] == [found["class"] for found in RECORDED]
+    assert [(Path(bad["image"]).name, bad["reason"]) for bad in told["unusable"]] == [
+        ("broken.png", "NotAnImage"),
+        ("gone.png", "Missing"),
+    ]
+    assert "broken.png: NotAnImage" in said.err
+
+
+def test_a_folder_without_images_is_told(tmp_path: Path) -> None:
+    with pytest.raises(AnchorageError) as caught:
+        predict_images(str(GOLDEN), [tmp_path], False, None, Format.JSON)
+    assert caught.value.failure is NO_IMAGES
+
+
+def test_an_untrained_classifier_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    description = json.loads((folder / "model.json").read_text())
+    (folder / "model.json").write_text(json.dumps({**description, "classifierTrained": False}))
+    predict_images(str(folder), [folder / "images"], False, None, Format.WIDE)
+    said = capsys.readouterr()
+    assert "trained no classifier" in said.err
+    assert len(said.out.splitlines()) == 5 and "0.00" in said.out
+
+
+def test_a_picture_per_image_shows_where_the_class_was_seen(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    predict_images(str(folder), [folder / "images" / "zero.png"] * 2, False, tmp_path / "seen", Format.JSON)
+    files = [Path(found["gradCam"]) for found in predictions(capsys)["predictions"]]
+    assert [file.name for file in files] == ["0000-zero.png", "0001-zero.png"]
+    with Image.open(files[0]) as picture:
+        assert picture.size == (224, 224)
+        red, _, blue = np.asarray(picture, np.int64).transpose(2, 0, 1)
+    assert (red >= blue).all() and (red > blue).any()  # a grey image, heated somewhere
+
+
+@pytest.fixture(scope="module")
+def pixels() -> torch.Tensor:
+    files = [GOLDEN / found["image"] for found in RECORDED]
+    return torch.from_numpy(np.stack([decode_bytes(file.read_bytes(), 8, 1).pixels for file in files]))
+
+
+def recorded_scores() -> list[list[float]]:
+    return [list(found["probabilities"].values()) for found in RECORDED]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:FutureWarning")
+def test_an_exported_torchscript_program_scores_equal(tmp_path: Path, pixels: torch.Tensor) -> None:
+    export_model(str(GOLDEN), tmp_path / "to" / "m.pt", ModelFormat.TORCHSCRIPT, False, Format.JSON)
+    files = {"model.json": ""}
+    program = torch.jit.load(tmp_path / "to" / "m.pt", _extra_files=files)
+    np.testing.assert_allclose(program(pixels).tolist(), recorded_scores(), atol=1e-3)
+    assert json.loads(files["model.json"])["classes"] == list("0123456789")
+
+
+def test_an_exported_onnx_program_scores_equal(tmp_path: Path, pixels: torch.Tensor) -> None:
+    onnxruntime = pytest.importorskip("onnxruntime")
+    export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, False, Format.JSON)
+    session = onnxruntime.InferenceSession(tmp_path / "m.onnx")
+    for rows in (slice(0, 1), slice(0, 4)):  # any number of images
+        (found,) = session.run(["probabilities"], {"images": pixels[rows].numpy()})
+        np.testing.assert_allclose(found, recorded_scores()[rows], atol=1e-3)
+    assert json.loads(session.get_modelmeta().custom_metadata_map["model.json"])["network"] == "SmallCnn"
+
+
+def test_exported_weights_are_the_models(tmp_path: Path) -> None:
+    export_model(str(GOLDEN), tmp_path / "m.safetensors", ModelFormat.SAFETENSORS, False, Format.TABLE)
+    model = read_safetensors(tmp_path / "m.safetensors").model
+    assert model.digest == json.loads((GOLDEN / "model.json").read_text())["final"]["digest"]
+    _, metadata = read_description(tmp_path / "m.safetensors")
+    assert json.loads(metadata["model.json"])["format"] == "anchorage-model-1"
+
+
+def test_onnx_asks_for_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    with pytest.raises(AnchorageError, match=r"pip install 'anchorage\[export\]'") as caught:
+        export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, False, Format.TABLE)
+    assert caught.value.failure is commands.PACKAGE_MISSING and not list(tmp_path.iterdir())
+
+
+def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnchorageError) as caught:
+        export_model(str(GOLDEN), tmp_path / "file" / "m.pt", ModelFormat.TORCHSCRIPT, False, Format.TABLE)
+    assert caught.value.failure is commands.WORKDIR_UNUSABLE
+
+
+def test_the_commands_are_there() -> None:
+    done = CliRunner().invoke(app, ["predict", "-m", str(GOLDEN), str(GOLDEN / "images" / "zero.png")])
+    assert done.exit_code == 0 and done.stdout.split()[-2] == "0"
