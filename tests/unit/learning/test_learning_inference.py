@@ -111,8 +111,11 @@ def test_a_network_that_depends_on_values_cannot_become_a_program(tmp_path: Path
 
 def test_a_program_that_scores_otherwise_is_not_written(tmp_path: Path) -> None:
     class Recorded(torch.nn.Module):
+        calls = 0
+
         def forward(self, x: torch.Tensor) -> torch.Tensor:
-            return x * float(x.shape[0])  # TorchScript records the number of the moment
+            self.calls += 1
+            return x * self.calls  # TorchScript records the number of the moment
 
     model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1)
     made = classifier(model, trained(model))

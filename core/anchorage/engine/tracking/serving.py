@@ -26,7 +26,7 @@ IMAGE = "image"
 """The column of images."""
 
 
-class ImageClassifier(PythonModel):  # type: ignore[misc]
+class ImageClassifier(PythonModel):
     """Tells the class of images with the probability of each class."""
 
     def load_context(self, context: Any) -> None:
