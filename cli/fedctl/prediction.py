@@ -62,10 +62,15 @@ def predict_images(where: str, images: Sequence[Path], best: bool, grad_cam: Pat
 
 
 def _expanded(images: Sequence[Path]) -> list[Path]:
-    from anchorage.learning.data.folders import image_files
+    """Put in a folder's place the images below it, sorted; hidden ones, and those of hidden folders, are left out."""
+    return [found for image in images for found in (_below(image) if image.is_dir() else [image])]
 
-    parts = [[image / name for name in image_files(image)] if image.is_dir() else [image] for image in images]
-    return [image for part in parts for image in part]
+
+def _below(folder: Path) -> list[Path]:
+    from anchorage.learning.data.decoding import SUFFIXES
+
+    found = sorted(path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES)
+    return [path for path in found if not any(part.startswith(".") for part in path.relative_to(folder).parts)]
 
 
 def _scored(

@@ -1,7 +1,10 @@
 """`fedctl predict` and `fedctl model export` on the recorded model of the first format, and on models that cannot be used."""
 
 import json
+import re
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -103,6 +106,8 @@ def test_bad_images_are_named_and_the_others_scored(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (folder / "images" / "broken.png").write_bytes(b"no image")
+    (folder / "images" / ".hidden.png").write_bytes(b"not looked at")
+    (folder / "images" / "notes.txt").write_bytes(b"not looked at")
     with pytest.raises(AnchorageError, match="2 of 6 images") as caught:
         predict_images(str(folder), [folder / "images", tmp_path / "gone.png"], False, None, Format.JSON)
     assert caught.value.failure is commands.IMAGES_UNUSABLE
@@ -181,7 +186,7 @@ def test_exported_weights_are_the_models(tmp_path: Path) -> None:
 
 
 def test_onnx_asks_for_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "onnx", None)
+    monkeypatch.setitem(sys.modules, "onnx", None)
     with pytest.raises(AnchorageError, match=r"pip install 'anchorage\[export\]'") as caught:
         export_model(str(GOLDEN), tmp_path / "m.onnx", ModelFormat.ONNX, False, Format.TABLE)
     assert caught.value.failure is commands.PACKAGE_MISSING and not list(tmp_path.iterdir())
@@ -197,3 +202,19 @@ def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
 def test_the_commands_are_there() -> None:
     done = CliRunner().invoke(app, ["predict", "-m", str(GOLDEN), str(GOLDEN / "images" / "zero.png")])
     assert done.exit_code == 0 and done.stdout.split()[-2] == "0"
+
+
+def test_without_torch_its_extra_is_named() -> None:
+    program = (
+        "import sys; sys.modules['torch'] = None; sys.argv[1:] = ['predict', '-m', '.', 'x.png']; "
+        "from fedctl.main import main; main()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == commands.PACKAGE_MISSING.exit_code and done.stdout == ""
+    assert "pip install 'anchorage[learning]'" in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("name", ["decoding", "serving"])
+def test_what_a_registered_model_carries_imports_nothing_of_this_project(name: str) -> None:
+    (file,) = (Path(__file__).parents[3] / "core" / "anchorage").rglob(f"{name}.py")
+    assert not re.search(r"^\s*(from|import) (anchorage|fedctl)", file.read_text(), re.MULTILINE)
