@@ -28,10 +28,10 @@ HEADS = ("FedAvg", "FedAnchor", "MOON", "FedMatch", "FedRoD", "FedRoDDual", "Fed
 def trained(model: ModelDescription, preset: str = "FedAvg") -> Network:
     """A network as training leaves it: statistics of batch normalisation that are not those of its beginning."""
     network = build_model(model, TrainingMethod.of(resolve(MethodSpec(name=preset))), 3)
-    draw = np.random.default_rng(1)
-    for name, tensor in network.state_dict().items():
-        if name.endswith(("running_mean", "running_var")):
-            tensor.copy_(torch.from_numpy(draw.uniform(0.5, 1.5, tensor.shape)))
+    views = augmentation_of(model.augmentation).plain(torch.from_numpy(images(model, 16)))
+    with torch.no_grad():
+        network.train()(views)
+        network.classifier.weight.mul_(10)  # so that images differ in their scores
     return network.eval()
 
 
@@ -43,7 +43,11 @@ def classifier(model: ModelDescription, network: Network) -> ImageClassifier:
 
 def images(model: ModelDescription, count: int = 5) -> np.ndarray:
     shape = (count, model.channels, model.image_size, model.image_size)
-    return np.random.default_rng(2).integers(0, 256, shape, np.uint8)
+    draw = np.random.default_rng(2)
+    coarse = draw.integers(0, 256, (count, model.channels, 2, 2))  # not noise, of which all means are alike
+    side = -(-model.image_size // 2)
+    whole = np.kron(coarse, np.ones((side, side), np.int64))[..., : shape[2], : shape[3]]
+    return (whole * draw.uniform(0.5, 1, shape)).astype(np.uint8)
 
 
 def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.ndarray:
@@ -51,6 +55,7 @@ def scores(model: ModelDescription, network: Network, pixels: np.ndarray) -> np.
     views = augmentation_of(model.augmentation).plain(torch.from_numpy(pixels))
     with torch.no_grad():
         found: np.ndarray = TASK.probabilities(network(views)).numpy()
+    assert np.ptp(found, axis=0).max() > 1e-3, "images differ in their scores"
     return found
 
 
