@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,12 +30,12 @@ WEIGHTS = {"encoder.weight": np.linspace(-1, 1, 300_000, dtype=np.float32), "cla
 class Site:
     """A coordinating site in a folder: documents, authority, and server processes one after another."""
 
-    def __init__(self, folder: Path, **spec: Any) -> None:
+    def __init__(self, folder: Path, weights: Mapping[str, np.ndarray] = WEIGHTS, **spec: Any) -> None:
         folder.mkdir(exist_ok=True)
-        self.folder = folder
+        self.folder, self.weights = folder, weights
         self.state = folder / "state"
         self.authority = Authority.create(folder / "authority", "derm")
-        save_file(WEIGHTS, folder / "initial.safetensors")
+        save_file(dict(weights), folder / "initial.safetensors")
         described = {
             "rounds": 2,
             "task": {"classification": {"classes": ["a", "b", "c"]}},

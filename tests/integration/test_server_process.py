@@ -3,7 +3,7 @@
 import json
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +11,12 @@ import pytest
 import yaml
 from safetensors.numpy import load_file
 from server_site import SILOS, WEIGHTS, AddingSilo, Site
+
+from anchorage.api.model import ModelDescription
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import build_model
+from anchorage.methods import PRESETS
+from anchorage.pieces.task.classification import Classification
 
 
 @pytest.fixture
@@ -20,16 +26,30 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.stop()
 
 
-def check_result(site: Site, rounds: int) -> None:
+def check_result(site: Site, rounds: int, weights: Mapping[str, np.ndarray] = WEIGHTS) -> None:
     mean = (0.5 * 100 + 1.0 * 200) / 300
     for name, array in load_file(site.state / "model" / "final.safetensors").items():
-        np.testing.assert_allclose(array, WEIGHTS[name] + rounds * mean, atol=1e-5)
+        np.testing.assert_allclose(array, weights[name] + rounds * mean, atol=1e-5)
     journal = [json.loads(line) for line in (site.state / "journal.jsonl").read_text().splitlines()]
     assert [entry["round"] for entry in journal] == list(range(rounds + 1))
     assert [s["weight"] for s in journal[-1]["silos"]] == pytest.approx([1 / 3, 2 / 3])
 
 
-def test_two_rounds_from_start_to_final_model_and_mlflow(site: Site) -> None:
+@pytest.fixture
+def real_site(tmp_path: Path) -> Iterator[Site]:
+    """A site whose weights are a network's, so that its models can be used."""
+    task = Classification(classes=("a", "b", "c"))
+    model = ModelDescription(network="MoonCnn", task=task, image_size=16, channels=1)
+    network = build_model(model, TrainingMethod.of(PRESETS["FedAvg"].slots), 1)
+    weights = {name: tensor.numpy() for name, tensor in network.state_dict().items()}
+    described = {"network": "MoonCnn", "imageSize": 16, "channels": 1, "initial": "initial.safetensors"}
+    site = Site(tmp_path, weights, model=described)
+    yield site
+    site.stop()
+
+
+def test_two_rounds_from_start_to_final_model_and_mlflow(real_site: Site) -> None:
+    site = real_site
     site.start(mlflow=True)
     silos = [AddingSilo(site, name) for name in SILOS]
     for silo in silos:
@@ -38,7 +58,7 @@ def test_two_rounds_from_start_to_final_model_and_mlflow(site: Site) -> None:
     for silo in silos:
         silo.join(10)
         assert not silo.is_alive()
-    check_result(site, 2)
+    check_result(site, 2, site.weights)
     status = json.loads((site.state / "status.json").read_text())
     conditions = {c["type"]: (c["status"], c["reason"]) for c in status["conditions"]}
     assert conditions["Succeeded"] == ("True", "AllRoundsCommitted")

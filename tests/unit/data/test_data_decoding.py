@@ -9,7 +9,7 @@ from drawn_images import deep_png, deep_tiff, draw
 from PIL import EpsImagePlugin, Image
 
 from anchorage.learning.data import REASONS, BadImage, decoding
-from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.decoding import Decoded, RefusedImageError, decode_array, decode_bytes
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 
@@ -243,3 +243,40 @@ def test_flipped_bytes_never_raise(tmp_path, kind):
     outcomes = decoded(files)
     assert len(outcomes) == 60
     assert all(isinstance(outcome, Decoded) or outcome.reason in REASONS for outcome in outcomes)
+
+
+ARRAYS = {
+    "grey": ((20, 33), np.uint8, 256),
+    "colour": ((20, 33, 3), np.uint8, 256),
+    "transparent": ((20, 33, 4), np.uint8, 256),
+    "12 bits": ((20, 33), np.uint16, 4096),
+    "16 bits": ((20, 33), np.uint16, 65536),
+}
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("kind", ARRAYS)
+def test_an_array_gives_the_pixels_of_its_file(kind, channels):
+    shape, dtype, end = ARRAYS[kind]
+    array = np.random.default_rng(0).integers(0, end, shape, dtype)
+    content = io.BytesIO()
+    Image.fromarray(array).save(content, "png")
+    read, given = decode_bytes(content.getvalue(), 16, channels), decode_array(array, 16, channels)
+    np.testing.assert_array_equal(given.pixels, read.pixels)
+    assert (given.size, given.white) == (read.size, read.white) == ((33, 20), given.white)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.zeros((4, 4, 7), np.uint8),
+        np.zeros((4, 4, 3), np.uint16),
+        np.zeros(4, np.uint8),
+        np.zeros((0, 4), np.uint8),
+        np.zeros((4, 4), np.float64),
+        np.broadcast_to(np.uint8(0), (10_000, 5_001)),
+    ],
+)
+def test_an_array_that_is_no_image_is_refused(array):
+    with pytest.raises(RefusedImageError):
+        decode_array(array, 16, 1)

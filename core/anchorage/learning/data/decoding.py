@@ -112,13 +112,13 @@ def decode_array(array: NDArray[np.uint8] | NDArray[np.uint16], image_size: int,
     RefusedImageError
         It has another shape or dtype, or too many pixels.
     """
-    try:
-        image, white = Image.fromarray(array), None
-    except (TypeError, KeyError, ValueError) as error:
-        found = f"{array.dtype} of shape {list(array.shape)}"
-        raise RefusedImageError("Unsupported", f"{found}, which is no image") from error
-    if not 0 < image.width * image.height <= MOST_PIXELS:
-        raise _too_many_pixels(f"{image.width}×{image.height} pixels")
+    colour = array.ndim == 3 and array.shape[-1] in (3, 4)
+    if not (array.ndim == 2 and array.dtype in (np.uint8, np.uint16)) and not (colour and array.dtype == np.uint8):
+        raise RefusedImageError("Unsupported", f"{array.dtype} of shape {list(array.shape)}, which is no image")
+    height, width = array.shape[:2]
+    if not 0 < width * height <= MOST_PIXELS:
+        raise _too_many_pixels(f"{width}×{height} pixels")
+    image, white = Image.fromarray(array), None
     size, mode = image.size, image.mode
     if mode.startswith("I"):
         image, white = _windowed(image, negative=False)
