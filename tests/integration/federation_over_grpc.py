@@ -35,8 +35,10 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
     spec, name = study.federation.spec, study.federation.metadata.name
     authority = Authority.create(folder / "authority", name)
     method = resolve(spec.method)
-    *warm_up, learner = learners = choose_learners(spec, study.file.parent)
-    run, settings = describe_run(study, learner, warm_up), round_settings(study)
+    (folder / "images").mkdir(parents=True, exist_ok=True)
+    learners, held_out = choose_learners(spec, study.file.parent, folder / "images", bytes(32), begun=False)
+    *warm_up, learner = learners
+    run, settings = describe_run(study, learner, warm_up, held_out=held_out), round_settings(study)
     with ExitStack() as stack:
         layouts = tuple(each.down for each in learners)
         identity = Identity(frozen_fields(study.federation, resolve), layouts, run.ends[:-1])
