@@ -14,6 +14,8 @@ from fedctl.output import counted, duration, people
 from fedctl.view import moved
 from fedctl.workdir import Workdir
 
+WORST_SILO = "worst_silo_"
+"""What names of metrics of the worst silo begin with (`anchorage.engine.held_out`)."""
 NO_BEST = "the last, as there are no validation images to choose a better one by (spec.evaluation.validation)"
 """Why the best model is the last one."""
 
@@ -47,14 +49,20 @@ def print_summary(
     name = federation.metadata.name
     how = "finished before" if elapsed_seconds is None else f"finished in {duration(elapsed_seconds)}"
     console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
-    if (scores := _scores(status, comparison)) is not None:
+    if (scores := _scores(status, comparison, _validated_on(federation))) is not None:
         console.print(scores)
     uri = federation.spec.tracking.uri or run.tracking_uri
     facts = [("moved", moved(status))]
     if status.model is not None:
         facts.append(("model", status.model.path))
+    worst = {metric.name: metric.value for metric in status.metrics if metric.name.startswith(WORST_SILO)}
+    if worst:
+        shown = "  ".join(
+            f"{name.removeprefix(WORST_SILO).replace('_', ' ')} {float(value):.4f}" for name, value in worst.items()
+        )
+        facts.append(("worst silo", f"{shown} (fedctl rounds -o json has every silo's)"))
     if status.best_model is not None:
-        chosen = federation.spec.server_data.get("validation") is not None
+        chosen = _validated_on(federation)
         facts.append(
             ("best model", f"{status.best_model.path}, of round {status.best_model.round}" if chosen else NO_BEST)
         )
@@ -74,15 +82,22 @@ def opening(uri: str) -> str:
     return uri if uri.startswith("http") else f"mlflow ui --backend-store-uri {uri} --port 5000"
 
 
-def _scores(status: FederationStatus, comparison: Mapping[str, float] | None) -> Table | None:
+def _validated_on(federation: Federation) -> str:
+    """Return on which images rounds were scored: ``VALIDATION``, ``SILOS' OWN``, or nothing."""
+    if "validation" in federation.spec.server_data:
+        return "VALIDATION"
+    return "SILOS' OWN" if federation.spec.evaluation and federation.spec.evaluation.silo_percent else ""
+
+
+def _scores(status: FederationStatus, comparison: Mapping[str, float] | None, validated_on: str) -> Table | None:
     """Return the metrics on the test images, where there are none on the validation images, beside training on the anchors alone."""
     final, best = status.model, status.best_model
     columns = {"LAST ROUND": final.metrics if final else ()}
     if final and best and best.metrics and best.round != final.round:
         columns[f"BEST, ROUND {best.round}"] = best.metrics
-    part = "TEST" if columns["LAST ROUND"] else "VALIDATION"
+    part = "TEST" if columns["LAST ROUND"] else validated_on
     shown = {title: {metric.name: float(metric.value) for metric in found} for title, found in columns.items()}
-    if part == "VALIDATION":
+    if part != "TEST":
         shown = {"LAST ROUND": {metric.name: float(metric.value) for metric in status.metrics}}
     if comparison is not None:
         shown["ANCHORS ALONE"] = dict(comparison)

@@ -122,9 +122,9 @@ def bench_rounds(silos: int, copies: int, rounds: int, work: Path) -> None:
     watcher = JsonWatcher(run)
     try:
         Supervisor(plan, watcher).play()
-    except AnchorageError as error:
+    except AnchorageError as refused:
         if (
-            error.failure is not TRACKING_INCOMPLETE
+            refused.failure is not TRACKING_INCOMPLETE
         ):  # tensors side by side are no network, so they cannot be registered
             raise
     watcher.refresh(None, {})

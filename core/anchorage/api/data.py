@@ -142,11 +142,11 @@ class DataSection(Document):
     manifest: PathBelow | None = Field(None, description="Table of CsvManifest, below path.")
     image_column: Column | None = Field(
         None,
-        description="Column of file names. Default: a usual one such as image_id, else the first.",
+        description="Column of file names. Default: such as image_id, else the first.",
     )
     label_column: Column | None = Field(
         None,
-        description="Column of labels. Default: one-hot columns, else a usual one such as dx.",
+        description="Column of labels. Default: one-hot columns, else such as dx.",
     )
     group_by: Column | None = Field(
         None,
@@ -154,7 +154,7 @@ class DataSection(Document):
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
-        description="The federation's class of each folder, label or column that has another name here.",
+        description="The federation's class of each folder, label or column of another name.",
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",

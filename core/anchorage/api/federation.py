@@ -119,6 +119,9 @@ class Evaluation(Document):
         None, description="Images that the final and the best model are scored on, once, at the end."
     )
     every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
+    silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
+        0, description="Percentage of each silo's labelled images that it scores models on and does not train on."
+    )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
         description="Whether such an image that would be trained on, too, ends the run, is left out of training, or stays.",
@@ -126,8 +129,8 @@ class Evaluation(Document):
 
     @model_validator(mode="after")
     def _some(self) -> Self:
-        if self.validation is None and self.test is None:
-            raise ValueError("found neither validation nor test; name the images, or leave evaluation out")
+        if self.validation is None and self.test is None and not self.silo_percent:
+            raise ValueError("found neither validation, test nor siloPercent; set one, or leave evaluation out")
         return self
 
 

@@ -45,7 +45,7 @@ class Plan:
         own = {
             ARRIVALS if self.asynchronous else ROUNDS: True,
             ANCHORS: spec.anchor_data is not None,
-            EVALUATION: spec.evaluation is not None,
+            EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
             LABELLED_SILOS: any(silo.spec.labels != "None" for silo in self.silos),
             VALIDATION_CYCLE: self.method.local.cycle is not None,
             OTHER_SILOS: len(self.silos) != 1,

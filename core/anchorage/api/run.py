@@ -49,6 +49,9 @@ class RunDescription(Document):
     data_key: Annotated[str, StringConstraints(strict=True, pattern=r"^[0-9a-f]{64}$", max_length=64)] = Field(
         "0" * 64, description="Key of digests of images in this run, drawn when it began; zeros in a simulation."
     )
+    silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
+        0, description="Percentage of a silo's labelled images that it scores models on and does not train on."
+    )
     held_out: HeldOut | None = Field(None, description="Images that no silo may train on.")
     warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(
         (), description="The stages before the method, in their order."

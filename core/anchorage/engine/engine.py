@@ -171,10 +171,12 @@ class Engine(ABC):
         keepers = [(prefix, keeper) for prefix, keeper in self._keepers.items() if keeper is not None]
         return {prefix + key: array for prefix, keeper in keepers for key, array in keeper.state().items()}
 
+    def _due(self, number: int) -> bool:
+        return number % self.settings.evaluate_every == 0 or number == self.settings.rounds
+
     def _evaluate(self, model: ModelBytes, number: int) -> Report | None:
         """Score the model on the validation images where this round is due."""
-        due = number % self.settings.evaluate_every == 0 or number == self.settings.rounds
-        if not due:
+        if not self._due(number):
             return None
         self.observer(StepBegan("evaluate"))
         return self.learner.evaluate(model, number)

@@ -24,7 +24,9 @@ class RoundSettings:
     active_deadline_seconds : float or None
         How long the whole run may take from its first start; None does not bound it.
     evaluate_every : int
-        Rounds between two evaluations at the server; the last round is always evaluated.
+        Rounds between two evaluations; the last round is always evaluated.
+    held_out_classes : int
+        Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
     """
 
     rounds: int
@@ -35,3 +37,4 @@ class RoundSettings:
     round_deadline_seconds: float = 1800.0
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
+    held_out_classes: int = 0

@@ -5,6 +5,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
@@ -15,9 +18,11 @@ from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.events import RoundStarted, StepBegan
 from anchorage.engine.gathering import Gathering
+from anchorage.engine.held_out import is_sound, over_all, pooled, with_scores
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
+    HELD_OUT,
     Evaluated,
     Evaluation,
     MembersChanged,
@@ -109,6 +114,8 @@ class SynchronousEngine(Gathering):
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
+        held_out = self._score_held_out(opened, new) if self.settings.held_out_classes and self._due(number) else {}
+        marks.append(("evaluate at silos", self.clock.now()))
         for silo in opened.cohort:
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
         received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
@@ -123,15 +130,17 @@ class SynchronousEngine(Gathering):
             test = {"final": scored} if scored is not None and scored.metrics else {}
         else:
             report = self._evaluate(new, number)
+            if held_out and (report is None or not report.metrics):
+                report = pooled(held_out)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
             new,
             report,
-            metrics=server_metrics,
+            metrics={**server_metrics, **over_all(held_out)},
             state=state,
             test=test,
-            silos=opened.records(weights),
+            silos=with_scores(opened.records(weights), held_out),
             seconds={name: t - before for (_, before), (name, t) in pairwise(marks)},
             bytes_up=received,
             bytes_down=sent,
@@ -186,25 +195,45 @@ class SynchronousEngine(Gathering):
 
         A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
         """
-        self.observer(StepBegan("evaluate at silos"))
-        updates = {
-            f"{opened.task.round}.evaluate.{silo}.{u.manifest.digest[:16]}": (silo, u)
-            for silo, u in opened.updates.items()
-        }
-        found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
-        awaited = set()
+        number, told = opened.task.round, opened.task.auxiliary_data
         evaluators = [silo for silo in opened.cohort if silo in self.connected or silo in opened.updates]
-        for task_id, (owner, update) in updates.items():
-            self.link.offer(update)
-            for silo in evaluators:
-                if silo != owner:
-                    self.link.assign(
-                        silo,
-                        Task(
-                            task_id, TaskKind.EVALUATE, opened.task.round, update.manifest, opened.task.auxiliary_data
-                        ),
-                    )
-                    awaited.add((silo, task_id))
+        asked, owners = [], {}
+        for owner, update in opened.updates.items():
+            task = f"{number}.evaluate.{owner}.{update.manifest.digest[:16]}"
+            owners[task] = owner
+            others = [silo for silo in evaluators if silo != owner]
+            asked.append((Task(task, TaskKind.EVALUATE, number, update.manifest, told), update, others))
+        found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
+        for _, evaluation in self._ask(opened, asked):
+            found[owners[evaluation.task]].append(evaluation)
+        if found and not any(found.values()) and len(evaluators) > 1:
+            raise AnchorageError(
+                EVALUATION_MISSING, f"round {number}: none of {', '.join(evaluators)} scored an update"
+            )
+        return found
+
+    def _score_held_out(self, opened: OpenRound, model: ModelBytes) -> Mapping[str, NDArray[np.int64]]:
+        """Have silos with labels score the new model on images that they never train on; who does not answer in time, or wrongly, is left out."""
+        number, classes = opened.task.round, self.settings.held_out_classes
+        asked = [silo for silo in opened.cohort if silo in self.connected and self.connected[silo].labels != "None"]
+        samples = {silo: self.connected[silo].samples for silo in asked}
+        task = f"{number}.score.{model.digest[:16]}"
+        told = {HELD_OUT: np.ones((), np.int64)}
+        answers = self._ask(opened, [(Task(task, TaskKind.EVALUATE, number, model.manifest, told), model, asked)])
+        sound = {silo: each.confusion for silo, each in answers if is_sound(each.confusion, classes, samples[silo])}
+        return {silo: sound[silo] for silo in asked if silo in sound}
+
+    def _ask(
+        self, opened: OpenRound, questions: Sequence[tuple[Task, ChunkSource, Sequence[str]]]
+    ) -> list[tuple[str, Evaluation]]:
+        """Give evaluate tasks, each with its model, to silos, and return who answered what until the round's deadline."""
+        self.observer(StepBegan("evaluate at silos"))
+        found, awaited = [], set()
+        for task, model, silos in questions:
+            self.link.offer(model)
+            for silo in silos:
+                self.link.assign(silo, task)
+                awaited.add((silo, task.id))
         deadline = self.clock.now() + self.settings.round_deadline_seconds
         while awaited:
             event = self._next(deadline)
@@ -213,22 +242,18 @@ class SynchronousEngine(Gathering):
                     break
                 case Evaluated(silo, evaluation) if (silo, evaluation.task) in awaited:
                     awaited.discard((silo, evaluation.task))
-                    found[updates[evaluation.task][0]].append(evaluation)
-                case TaskFailed(silo, task, _, _):
-                    awaited.discard((silo, task))
+                    found.append((silo, evaluation))
+                case TaskFailed(silo, task_id, _, _):
+                    awaited.discard((silo, task_id))
                 case MembersChanged():
                     self._take(opened, event, barrier=False)
-                    awaited = {(silo, task) for silo, task in awaited if not event.voids(silo)}
+                    awaited = {(silo, task_id) for silo, task_id in awaited if not event.voids(silo)}
                 case _:
                     self._take(opened, event, barrier=False)
         for silo, task_id in awaited:
             self.link.dismiss(silo, task_id, "late")
-        for digest in {update.manifest.digest for _, update in updates.values()}:
+        for digest in {model.manifest.digest for _, model, _ in questions}:
             self.link.withdraw(digest)
-        if updates and not any(found.values()) and len(evaluators) > 1:
-            raise AnchorageError(
-                EVALUATION_MISSING, f"round {opened.task.round}: none of {', '.join(evaluators)} scored an update"
-            )
         return found
 
     def _aggregate(

@@ -147,6 +147,9 @@ class LearningHooks(Piece):
     def before_scoring(self, server_round: ServerRound, network: Network) -> None:
         """Turn a global model into an ordinary network of the same outputs, to be evaluated."""
 
+    def load_own_layers(self, network: Network, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Put back the layers that a silo keeps to itself (`RoundPart.kept`), before it scores a model on images of its own."""
+
 
 class LocalLossHooks(LearningHooks):
     """Loss on a silo's labelled images."""

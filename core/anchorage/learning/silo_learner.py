@@ -26,6 +26,7 @@ from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
 from anchorage.learning.method import TrainingMethod
+from anchorage.learning.metrics import confusion_matrix
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
@@ -41,7 +42,7 @@ from anchorage.learning.weights import (
     without_beside,
     write,
 )
-from anchorage.transport.messages import REPETITION, Announcement, AuxiliaryData, Evaluation, Task
+from anchorage.transport.messages import HELD_OUT, REPETITION, Announcement, AuxiliaryData, Evaluation, Task
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
 from anchorage.transport.tensors.large_arrays import layout_of
 from anchorage.transport.tensors.layout import Layout
@@ -143,15 +144,20 @@ class TorchSiloLearner:
         self._labels = RoundLabels()
 
     def _split(self, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> LocalImages:
-        train, validation = np.arange(len(labels)), np.empty(0, np.int64)
+        train, validation, held_out = np.arange(len(labels)), np.empty(0, np.int64), np.empty(0, np.int64)
+        if self._run.silo_percent:
+            labelled = np.flatnonzero(labels >= 0)
+            rng = Draws(self._run.seed, silo=self._silo).numpy("held-out split")
+            held_out = labelled[validation_split(labels[labelled], self._run.silo_percent, rng)[1]]
+            train = np.setdiff1d(train, held_out)
         cycle = self._run.method.local.cycle
         percent = max((piece.held_out_percent() for piece in self._method.pieces), default=0)
         percent = max(percent, 0 if cycle is None else cycle.validation_percent)
         if percent:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
-            train, validation = validation_split(labels, percent, rng)
+            train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
         views = Views(pixels, augmentation_of(self._run.model.augmentation), self._device)
-        return LocalImages(views, labels, train, validation)
+        return LocalImages(views, labels, train, validation, held_out)
 
     def train(
         self,
@@ -223,7 +229,7 @@ class TorchSiloLearner:
         return LateManifest(self._up.digest, whole)
 
     def evaluate(self, task: Task, model: NDArray[np.uint8]) -> Evaluation:
-        """Score a model on the validation split; see `anchorage.engine.interfaces.SiloLearner.evaluate`.
+        """Score a model on the validation split, or on the held-out images with the silo's own layers (`SiloLearner.evaluate`).
 
         Labels are the images' own; a silo without any takes the accepted pseudo-labels of the task's round, and scores 0 of 0 where it
         has none. It waits for a `train` of that round that has begun, so a train task must be handed over before the round's evaluations.
@@ -231,7 +237,21 @@ class TorchSiloLearner:
         with calculation(), self._scoring:
             scorer = self._networks.scoring
             load(scorer, self._layout_of(task), model)
+            if HELD_OUT in task.auxiliary_data:
+                kept = self._state.before(task.round + 1)
+                load_local(scorer, {**self._networks.local_part, **kept})
+                for piece in self._method.pieces:
+                    piece.load_own_layers(scorer, kept)
+                return Evaluation(task.id, self._confusion(scorer, self._images.held_out))
             return Evaluation(task.id, self._score(scorer, task.round))
+
+    def _confusion(self, network: Network, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the confusion matrix on labelled images, int64 [C, C], rows are true classes."""
+        views = self._images.views
+        predictions = np.empty(0, np.int64)
+        if len(indices):
+            predictions = views.mapped(indices, lambda i: network(views.plain(i))).argmax(1).cpu().numpy()
+        return confusion_matrix(self._images.labels[indices], predictions, self._run.model.num_classes)
 
     def _layout_of(self, task: Task) -> Layout:
         return self._layouts.get(task.model.layout, self._down)

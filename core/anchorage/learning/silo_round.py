@@ -52,7 +52,7 @@ class Work:
 
 
 class LocalImages:
-    """A silo's images for training and for validation.
+    """A silo's images for training, for validation, and to score models on.
 
     Parameters
     ----------
@@ -60,14 +60,20 @@ class LocalImages:
         All images.
     labels : ndarray of int64, shape [n]
         Classes, -1 without.
-    train, validation : ndarray of int64
-        Indices.
+    train, validation, held_out : ndarray of int64
+        Indices; `validation` takes part in training (weights, cycles), `held_out` does not.
     """
 
     def __init__(
-        self, views: Views, labels: NDArray[np.int64], train: NDArray[np.int64], validation: NDArray[np.int64]
+        self,
+        views: Views,
+        labels: NDArray[np.int64],
+        train: NDArray[np.int64],
+        validation: NDArray[np.int64],
+        held_out: NDArray[np.int64],
     ) -> None:
-        self.views, self.labels, self.train, self.validation = views, labels, train, validation
+        self.views, self.labels = views, labels
+        self.train, self.validation, self.held_out = train, validation, held_out
         self.labelled = train[labels[train] >= 0]
         self.unlabelled = train[labels[train] < 0]
         self.computed: dict[str, Any] = {}

@@ -55,11 +55,23 @@ def _takes_unlabelled(method: MethodSpec) -> bool:
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     """Yield the mistakes of one method, each once."""
     found: dict[tuple[object, ...], Mistake] = {}
-    for mistake in (*_unmet(plan), *_contradicted(plan), *_of_labels(plan), *_of_protocol(plan)):
+    for mistake in (*_unmet(plan), *_contradicted(plan), *_of_labels(plan), *_of_protocol(plan), *_of_scoring(plan)):
         found.setdefault((mistake.failure.code, mistake.path), mistake)
     yield from found.values()
     if not any(mistake.path == _MODE for mistake in found.values()):
         yield from _of_preset(plan)
+
+
+def _of_scoring(plan: Plan) -> Iterator[Mistake]:
+    """Yield why silos cannot score models on images of theirs."""
+    if plan.spec.evaluation is None or not plan.spec.evaluation.silo_percent:
+        return
+    why = "without rounds (protocol.mode: Asynchronous)" if plan.asynchronous else ""
+    if "classifierUntrained" in plan.facts:
+        why = f"with {plan.method.name}, which trains no classifier at silos"
+    if why:
+        path = ("spec", "evaluation", "siloPercent")
+        yield Mistake(MEANINGLESS_OVERRIDE, path, f"found siloPercent {why}; leave it out")
 
 
 def _unmet(plan: Plan) -> Iterator[Mistake]:

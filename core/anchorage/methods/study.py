@@ -100,6 +100,7 @@ def describe_run(
         mode=spec.protocol.mode,
         warm_up=tuple(stages),
         held_out=held_out,
+        silo_percent=spec.evaluation.silo_percent if spec.evaluation else 0,
         data_key=data_key.hex(),
     )
 
@@ -135,6 +136,7 @@ def round_settings(study: Study) -> RoundSettings:
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         active_deadline_seconds=spec.active_deadline_seconds,
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
+        held_out_classes=len(spec.task.classes) if spec.evaluation and spec.evaluation.silo_percent else 0,
     )
 
 

@@ -28,6 +28,8 @@ REPETITIONS = "repetitions"
 """What a silo is told that trains more than once in a round, int64: how often."""
 MOST_REPETITIONS = 100
 """No silo trains more often in a round, as no method may draw more groups (`weighting.groups`)."""
+HELD_OUT = "held_out"
+"""What a silo is told with an evaluate task that is about the images that it never trains on, and not about its validation split."""
 REPETITION = "repetition"
 """What its learner is told then, int64: which time it is, from 0."""
 

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.federation import Evaluation
 from anchorage.api.files import load_federation
 from anchorage.api.status import (
     CheckpointStatus,
@@ -115,6 +116,17 @@ def test_the_summary_says_on_which_images_and_which_round_was_the_best(
     else:
         assert lines[2:4] == ["ON THE VALIDATION IMAGES LAST ROUND ANCHORS ALONE", "accuracy 0.8000 0.6000"]
     assert "best model /m/best.safetensors, of round 7" in lines
+
+
+def test_the_summary_names_the_scores_of_the_silos(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    federation = load_federation(EXAMPLE).federation
+    spec = federation.spec.model_copy(update={"evaluation": Evaluation(silo_percent=20)})
+    stored = StoredModel(path="/m/final.safetensors", digest="a" * 64, round=10)
+    seen = status(10, metrics=metrics(accuracy=0.8, worst_silo_accuracy=0.4), model=stored, best_model=stored)
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, 3.0)
+    lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
+    assert lines[2:4] == ["ON THE SILOS' OWN IMAGES LAST ROUND", "accuracy 0.8000"]
+    assert any(line.startswith("worst silo accuracy 0.4000") for line in lines)
 
 
 def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -194,7 +194,7 @@ def test_10_a_masked_mean_is_over_the_whole_batch(tmp_path):
     weak = torch.rand(8, CLASSES)
     found.append([consistency_loss(weak, torch.eye(CLASSES)[labels], m).item() for m in masks])
     plain = Party(method_of("FedAvgSemi"), given("None"), tmp_path)
-    eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64))
+    eight = LocalImages(views, np.full(26, -1), np.arange(8), np.empty(0, np.int64), np.empty(0, np.int64))
     begun = replace(plain.learner._round(plain.task(), plain.task().auxiliary_data, {}, {}), images=eight)
     begun.network.train()
     taught = []

@@ -200,3 +200,20 @@ def test_presets_that_take_silos_without_labels_train_them_but_lower_bounds() ->
     declare = {name for name, preset in PRESETS.items() if "None" in preset.labels}
     assert takes <= declare
     assert declare - takes == {"LowerBound", "CBAFedLowerBound"}
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (
+            ["spec.evaluation={siloPercent: 20}", "spec.protocol.mode=Asynchronous", "spec.method.name=AsyncFedAvg"],
+            "without rounds",
+        ),
+        (["spec.evaluation={siloPercent: 20}", "spec.method.name=FedBarlow"], "FedBarlow, which trains no classifier"),
+    ],
+)
+def test_who_cannot_be_scored_at_silos_is_refused(overrides, words):
+    with pytest.raises(DocumentError) as raised:
+        validate_study(LABELLED, overrides)
+    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
+    assert len(told) == 1 and words in told[0].message

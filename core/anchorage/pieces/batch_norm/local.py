@@ -66,6 +66,12 @@ class LocalNorms(BatchNorm):
         """Estimate the statistics on the anchors: without rounds nobody else does."""
         recount(server_round, network)
 
+    def load_own_layers(self, network: Network, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Put back the silo's layers."""
+        from anchorage.learning.batch_norm import load_norms
+
+        load_norms(network, kept)
+
 
 class OwnNorms(RoundPart):
     """Keeps a silo's batch normalisation from round to round."""
