@@ -67,11 +67,11 @@ def show_silos(source: Source, output: Format, watch: bool) -> None:
 
 
 def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
-    columns = ["silo", "connected", "state", "progress", "images", "weight"]
+    columns = ["silo", "connected", "state", "progress", "images", "weight", "accepted"]
     in_cluster = wide and any("role" in silo for silo in silos)
     if wide:
         columns += ["last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
-    table = plain_table(*columns, "failure", right=("images", "weight"))
+    table = plain_table(*columns, "failure", right=("images", "weight", "accepted"))
     for silo in silos:
         cells = [
             silo["name"],
@@ -80,6 +80,7 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
             f"{silo['progress']} %" if silo["task"] else "",
             str(silo["samples"]),
             f"{float(silo['weight']):.3f}",
+            f"{float(share):.0%}" if (share := silo.get("acceptance")) else "",
         ]
         cells += [silo["lastSeenTime"] or ""] if wide else []
         if in_cluster:

@@ -148,7 +148,7 @@ def run_federation(
             raise
         if output.for_people:
             elapsed = None if finished else monotonic() - begun
-            print_summary(run, federation, left_status(run), alone, elapsed, unsent)
+            print_summary(run, federation, left_status(run), alone, elapsed, unsent, read_journal(run))
         else:
             emit(document_with_status(run, federation), output)
         if unsent is not None:

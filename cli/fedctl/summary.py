@@ -1,6 +1,6 @@
 """The summary of a finished run."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -10,7 +10,9 @@ from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.federation import Federation
 from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
+from fedctl.diagnosis import diagnose
 from fedctl.output import counted, duration, people
+from fedctl.source import Round
 from fedctl.view import moved
 from fedctl.workdir import Workdir
 
@@ -27,6 +29,7 @@ def print_summary(
     comparison: Mapping[str, float] | None,
     elapsed_seconds: float | None,
     unsent: AnchorageError | None = None,
+    rounds: Sequence[Round] = (),
 ) -> None:
     """Print the summary on stdout.
 
@@ -44,6 +47,8 @@ def print_summary(
         Time of this start; None where the run was finished before.
     unsent : AnchorageError or None
         What MLflow does not have.
+    rounds : sequence of mapping
+        Committed rounds as the journal has them.
     """
     console = people()
     name = federation.metadata.name
@@ -73,6 +78,9 @@ def print_summary(
         again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
         facts.append(("incomplete", f"{unsent}{again}"))
     facts.append(("open it with", opening(uri)))
+    final = status.model.metrics if status.model and status.model.metrics else status.metrics
+    reached = {metric.name: float(metric.value) for metric in final}
+    facts += [("note", line) for line in diagnose(federation, rounds, reached, comparison)]
     for what, fact in facts:
         console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)
 

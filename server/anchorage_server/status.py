@@ -63,6 +63,7 @@ class _Silo:
     seen: float | None = None
     code: str = ""
     message: str = ""
+    acceptance: str = ""
     fingerprint: str = ""
     changed: str = ""
 
@@ -90,6 +91,7 @@ class _Silo:
             progress=min(100 * self.done // self.total, 100) if self.total else 0,
             samples=self.samples,
             weight=f"{self.weight:.4g}",
+            acceptance=self.acceptance,
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
             message=(self.message or self.changed)[:LINE],
@@ -286,6 +288,8 @@ class StatusStore:
             known = self._silo(part.name)
             known.enter(part.state, part.code, part.message)
             known.compare(record, part.fingerprint)
+            if unlabelled := part.samples.get("unlabelled"):
+                known.acceptance = f"{part.samples.get('selected', 0) / unlabelled:.4g}"
             if part.state == "Counted":
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 

@@ -85,6 +85,13 @@ def test_the_headline_is_of_the_validation_images_else_of_the_test_images(status
     assert statuses.snapshot().metric == "accuracy 0.500"
 
 
+def test_a_silo_has_the_share_of_images_that_it_accepted(statuses: StatusStore) -> None:
+    samples = ({"train": 40, "unlabelled": 40, "selected": 10}, {"train": 40, "unlabelled": 0, "selected": 0})
+    parts = tuple(SiloRecord(name, "Counted", samples=found) for name, found in zip("ab", samples, strict=True))
+    statuses(RoundCommitted(replace(committed(1), silos=parts), MODEL, None))
+    assert [silo.acceptance for silo in statuses.snapshot().silos] == ["0.25", ""]
+
+
 def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
     def record(number: int, *fingerprints: str) -> RoundRecord:
         parts = (SiloRecord(name, "Counted", fingerprint=found) for name, found in zip("ab", fingerprints, strict=True))
