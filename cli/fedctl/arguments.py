@@ -16,10 +16,13 @@ Set = Annotated[
     ),
 ]
 DataRoot = Annotated[
-    Path | None, typer.Option(help="Folder in which claimName names folders; default: the file's folder.")
+    Path | None,
+    typer.Option(help="Folder in which claimName names folders; default: the file's folder; of a run, its last one."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu or cuda; auto takes a GPU where there is one.")]
-Folder = Annotated[Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME.")]
+Folder = Annotated[
+    Path | None, typer.Option("--workdir", help="Folder of the run; default: .anchorage/NAME, or its last one.")
+]
 Run = Annotated[str | None, typer.Argument(help="Name of the federation; may be left out where there is only one.")]
 Namespace = Annotated[
     str | None, typer.Option("--namespace", "-n", help="Look in a cluster, in this namespace; default: the context's.")

@@ -19,7 +19,7 @@ def ending(command: Callable[[], object]) -> int:
         with signals_to(_interrupt):
             command()
     except AnchorageError as error:
-        typer.echo(f"{error}\nsee docs/errors/{error.code}.md", err=True)
+        typer.echo(f"{error}\nsee fedctl explain {error.code}", err=True)
         return error.failure.exit_code
     except InterruptError as interrupt:
         typer.echo(str(interrupt), err=True)

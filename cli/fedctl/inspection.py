@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
-from queue import SimpleQueue
+from heapq import merge
+from operator import itemgetter
+from queue import Empty, SimpleQueue
 from threading import Thread
+from time import monotonic
 from typing import Any
 
 import typer
@@ -16,9 +20,14 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ordered, shown_first
 from anchorage.api.status import find_condition
-from fedctl.output import Format, amount, duration, plain_table, show
+from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import metrics_line, moved
+
+TOGETHER_SECONDS = 0.2
+"""Lines of several followed logs that come within this time are put in order."""
+ROOMY = 90
+"""Columns from which on the table of rounds has a fourth metric."""
 
 
 def show_status(source: Source, output: Format, watch: bool) -> None:
@@ -71,7 +80,7 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
     in_cluster = wide and any("role" in silo for silo in silos)
     if wide:
         columns += ["last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
-    table = plain_table(*columns, "failure", right=("images", "weight", "accepted"))
+    table = plain_table(*columns, "failure", right=("progress", "images", "weight", "accepted"))
     for silo in silos:
         cells = [
             silo["name"],
@@ -101,7 +110,7 @@ def show_rounds(source: Source, output: Format, watch: bool) -> None:
 
 def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
     found = ordered(dict.fromkeys(name for record in rounds for name in record["metrics"]))
-    names = found if wide else shown_first(found)
+    names = found if wide else shown_first(found)[: 3 if people().width < ROOMY else None]
     table = plain_table(
         "round",
         "committed",
@@ -110,7 +119,7 @@ def _rounds_table(rounds: Sequence[Any], wide: bool) -> RenderableType:
         "up",
         "down",
         *(n.replace("_", " ") for n in names),
-        right=("round", "up", "down"),
+        right=("round", "took", "silos", "up", "down", *(n.replace("_", " ") for n in names)),
     )
     for record in rounds:
         counted = sum(silo["state"] == "Counted" for silo in record["silos"])
@@ -169,7 +178,7 @@ def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> 
     if not chosen:
         raise AnchorageError(commands.NO_RUN_HERE, "no process has written a log yet")
     logs = {name: partial(source.log, name, lines, follow=follow) for name in chosen}
-    for name, line in interleave(logs) if follow else _one_by_one(logs):
+    for name, line in interleave(logs) if follow else in_order(logs):
         if not isinstance(line, AnchorageError):
             typer.echo(_readable(line, name if len(chosen) > 1 else ""))
         elif len(chosen) > 1:  # one log of several that cannot be read keeps nobody from the others
@@ -183,21 +192,36 @@ Said = tuple[str, str | AnchorageError]
 """A process, and a line of its log or why that cannot be read on."""
 
 
-def _one_by_one(logs: Mapping[str, Log]) -> Iterator[Said]:
-    for name, log in logs.items():
-        try:
-            for line in log():
-                yield name, line
-        except AnchorageError as error:
-            yield name, error
+def in_order(logs: Mapping[str, Log]) -> Iterator[Said]:
+    """Yield the lines of several logs in the order of their times; a line without one, as of a traceback, follows the line before it."""
+    for _, name, line in merge(*(_timed(name, log) for name, log in logs.items()), key=itemgetter(0)):
+        yield name, line
+
+
+def _timed(name: str, log: Log) -> Iterator[tuple[str, *Said]]:
+    """Yield a log's lines with times that never decrease (RFC 3339 in UTC), then why it cannot be read on."""
+    time = ""
+    try:
+        for line in log():
+            time = max(time, _time_of(line))
+            yield time, name, line
+    except AnchorageError as error:
+        yield time, name, error
+
+
+def _time_of(line: str) -> str:
+    try:
+        return str(json.loads(line)["time"])
+    except (ValueError, KeyError, TypeError):
+        return ""
 
 
 def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
-    """Yield the lines of several logs as they arrive, until all logs have ended."""
-    said: SimpleQueue[Said | None] = SimpleQueue()
+    """Yield the lines of several logs as they arrive, until all logs have ended; what arrives at once is put in the order of its times."""
+    said: SimpleQueue[tuple[str, *Said] | None] = SimpleQueue()
 
     def pump(name: str, log: Log) -> None:
-        for line in _one_by_one({name: log}):
+        for line in _timed(name, log):
             said.put(line)
         said.put(None)
 
@@ -205,11 +229,14 @@ def interleave(logs: Mapping[str, Log]) -> Iterator[Said]:
         Thread(target=pump, args=(name, log), daemon=True).start()
     left = len(logs)
     while left:
-        line = said.get()
-        if line is None:
-            left -= 1
-        else:
-            yield line
+        arrived = [said.get()]
+        end = monotonic() + TOGETHER_SECONDS
+        with suppress(Empty):
+            while (seconds := end - monotonic()) > 0:
+                arrived.append(said.get(timeout=seconds))
+        left -= arrived.count(None)
+        for _, name, line in sorted(filter(None, arrived), key=itemgetter(0)):
+            yield name, line
 
 
 def _readable(line: str, process: str) -> str:

@@ -11,6 +11,7 @@ from time import monotonic, sleep
 from typing import Any
 
 import psutil
+import typer
 
 from anchorage.api.changes import RESULTS, Change, Verdict, find_changes, refusals
 from anchorage.api.errors import AnchorageError, commands
@@ -30,7 +31,7 @@ from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
 from fedctl.view import Pace, Picture, View, view_for
-from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json
+from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json, remember_folder, remembered_folder
 
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
@@ -101,9 +102,9 @@ def run_federation(
     file : Path
         The federation's documents.
     workdir : Path or None
-        Folder of the run; None takes ``.anchorage/<name>``.
+        Folder of the run; None takes ``.anchorage/<name>``, or the folder that the federation's last run was given.
     data_root : Path or None
-        Folder that claims name folders of; None takes the file's own.
+        Folder that claims name folders of; None takes the one of the run's last start, else the file's own.
     overrides : sequence of str
         ``path=value`` for the federation's document.
     output : Format
@@ -118,14 +119,20 @@ def run_federation(
         A signal came; what is committed stays.
     """
     study = validate_study(file, overrides)
-    root = (data_root or file.parent).resolve()
-    run = Workdir((workdir or DEFAULT_PARENT / study.federation.metadata.name).resolve())
+    name = study.federation.metadata.name
+    run = Workdir(workdir.resolve() if workdir is not None else remembered_folder(name))
+    root = (data_root or run.data_root or file.parent).resolve()
+    if workdir is None and (DEFAULT_PARENT / name).is_symlink():
+        typer.echo(f"in {run.root}, as before; --workdir names another folder", err=True)
+    if data_root is None and root != file.parent.resolve():
+        typer.echo(f"images below {root}, as before; --data-root names another folder", err=True)
     silos = local_silos(study, root)
     warn_about(study)
     run.make()
     with run.lock():
         wait_for_orphan(run)
         federation = claim(run, study)
+        remember_folder(name, run)
         people = sys.stdout if output.for_people else sys.stderr
         begun = monotonic()
         finished = already_finished(run, federation)

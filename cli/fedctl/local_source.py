@@ -8,10 +8,9 @@ from time import sleep
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.rounds import STOPPED
-from anchorage.api.files import as_mapping, load_federation
 from anchorage.api.inference import DESCRIPTION
 from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
-from fedctl.observation import observe, read_journal, require_run
+from fedctl.observation import observe, read_federation_of, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model
 from fedctl.workdir import Workdir, read_json
 
@@ -28,8 +27,8 @@ class LocalSource:
     def observe(self) -> Observation:
         """Return the documents of the run with its status."""
         status, live = observe(self.run)
-        federation = load_federation(self.run.federation).federation
-        return Observation(as_mapping(federation.model_copy(update={"status": status})), status, live)
+        shown = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+        return Observation({**read_federation_of(self.run), "status": shown}, status, live)
 
     def silos(self) -> Sequence[SiloRow]:
         """Return the silos of the server's status."""
@@ -44,7 +43,7 @@ class LocalSource:
     def events(self) -> Sequence[Event]:
         """Return committed rounds, failures of silos in them, and the status's conditions."""
         status, _ = observe(self.run)
-        about = f"Federation/{load_federation(self.run.federation).federation.metadata.name}"
+        about = f"Federation/{read_federation_of(self.run)['metadata']['name']}"
         found: list[Event] = []
         for record in self.rounds():
             time = timestamp(record["time"])

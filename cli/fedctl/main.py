@@ -288,6 +288,17 @@ def methods_describe(
 
 
 @app.command(rich_help_panel=OTHER)
+def explain(
+    code: Annotated[str, typer.Argument(metavar="CODE", help="Code or reason of a message, such as ANC-1203.")],
+    output: Output = Format.TABLE,
+) -> None:
+    """Explain a failure by its code, and say what to do."""
+    from fedctl.explain import explain_failure
+
+    explain_failure(code, output)
+
+
+@app.command(rich_help_panel=OTHER)
 def version(output: Output = Format.TABLE) -> None:
     """Print the version."""
     from anchorage import __version__

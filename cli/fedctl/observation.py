@@ -1,14 +1,16 @@
 """The state of a run on this machine: from its server while that is running, otherwise from its files."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from pydantic import ValidationError
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.documents import NO_FEDERATION
+from anchorage.api.source import read_documents
 from anchorage.api.status import Condition, FederationStatus, at_rest
 from anchorage.transport.server_client import ServerClient
 from fedctl.source import BOOKKEEPING, Round
@@ -86,6 +88,26 @@ def left_status(run: Workdir) -> FederationStatus:
         message = f"the server ended before MLflow had everything; {GO_ON}"
         said.append(("Tracked", "False", _NOT_RUNNING, message))
     return _with(status, *said)
+
+
+def read_federation_of(run: Workdir) -> Mapping[str, Any]:
+    """Return the federation's document of a run as plain values, which needs no package that adds pieces.
+
+    Raises
+    ------
+    AnchorageError
+        The folder holds no run, or its documents cannot be read.
+    """
+    require_run(run)
+    for raw in read_documents(run.federation):
+        match raw.value:
+            case {
+                "kind": "Federation",
+                "metadata": {"name": str()},
+                "spec": {"rounds": int(), "method": {"name": str()}},
+            }:
+                return dict(raw.value)
+    raise AnchorageError(NO_FEDERATION, f"{run.federation} holds no complete Federation; `fedctl run` writes it again")
 
 
 def require_run(run: Workdir) -> None:

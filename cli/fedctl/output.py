@@ -9,8 +9,10 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.console import Console, RenderableType
-from rich.table import Table
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.table import Column, Table
+from rich.text import Text
 
 from anchorage.api.errors import AnchorageError, Failure, cluster
 
@@ -36,6 +38,12 @@ PASSING = (cluster.CLUSTER_UNREACHABLE, cluster.POD_UNREACHABLE)
 """Failures that a watch outlasts: a network that is gone for a while, a pod that restarts."""
 UNBOUNDED = 1000
 """Columns of an output that is no terminal."""
+LONGEST_WORD = 24
+"""Characters of a word, such as a number, that a narrow terminal leaves in one line; longer ones are paths and digests."""
+READABLE = 20
+"""Characters in a line of a text that is wrapped."""
+BAR = 20
+"""Columns of a progress bar."""
 
 
 def emit(document: Any, output: Format) -> None:
@@ -106,14 +114,46 @@ def people() -> Console:
     return Console() if sys.stdout.isatty() else Console(width=UNBOUNDED)
 
 
+class PlainTable(Table):
+    """A table without frames that cuts no number: where its columns do not fit, each row becomes lines of ``COLUMN value``."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """Render as a table, or as lines."""
+        needs = [_widths(column) for column in self.columns]
+        free = options.max_width - sum(least for least, _ in needs) - (gaps := len(needs) - 1)
+        if free >= 0:
+            apart = free >= gaps
+            self.padding, free = (0, 1, 0, int(apart)), free - gaps * apart
+            for column, (least, most) in sorted(zip(self.columns, needs, strict=True), key=lambda each: each[1][1]):
+                column.width = min(most, least + free)
+                free -= column.width - least
+            yield from super().__rich_console__(console, options)
+            return
+        for cells in zip(*(column.cells for column in self.columns), strict=True):
+            lines = Table.grid(padding=(0, 2))
+            for column, cell in zip(self.columns, cells, strict=True):
+                if str(cell):
+                    lines.add_row(column.header, cell)
+            lines.columns[1].overflow = "fold"
+            yield lines
+            yield Text()
+
+
+def _widths(column: Column) -> tuple[int, int]:
+    """Return the least width of a column, in which no number is cut, and the width of its longest cell."""
+    title = str(column.header)
+    cells = [str(cell) if isinstance(cell, (str, Text)) else BAR * "-" for cell in column.cells]
+    parts = cells if column.justify == "right" else [word[:LONGEST_WORD] for cell in cells for word in cell.split()]
+    most = max(map(cell_len, (*cells, title)))
+    prose = 0 if column.justify == "right" else min(most, READABLE)
+    return max(prose, *map(cell_len, (*parts, *title.split())), 0), most
+
+
 def plain_table(*columns: str, right: tuple[str, ...] = ()) -> Table:
-    """Return an empty table without frames, as kubectl prints; the columns in `right` are aligned to the right."""
-    table = Table(box=None, pad_edge=False, header_style="bold")
+    """Return an empty table as kubectl prints; the columns in `right` hold numbers, aligned to the right and never wrapped."""
+    table = PlainTable(box=None, pad_edge=False, header_style="bold")
     for column in columns:
-        word = max(map(len, column.split()), default=0)
-        table.add_column(
-            column.upper(), justify="right" if column in right else "left", overflow="fold", min_width=word
-        )
+        table.add_column(column.upper(), justify="right" if column in right else "left", overflow="fold")
     return table
 
 

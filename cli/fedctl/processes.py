@@ -44,8 +44,8 @@ class Signalled:
 ProcessEvent = Ended | Signalled
 
 
-class InterruptError(Exception):
-    """The command was interrupted by a signal.
+class InterruptError(BaseException):
+    """The command was interrupted by a signal; like KeyboardInterrupt, nothing that handles failures takes it for one.
 
     Parameters
     ----------

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
-from fedctl.output import amount, duration, plain_table
+from fedctl.output import BAR, amount, duration, plain_table
 
 STORING = "storing the model, and sending the results to MLflow"
 
@@ -198,7 +198,7 @@ def silo_table(picture: Picture) -> Table:
             seen = silo.state if silo and silo.state != "Waiting" else ""
             table.add_row(name, Text(process or seen or "not connected", style="yellow"), "", "", "", "")
             continue
-        bar = _bar(100, silo.progress, 20)
+        bar = _bar(100, silo.progress, BAR)
         note = f"{silo.code} {silo.message}".strip()
         table.add_row(name, silo.state, bar, f"{silo.samples}", _short(silo.weight), Text(note, style="yellow"))
     return table

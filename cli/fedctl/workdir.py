@@ -4,10 +4,12 @@ import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import yaml
 
 from anchorage.api.errors import AnchorageError, commands
 
@@ -76,6 +78,15 @@ class Workdir:
         """The MLflow store of a federation that names none."""
         return f"sqlite:///{self.root / 'mlflow.db'}"
 
+    @property
+    def data_root(self) -> Path | None:
+        """The data root of the run's last start; None before the first."""
+        try:
+            values = yaml.safe_load(self.server_config.read_bytes())
+            return Path(values["dataRoot"])
+        except (OSError, yaml.YAMLError, KeyError, TypeError):
+            return None
+
     def silo(self, name: str) -> Path:
         """Return an agent's own folder."""
         return self.root / "silos" / name
@@ -137,6 +148,25 @@ class Workdir:
             except BlockingIOError:
                 return True
         return False
+
+
+def remembered_folder(name: str) -> Path:
+    """Return the folder of a federation's run where none is named: ``.anchorage/NAME``, or where its link (`remember_folder`) leads."""
+    folder = DEFAULT_PARENT / name
+    if folder.is_symlink() and not folder.exists():
+        folder.unlink()  # the run that it led to was removed
+    return folder.resolve()
+
+
+def remember_folder(name: str, run: Workdir) -> None:
+    """Make ``.anchorage/NAME`` a link to a run's folder elsewhere, by which it is found without its path; a run that is there itself stays."""
+    link = DEFAULT_PARENT / name
+    if link.resolve() == run.root or (link.exists() and not link.is_symlink()):
+        return
+    with suppress(OSError):  # such as a folder that may only be read: then the run is found by --workdir alone
+        link.parent.mkdir(exist_ok=True)
+        link.unlink(missing_ok=True)
+        link.symlink_to(run.root)
 
 
 def read_json(path: Path) -> Any:

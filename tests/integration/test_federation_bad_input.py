@@ -96,7 +96,7 @@ def test_every_mistake_of_a_file_is_told_at_once(tmp_path: Path) -> None:
     told = json.loads(answer.stdout)
     assert not told["valid"] and sorted({m["code"] for m in told["mistakes"]}) == sorted(set(codes(answer)))
     for line in answer.lines:
-        assert line.startswith(("see docs/errors/", "ANC-")) and (line.startswith("see") or f"{file}:" in line)
+        assert line.startswith(("see fedctl explain ", "ANC-")) and (line.startswith("see") or f"{file}:" in line)
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ def test_data_that_cannot_be_used_ends_the_run_before_round_1(
     answer = fedctl("run", "-f", file, "--workdir", tmp_path / "run", folder=tmp_path)
     assert answer.status == status, answer
     assert [line for line in answer.lines if line.startswith("ANC-")] == [answer.lines[-2]]
-    assert answer.lines[-2].startswith(said) and answer.lines[-1].startswith("see docs/errors/ANC-")
+    assert answer.lines[-2].startswith(said) and answer.lines[-1].startswith("see fedctl explain ANC-")
 
 
 def test_images_of_every_size_and_mode_are_trained_on_and_a_corrupt_one_is_skipped(tmp_path: Path) -> None:

@@ -60,6 +60,7 @@ class Command:
             stderr=subprocess.PIPE,
             text=True,
             start_new_session=True,
+            cwd=next((path.parent for path in arguments if isinstance(path, Path)), None),
         )
         self.lines: list[str] = []
         self.stdout = ""
@@ -233,7 +234,7 @@ def test_what_mlflow_does_not_have_is_told_and_sent_by_the_same_command(
     assert first.end() == 7
     assert "incomplete    ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: " in first.stdout
     assert first.lines[-2].startswith("ANC-4001 TrackingUnreachable: 4 records are not in MLflow yet: ")
-    assert first.lines[-1] == "see docs/errors/ANC-4001.md"
+    assert first.lines[-1] == "see fedctl explain ANC-4001"
     status = document(fedctl("status", "--workdir", tmp_path / "run", "-o", "json"))["status"]
     assert (conditions(status)["Succeeded"], conditions(status)["Tracked"]) == (
         "AllRoundsCommitted",

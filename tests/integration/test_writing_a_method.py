@@ -33,16 +33,16 @@ def study(tmp_path: Path) -> Path:
     return file
 
 
-def run(environment: Mapping[str, str], *arguments: str, status: int = 0) -> str:
+def run(environment: Mapping[str, str], *arguments: str, status: int = 0, folder: Path = ROOT) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=240, cwd=ROOT
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=240, cwd=folder
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
 
 
-def fedctl(environment: Mapping[str, str], *arguments: str, status: int = 0) -> str:
-    return run(environment, "-m", "fedctl.main", *arguments, status=status)
+def fedctl(environment: Mapping[str, str], *arguments: str, status: int = 0, folder: Path = ROOT) -> str:
+    return run(environment, "-m", "fedctl.main", *arguments, status=status, folder=folder)
 
 
 def test_describe_shows_options_and_what_leaves_the_silo(environment: Mapping[str, str]) -> None:
@@ -61,7 +61,7 @@ def test_simulation_and_processes_end_with_the_same_bytes(
     simulated = json.loads(
         fedctl(environment, "simulate", "-f", str(study), "--workdir", f"{tmp_path}/one", "-o", "json")
     )
-    fedctl(environment, "run", "-f", str(study), "--workdir", f"{tmp_path}/many")
+    fedctl(environment, "run", "-f", str(study), "--workdir", f"{tmp_path}/many", folder=tmp_path)
     rounds = json.loads(fedctl(environment, "rounds", "--workdir", f"{tmp_path}/many", "-o", "json"))
     assert rounds[-1]["digest"] == simulated["seeds"][0]["rounds"][-1]["digest"]
     assert rounds[0]["digest"] != rounds[-1]["digest"]

@@ -28,21 +28,13 @@ INDEX = "README.md"
 def pages() -> Mapping[str, str]:
     """Return every page by its file name."""
     entries = [CATALOGUE[code] for code in sorted(CATALOGUE)]
-    return {INDEX: _index(entries)} | {f"{entry.code}.md": _page(entry) for entry in entries}
+    return {INDEX: _index(entries)} | {f"{entry.code}.md": entry.page() for entry in entries}
 
 
 def files(root: Path) -> Mapping[Path, str | None]:
     """Return the pages of a checkout; a page whose code is no more must go."""
     old = {FOLDER / path.name: None for path in (root / FOLDER).glob("*.md")}
     return {**old, **{FOLDER / name: text for name, text in pages().items()}}
-
-
-def _page(entry: Failure) -> str:
-    return (
-        f"# {entry.code} {entry.reason}\n\n{entry.title}\n\n## What to do\n\n{entry.remedy}\n\n"
-        f"## Where it appears\n\nAs the line `{entry.code} {entry.reason}: …` and exit status {entry.exit_code} of the "
-        f"process that ends with it, and as the reason `{entry.reason}` in a federation's status.\n"
-    )
 
 
 def _index(entries: Sequence[Failure]) -> str:

@@ -169,8 +169,6 @@ def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:
     right = ("seeds", "rounds", f"last {shown}", f"best {shown}", *(("published",) if papers else ()), "moved")
     more = (*(("source",) if papers else ()), "model", "folder") if wide else ()
     table = plain_table(*(("setting",) if several else ()), "method", *names, *right, *more, right=right)
-    for column in table.columns[: 1 + several]:
-        column.no_wrap = True
     for row in rows:
         result, spec = row.results, row.results.federation.spec
         cells = [row.setting] if several else []

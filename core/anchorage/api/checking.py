@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import replace
+from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -22,7 +23,7 @@ from anchorage.api.errors.documents import (
     WRONG_FORM,
     WRONG_TYPE,
 )
-from anchorage.api.mistakes import FieldPath, Mistake, without_password
+from anchorage.api.mistakes import FieldPath, Mistake, dotted, meant, without_password
 from anchorage.api.slot import UNKNOWN_ALTERNATIVE, described_by
 from anchorage.api.source import RawDocument
 
@@ -43,6 +44,8 @@ _CHOICES = {"literal_error", "enum", "union_tag_invalid", UNKNOWN_ALTERNATIVE}
 _FORMS = {"string_pattern_mismatch", "value_error", "assertion_error"}
 _WORDED = {"value_error", "assertion_error", UNKNOWN_ALTERNATIVE}
 """Errors that bring their own message."""
+_SURE = 0.85
+"""Ratio of spelling from which a field that stands elsewhere is taken for the one that is meant."""
 
 
 def check_document(raw: RawDocument, kind: type[D]) -> tuple[D | None, list[Mistake]]:
@@ -109,8 +112,9 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
     if detail["type"] == "missing":
         return Mistake(MISSING_FIELD, path, f"found nothing, needed is {allowed(kind, inner)}")
     if detail["type"] == "extra_forbidden":
-        known = ", ".join(fields(kind, inner[:-1])) or "none"
-        return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, allowed are {known}")
+        known, word = fields(kind, inner[:-1]), str(inner[-1])
+        hint = meant(word, known) or _meant_below(word, kind, inner[:-1])
+        return Mistake(UNKNOWN_FIELD, path, f"found an unknown field, {hint}allowed are {', '.join(known) or 'none'}")
     found = raw.numbers.get(path) or _shown(detail["input"])
     failure = _failure(detail, inner, kind)
     if detail["type"] in _WORDED:
@@ -118,7 +122,19 @@ def _mistake(detail: ErrorDetails, raw: RawDocument, kind: type[Document]) -> Mi
     needed = allowed(kind, inner)
     if failure is UNQUOTED_DECIMAL:
         return Mistake(failure, path, f'found the number {found}, allowed is text: write "{found}"')
-    return Mistake(failure, path, f"found {found}, allowed is {needed}")
+    choices = [str(choice) for schema in alternatives(kind, inner) for choice in schema.get("enum", ())]
+    hint = meant(detail["input"], choices) if isinstance(detail["input"], str) else ""
+    return Mistake(failure, path, f"found {found}, {hint}allowed is {needed}")
+
+
+def _meant_below(word: str, kind: type[Document], path: FieldPath) -> str:
+    """Say that a field of such a name stands one or two levels further below, such as ``local.optimiser``; empty where none does."""
+    level, found = [path], dict[str, str]()
+    for _ in range(3):
+        level = [(*above, name) for above in level for name in fields(kind, above)]
+        found = {str(place[-1]): dotted(place[len(path) :]) for place in level} | found
+    near = get_close_matches(word, found, n=1, cutoff=_SURE)
+    return f"did you mean {found[near[0]]}? " if near else ""
 
 
 def _failure(detail: ErrorDetails, path: FieldPath, kind: type[Document]) -> Failure:

@@ -13,7 +13,7 @@ from anchorage.api.checking import check_document
 from anchorage.api.copies import divide, multiply
 from anchorage.api.errors.documents import NO_FEDERATION, NOT_A_DOCUMENT, SEVERAL_FEDERATIONS, UNKNOWN_KIND
 from anchorage.api.federation import Federation, Silo
-from anchorage.api.mistakes import DocumentError, FieldPath, Mistake
+from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, meant
 from anchorage.api.overrides import apply_override
 from anchorage.api.sections import check_sections
 from anchorage.api.source import RawDocument, read_documents
@@ -156,7 +156,8 @@ def _unknown(raw: RawDocument, kind: Any) -> Mistake:
     if not isinstance(raw.value, dict):
         return Mistake(NOT_A_DOCUMENT, (), "found no mapping, allowed is a document with kind, metadata and spec")
     found = "nothing" if kind is None else repr(kind)
-    return Mistake(UNKNOWN_KIND, ("kind",), f"found {found}, allowed are Federation, Silo")
+    hint = meant(str(kind), ("Federation", "Silo"))
+    return Mistake(UNKNOWN_KIND, ("kind",), f"found {found}, {hint}allowed are Federation, Silo")
 
 
 def _located(mistake: Mistake, raw: RawDocument, path: Path) -> Mistake:

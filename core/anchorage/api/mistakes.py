@@ -3,6 +3,7 @@
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from anchorage.api.errors import AnchorageError, Failure
 
@@ -21,6 +22,16 @@ def dotted(path: FieldPath) -> str:
     for part in path:
         text += f"[{part}]" if isinstance(part, int) else f".{part}" if text else part
     return text
+
+
+def meant(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
+    """Return ``did you mean …? `` with the known word nearest to one in spelling, whatever its case; empty where none is near.
+
+    `cutoff` is the ratio of `difflib` from which a word is near.
+    """
+    lower = {name.lower(): name for name in reversed(known)}
+    near = get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
+    return f"did you mean {lower[near[0]]}? " if near else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
-from typing import TYPE_CHECKING, ClassVar, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from pydantic.alias_generators import to_camel
 
@@ -22,6 +22,9 @@ ENTRY_POINTS = "anchorage.pieces"
 """Group of the entry points by which packages, this one included, name the modules that register their pieces."""
 
 P = TypeVar("P", bound="type[Piece]")
+
+_LONGEST = 200
+"""Characters of a stranger's error that are told."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,17 +153,30 @@ class Registry:
         try:
             points = entry_points(group=ENTRY_POINTS)
             for point in sorted(points, key=lambda point: (point.name != "anchorage", point.name)):
-                _load(point)
+                load_entry_point(point)
         except AnchorageError:
             self._loaded = False
             raise
 
 
-def _load(point: EntryPoint) -> None:
+def load_entry_point(point: EntryPoint) -> Any:
+    """Import what another package declares.
+
+    Raises
+    ------
+    AnchorageError
+        PRESET_BROKEN: the package raises something, whatever it is; its name and the error's first line are told.
+    """
     try:
-        point.load()
-    except (ImportError, AttributeError, SyntaxError) as error:
-        message = f"the entry point {point.name} = {point.value} cannot be loaded ({error}); mend or remove its package"
+        return point.load()
+    except AnchorageError:
+        raise
+    except (Exception, SystemExit) as error:  # whatever strangers raise; a signal passes
+        package = f"the package {point.dist.name} {point.dist.version}" if point.dist else "a package"
+        first = next(iter(str(error).splitlines()), "")
+        what = f"{type(error).__name__}: {first[:_LONGEST]}" if first else type(error).__name__
+        where = f"its entry point {point.name} = {point.value}"
+        message = f"{package} cannot be loaded: {where} raised {what}; mend or uninstall it"
         raise AnchorageError(PRESET_BROKEN, message) from error
 
 

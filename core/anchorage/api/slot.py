@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Annotated, Any, TypeVar, get_args
 
 from pydantic import (
@@ -21,7 +20,7 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 
 from anchorage.api.allowed import alternatives
 from anchorage.api.base import Document
-from anchorage.api.mistakes import FieldPath
+from anchorage.api.mistakes import FieldPath, meant
 from anchorage.api.piece import PIECES, PLUGIN, Piece
 
 D = TypeVar("D", bound=Document)
@@ -131,9 +130,9 @@ def member_of(piece: Piece) -> str:
 
 def unknown(name: str, known: Sequence[str]) -> str:
     """Say that no piece has this name, which is nearest, and which there are."""
-    near = get_close_matches(name.lower(), {word.lower(): word for word in known}, n=1)
-    meant = f"did you mean {next(word for word in known if word.lower() == near[0])}? " if near else ""
-    return f"found {name!r}, {meant}allowed are {', '.join(known) or 'none: no installed package adds one'}"
+    return (
+        f"found {name!r}, {meant(name, known)}allowed are {', '.join(known) or 'none: no installed package adds one'}"
+    )
 
 
 def described_by(kind: type[Document], path: FieldPath, document: Any) -> tuple[type[Document], FieldPath]:

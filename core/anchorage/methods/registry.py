@@ -6,6 +6,7 @@ from importlib.metadata import EntryPoint, entry_points
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import PRESET_BROKEN
+from anchorage.api.piece import load_entry_point
 from anchorage.methods.bounds import FEDAVG_SL, FEDPROX_SL, LOWER_BOUND, SOLO, UPPER_BOUND
 from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
 from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA
@@ -150,13 +151,7 @@ def _register(presets: dict[str, Preset], preset: Preset, origin: str) -> None:
 
 
 def _load(point: EntryPoint) -> Preset:
-    try:
-        preset = point.load()
-    except (ImportError, AttributeError) as error:
-        raise AnchorageError(
-            PRESET_BROKEN,
-            f"the entry point {point.name} = {point.value} cannot be loaded ({error}); mend or remove its package",
-        ) from error
+    preset = load_entry_point(point)
     if not isinstance(preset, Preset):
         raise AnchorageError(
             PRESET_BROKEN,

@@ -193,7 +193,7 @@ def test_a_failure_is_one_line_and_a_page(capsys: pytest.CaptureFixture[str], tm
 
     assert ending(command) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert lines[0].startswith("ANC-1001 FileUnreadable: ") and lines[1:] == ["see docs/errors/ANC-1001.md"]
+    assert lines[0].startswith("ANC-1001 FileUnreadable: ") and lines[1:] == ["see fedctl explain ANC-1001"]
 
 
 def test_a_wrong_option_ends_with_2(capsys: pytest.CaptureFixture[str]) -> None:

@@ -57,9 +57,9 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def simulate(file: Path, *arguments: object) -> Result:
+def simulate(file: Path, *arguments: object, catch: bool = True) -> Result:
     options = ["simulate", "-f", file, "--workdir", file.parent / "work", "--device", "cpu", *arguments]
-    return CliRunner().invoke(app, [str(option) for option in options])
+    return CliRunner().invoke(app, [str(option) for option in options], catch_exceptions=catch)
 
 
 def refused(result: Result) -> Failure:
@@ -74,7 +74,7 @@ def one_round(seed: int, accuracy: float = 0.5) -> SeedResult:
 class Scripted:
     """Stands in for `Simulator.play`: notes the seeds, and fails at one."""
 
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: Exception | None = None, at: int = -1) -> None:
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails: BaseException | None = None, at: int = -1) -> None:
         self.seeds: list[int] = []
 
         def play(simulator: Simulator, study: Study, title: str) -> None:
@@ -116,8 +116,9 @@ def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.Monkey
 
 def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Scripted(monkeypatch, InterruptError(signal.SIGINT), at=6)
-    result = simulate(file, "--seeds", 3)
-    assert str(result.exception) == (
+    with pytest.raises(InterruptError) as caught:
+        simulate(file, "--seeds", 3)
+    assert str(caught.value) == (
         "ended by SIGINT; 1 finished seeds and the rounds of this one are kept; the same command goes on"
     )
     played = Scripted(monkeypatch)
@@ -129,7 +130,7 @@ PERSIST = ("--set", "spec.method.local.optimiser.sgd.state=Persist", "--set", "s
 
 @pytest.mark.parametrize("end", [InterruptError(signal.SIGINT), AnchorageError(storage.DISK_FULL, "no room")])
 def test_a_seed_goes_on_at_its_last_committed_round(
-    file: Path, end: Exception, monkeypatch: pytest.MonkeyPatch
+    file: Path, end: BaseException, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Models and what silos keep between rounds are those of a simulation that was never stopped."""
     whole = json.loads(simulate(file, *PERSIST, "--workdir", file.parent / "whole", "-o", "json").stdout)
@@ -141,7 +142,8 @@ def test_a_seed_goes_on_at_its_last_committed_round(
             raise end
 
     monkeypatch.setattr(SeedWatcher, "show_round", stop)
-    assert type(simulate(file, *PERSIST).exception) is type(end)
+    with pytest.raises(type(end)):
+        simulate(file, *PERSIST, catch=False)
     assert (file.parent / "work" / "seed-5" / "rounds" / "checkpoints" / "round-000001.safetensors").exists()
     monkeypatch.setattr(SeedWatcher, "show_round", committed)
     again = simulate(file, *PERSIST, "-o", "json")

@@ -205,8 +205,8 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}",
             "{name: FedAvg}\n  protocol: {mode: Synchronous, min_silos: 1}",
             (
-                "ANC-1007 UnknownField: derm.yaml:8: spec.protocol.min_silos: found an unknown field, allowed are "
-                "mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds"
+                "ANC-1007 UnknownField: derm.yaml:8: spec.protocol.min_silos: found an unknown field, "
+                "did you mean minSilos? allowed are mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds"
             ),
         ),
         (
@@ -289,7 +289,9 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
         (
             "labels: All",
             "labels: all",
-            ('ANC-1012 UnknownChoice: derm.yaml:11: spec.labels: found "all", allowed is one of None, All, Partial'),
+            (
+                'ANC-1012 UnknownChoice: derm.yaml:11: spec.labels: found "all", did you mean All? allowed is one of None, All, Partial'
+            ),
         ),
     ],
 )

@@ -130,6 +130,7 @@ def test_a_field_around_the_one_that_is_set_names_the_override_that_brought_it()
 
 def test_unknown_paths_name_the_fields_there_are() -> None:
     with pytest.raises(
-        DocumentError, match=r"--set spec\.raunds=1: spec\.raunds: found an unknown field, allowed are rounds, seed"
+        DocumentError,
+        match=r"--set spec\.raunds=1: spec\.raunds: found an unknown field, did you mean rounds\? allowed are rounds",
     ):
         load_federation(DIGITS, ["spec.raunds=1"])

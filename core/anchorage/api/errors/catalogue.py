@@ -22,6 +22,14 @@ class Failure:
     exit_code: int
     """Exit status of a process that ends with this failure."""
 
+    def page(self) -> str:
+        """Return its page as Markdown, which ``fedctl explain`` prints and docs/errors holds."""
+        return (
+            f"# {self.code} {self.reason}\n\n{self.title}\n\n## What to do\n\n{self.remedy}\n\n"
+            f"## Where it appears\n\nAs the line `{self.code} {self.reason}: …` and exit status {self.exit_code} of the "
+            f"process that ends with it, and as the reason `{self.reason}` in a federation's status.\n"
+        )
+
 
 CATALOGUE: dict[str, Failure] = {}
 

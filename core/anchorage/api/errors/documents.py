@@ -119,8 +119,9 @@ UNKNOWN_METHOD = failure(
 )
 PRESET_BROKEN = failure(
     "ANC-1111 PresetBroken",
-    "An installed package declares an invalid method.",
-    "Correct or uninstall the package named in the message.",
+    "An installed package raises an error when it is loaded, or declares an invalid method or piece.",
+    "Correct or uninstall the package named in the message. Commands that read no federation file, such as `fedctl status` and `logs`, "
+    "work meanwhile.",
 )
 NO_ANCHOR_DATA = failure(
     "ANC-1112 NoAnchorData",

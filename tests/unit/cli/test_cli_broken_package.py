@@ -1,0 +1,61 @@
+"""A package that raises at import is named by the commands that need its pieces, and disturbs no other."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fedctl.workdir import Workdir
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
+LOG = {"time": "2026-11-21T12:00:00.000+00:00", "level": "INFO", "message": "round committed"}
+
+
+@pytest.fixture(params=["anchorage.pieces", "anchorage.methods"])
+def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
+    """Return a folder with a package as `pip` lays it out, and a run that was begun."""
+    (tmp_path / "acme.py").write_text('raise RuntimeError("no licence for 2026\\nsecond line")\n')
+    metadata = tmp_path / "acme_methods-1.2.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-methods\nVersion: 1.2\n")
+    (metadata / "entry_points.txt").write_text(f"[{request.param}]\nacme = acme:METHOD\n")
+    run = Workdir(tmp_path / ".anchorage" / "digits")
+    run.make()
+    run.federation.write_text(DIGITS.read_text())
+    run.log("server").write_text(json.dumps(LOG) + "\n")
+    return tmp_path
+
+
+def fedctl(folder: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    path = os.pathsep.join([str(folder), *filter(None, sys.path)])
+    command = [sys.executable, "-m", "fedctl.main", *map(str, arguments)]
+    environment = {**os.environ, "PYTHONPATH": path}
+    return subprocess.run(
+        command, env=environment, cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+
+
+NEEDS = {
+    "anchorage.pieces": [("validate", "-f", DIGITS), ("run", "-f", DIGITS), ("methods", "describe", "acme.Own")],
+    "anchorage.methods": [("validate", "-f", DIGITS), ("run", "-f", DIGITS), ("methods", "list")],
+}
+
+
+@pytest.mark.parametrize(("folder", "command"), [(g, c) for g in NEEDS for c in NEEDS[g]], indirect=["folder"])
+def test_commands_that_need_pieces_name_the_package_in_one_line(folder: Path, command: tuple[object, ...]) -> None:
+    done = fedctl(folder, *command)
+    assert done.returncode == 2 and done.stdout == ""
+    said, more = done.stderr.splitlines()
+    assert said.startswith("ANC-1111 PresetBroken: the package acme-methods 1.2 cannot be loaded")
+    assert "RuntimeError: no licence for 2026; mend or uninstall it" in said
+    assert more == "see fedctl explain ANC-1111"
+
+
+def test_other_commands_do_not_import_it(folder: Path) -> None:
+    for command in ("status", "silos", "rounds", "events", "logs", "version", "explain ANC-1111"):
+        done = fedctl(folder, *command.split())
+        assert (done.returncode, done.stderr) == (0, ""), command
+    assert json.loads(fedctl(folder, "status", "-o", "json").stdout)["metadata"]["name"] == "digits"

@@ -1,0 +1,35 @@
+"""``fedctl explain`` prints the pages of docs/errors, without them."""
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.errors.documents import UNKNOWN_CHOICE
+from fedctl.main import app
+
+PAGES = Path(__file__).parents[3] / "docs" / "errors"
+
+
+@pytest.mark.parametrize("name", ["ANC-1203", "anc-1203", "1203", "BadImages"])
+def test_a_failure_is_explained_by_its_code_or_reason(name: str) -> None:
+    assert CliRunner().invoke(app, ["explain", name]).stdout == (PAGES / "ANC-1203.md").read_text()
+
+
+def test_every_page_is_printed_as_it_stands_in_the_manual() -> None:
+    for code, entry in CATALOGUE.items():
+        assert entry.page() == (PAGES / f"{code}.md").read_text()
+
+
+def test_programs_get_the_entry() -> None:
+    told = json.loads(CliRunner().invoke(app, ["explain", "ANC-1203", "-o", "json"]).stdout)
+    assert (told["code"], told["reason"], told["exitCode"]) == ("ANC-1203", "BadImages", 3)
+
+
+@pytest.mark.parametrize(("name", "meant"), [("ANC1203", "ANC-1203 BadImages"), ("BadImage", "ANC-1203 BadImages")])
+def test_an_unknown_code_is_refused_with_what_may_be_meant(name: str, meant: str) -> None:
+    error = CliRunner().invoke(app, ["explain", name]).exception
+    assert isinstance(error, AnchorageError) and error.failure is UNKNOWN_CHOICE
+    assert "did you mean" in error.message and meant in error.message

@@ -1,0 +1,125 @@
+"""What people see on a narrow terminal: every number whole, and logs in the order of time."""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from rich.console import Console, RenderableType
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.status import FederationStatus, Metric
+from anchorage.methods import PRESETS
+from fedctl import inspection
+from fedctl.inspection import in_order, interleave
+from fedctl.methods import _description
+from fedctl.output import plain_table
+from fedctl.source import Observation
+
+METRICS = {"balanced_accuracy": 0.98765, "accuracy": 0.98761, "macro_auc": 0.99912, "loss": 0.012345}
+SILO = {
+    "name": "hospital-of-the-north",
+    "connected": True,
+    "state": "Training",
+    "progress": 34,
+    "task": "t",
+    "samples": 1234567,
+    "weight": "0.333",
+    "code": "ANC-3004",
+    "message": "NaN in round 12 at step 7654321, loss 0.123456",
+}
+ROUND = {
+    "round": 1200,
+    "time": 1.7e9,
+    "seconds": {"train": 3663.0},
+    "silos": [{"name": "a", "state": "Counted", "code": "", "message": ""}] * 12,
+    "bytesUp": 12_345_678,
+    "bytesDown": 223_456_789,
+    "metrics": METRICS,
+}
+
+
+def drawn(table: RenderableType, width: int) -> list[str]:
+    console = Console(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(table)
+    return capture.get().splitlines()
+
+
+def numbers(text: str) -> set[str]:
+    return {word.strip(",") for word in text.split() if re.search(r"\d", word)}
+
+
+def status_of(wide: bool) -> RenderableType:
+    metrics = (Metric(name="accuracy", value="0.98765"),)
+    status = FederationStatus(round=1200, rounds=123456, metrics=metrics, bytes_up=12_345_678)
+    document = {
+        "metadata": {"name": "federation-of-hospitals"},
+        "spec": {"rounds": 1, "method": {"name": "FedAnchorMix"}},
+    }
+    return inspection._status_table(Observation(document, status, True), wide)
+
+
+def compared() -> RenderableType:
+    table = plain_table("method", "seeds", "last", "best", "moved", right=("seeds", "last", "best", "moved"))
+    table.add_row("FedAnchor (studies/skin/uneven)", "12", "0.9876 ± 0.0123", "0.9912 ± 0.0098", "123.4 MB")
+    return table
+
+
+TABLES: dict[str, Any] = {
+    "status": lambda: status_of(False),
+    "status, wide": lambda: status_of(True),
+    "silos": lambda: inspection._silos_table([SILO], False),
+    "rounds, wide": lambda: inspection._rounds_table([ROUND], True),
+    "comparison": compared,
+}
+
+
+@pytest.mark.parametrize("width", [80, 60, 40])
+@pytest.mark.parametrize("name", TABLES)
+def test_no_terminal_cuts_a_number(name: str, width: int) -> None:
+    everything = numbers(" ".join(drawn(TABLES[name](), 1000)))
+    lines = drawn(TABLES[name](), width)
+    found = numbers(" ".join(lines))
+    assert {number for number in everything if len(number) <= 24} <= found
+    assert max(map(len, lines)) <= width
+
+
+def test_a_method_is_described_at_80_columns() -> None:
+    told = _description(PRESETS["FedAnchor"])
+    assert numbers(" ".join(drawn(told, 80))) >= numbers(" ".join(drawn(told, 1000)))
+
+
+def test_rounds_are_a_table_at_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inspection, "people", lambda: Console(width=80))
+    lines = drawn(inspection._rounds_table([ROUND, {**ROUND, "round": 1201}], False), 80)
+    assert [line.split()[0] for line in lines[-2:]] == ["1200", "1201"]
+    assert {"0.9877", "0.9876", "0.9991", "12/12"} <= set(lines[-1].split())
+
+
+def test_rows_that_do_not_fit_become_lines() -> None:
+    assert [line.split() for line in drawn(compared(), 40)][:3] == [
+        ["METHOD", "FedAnchor", "(studies/skin/uneven)"],
+        ["SEEDS", "12"],
+        ["LAST", "0.9876", "±", "0.0123"],
+    ]
+
+
+def line(second: int, message: str) -> str:
+    return json.dumps({"time": f"2026-11-21T12:00:{second:02d}.000+00:00", "level": "INFO", "message": message})
+
+
+def test_logs_of_several_processes_are_in_the_order_of_time() -> None:
+    def server() -> Iterator[str]:
+        yield from (line(1, "a"), line(5, "b"), "  of a traceback", line(9, "c"))
+
+    def silo() -> Iterator[str]:
+        yield from (line(2, "d"), line(6, "e"))
+        raise AnchorageError(commands.NO_RUN_HERE, "gone")
+
+    expected = ["server", "silo", "server", "server", "silo", "silo", "server"]
+    told = list(in_order({"server": server, "silo": silo}))
+    assert [name for name, _ in told] == expected
+    assert told[3][1] == "  of a traceback" and isinstance(told[5][1], AnchorageError)
+    assert [name for name, _ in interleave({"silo": silo, "server": server})] == expected
