@@ -65,6 +65,36 @@ bench_app.command("rounds")(bench_rounds)
 
 
 @app.command(rich_help_panel=DOCUMENTS)
+def init(
+    out: Annotated[Path | None, typer.Option(help="File to write; default: federation.yaml.")] = None,
+    classes: Annotated[
+        str | None,
+        typer.Option(metavar="A,B", help="Classes, in the order of the outputs; default: as folders name them."),
+    ] = None,
+    anchors: Annotated[Path | None, typer.Option(help="The server's labelled images to train on.")] = None,
+    validation: Annotated[Path | None, typer.Option(help="Labelled images that choose the best round.")] = None,
+    test: Annotated[Path | None, typer.Option(help="Labelled images for the scores at the end.")] = None,
+    silo: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=DIR[:labels]", help="A hospital's images; :labels: it trains on its labels. May be repeated."
+        ),
+    ] = None,
+    class_map: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE:LOCAL=CLASS", help="Class of a name that a silo or section has; may be repeated."),
+    ] = None,
+) -> None:
+    """Write a federation file for folders, or CSV tables, of images; without --silo it asks."""
+    from fedctl.init import InitRequest, begin_study
+
+    server = {"anchors": anchors, "validation": validation, "test": test}
+    found = {role: folder for role, folder in server.items() if folder is not None}
+    names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
+    begin_study(InitRequest(out, names, found, tuple(silo or ()), tuple(class_map or ())))
+
+
+@app.command(rich_help_panel=DOCUMENTS)
 def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -> None:
     """Check a file's documents and report all errors with their lines."""
     from fedctl.validation import validate_file

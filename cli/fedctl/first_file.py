@@ -1,0 +1,194 @@
+"""The commented federation file that `fedctl init` writes."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from textwrap import wrap
+from typing import Any, Literal
+
+from fedctl.output import counted
+from fedctl.site_folders import SiteFolder, image_size
+
+SMALL_SIDE = 64
+"""Largest image side of a first file: a small network on a processor ends within minutes."""
+WIDTH = 110
+_PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9_./-]*")
+_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+"""Words that some reader of YAML does not take for text."""
+
+Labels = Literal["None", "All", "Partial"]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstFile:
+    """What the file says."""
+
+    name: str
+    """The federation's."""
+    classes: Sequence[str]
+    """In the order of the model's outputs."""
+    server: Mapping[str, SiteFolder]
+    """Folders of the coordinating site: ``anchors``, ``validation``, ``test``."""
+    silos: Mapping[str, tuple[SiteFolder, Labels]]
+    """Folders of the silos by name, and which of their images are labelled."""
+    class_maps: Mapping[str, Mapping[str, str]]
+    """Classes of local names, by role."""
+
+    @property
+    def method(self) -> tuple[str, str]:
+        """The method to begin with (docs/choosing-a-method.md), and why."""
+        labels = {labels for _, labels in self.silos.values()}
+        if labels == {"None"}:
+            return "FedAnchor", "labels at the server only; to compare: SemiFL, FedAvgFixMatchAlternate"
+        if labels == {"All"}:
+            return "FedAvg", "labels at every silo; where silos differ strongly compare FedProx, SCAFFOLD, MOON"
+        if "None" in labels:
+            return "SemiAnAgg", "labels at some silos only; to compare: FedAvgSemi, CBAFed, RSCFed"
+        return "FedAvgSemi", "labels for a part of the images of silos; to compare: SemiAnAgg, FedAvgFixMatch"
+
+    def written(self) -> str:
+        """Return the documents as YAML with comments."""
+        return "\n".join([*self._federation(), *(line for name in self.silos for line in self._silo(name))]) + "\n"
+
+    def _federation(self) -> Iterator[str]:
+        sites = [*self.server.values(), *(site for site, _ in self.silos.values())]
+        side, (method, why) = image_size(sites, SMALL_SIDE), self.method
+        yield from _comment(
+            "Written by `fedctl init`. Every field, with its bounds: docs/federation.md; images: docs/data.md."
+        )
+        yield from ("apiVersion: anchorage.dev/v1alpha1", "kind: Federation", _entry("metadata", {"name": self.name}))
+        yield "spec:"
+        yield from _comment(
+            "Rounds, each a global model. Raise it while the scores still rise: the same run goes on.", 2
+        )
+        yield "  rounds: 20"
+        yield from _comment("Decides every random draw: the same documents and seed give the same model.", 2)
+        yield "  seed: 1"
+        yield from _comment("The classes, in the order of the model's outputs; fixed once training has begun.", 2)
+        yield _entry("task", {"classification": {"classes": list(self.classes)}}, 2)
+        yield from _comment(
+            "A small network for a first run. With a GPU and for a result: network: ResNet18ImageNet, imageSize: 224. "
+            "channels: 1 for grey images, 3 for colours. augmentation: kind of image (Natural flips left to right; docs/data.md).",
+            2,
+        )
+        channels = 1 if all(site.grey for site in sites) else 3
+        model = {"network": "SmallCnn", "imageSize": side, "channels": channels, "augmentation": "Natural"}
+        yield _entry("model", model, 2)
+        yield from _comment(
+            f"How silos and server learn. {method}: {why}. `fedctl methods describe {method}` shows it.", 2
+        )
+        yield _entry("method", {"name": method}, 2)
+        yield from _comment("A round waits for minSilos silos; lower it where hospitals may be away for a day.", 2)
+        protocol = {"mode": "Synchronous", "minSilos": len(self.silos), "roundDeadlineSeconds": 1800}
+        yield _entry("protocol", protocol, 2)
+        if anchors := self.server.get("anchors"):
+            yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.", 2)
+            yield from self._section("anchorData", anchors, 2)
+        yield from self._evaluation()
+        yield from _comment(
+            "MLflow: the experiment, and the name under which the model is registered. uri: a server of yours.", 2
+        )
+        yield _entry("tracking", {"experiment": self.name, "registeredModel": self.name}, 2)
+
+    def _evaluation(self) -> Iterator[str]:
+        missing = {
+            "validation": "the best model is then the last one: nothing else can choose it",
+            "test": "the summary then has scores on the validation images alone, by which the best model was chosen",
+        }
+        told = {
+            "validation": "Every round is scored on these images, and the best model chosen by them",
+            "test": "The final and the best model are scored on these images, once, at the end",
+        }
+        here = [part for part in told if part in self.server]
+        yield from (
+            ["  evaluation:"] if here else _comment("evaluation: without images of the server no round is scored.", 2)
+        )
+        for part, text in told.items():
+            if site := self.server.get(part):
+                yield from _comment(f"{text}: {_contents(site)}.", 4)
+                yield from self._section(part, site, 4)
+            else:
+                indent = 4 if here else 2
+                yield from _comment(
+                    f"{part}: missing; {missing[part]}. Labelled images that no other section has go here:", indent
+                )
+                yield from _comment(f"{part}: {{format: ImageFolder, claimName: server, path: {part}}}", indent)
+
+    def _silo(self, name: str) -> Iterator[str]:
+        site, labels = self.silos[name]
+        yield from (
+            "---",
+            "apiVersion: anchorage.dev/v1alpha1",
+            "kind: Silo",
+            _entry("metadata", {"name": name}),
+            "spec:",
+        )
+        yield _entry("federation", self.name, 2)
+        unread = (
+            f" What its folders or table name ({_shown(site.names)}) is not read; All or Partial would."
+            if site.names
+            else ""
+        )
+        meaning = {
+            "None": f"Labels of its {counted(site.images, 'image')}: None." + unread,
+            "All": f"All of its images have labels: {_contents(site)}.",
+            "Partial": f"Some of its images have labels: {_contents(site)}.",
+        }
+        yield from _comment(meaning[labels], 2)
+        yield _entry("labels", labels, 2)
+        yield from _comment(
+            "Where its images are: DATA_ROOT/claimName/path, on Kubernetes the volume claim. A hospital that runs its own agent "
+            "names them there: leave managed out then.",
+            2,
+        )
+        yield "  managed:"
+        yield from self._section("data", site, 4, labels != "None")
+
+    def _section(self, field: str, site: SiteFolder, indent: int, labelled: bool = True) -> Iterator[str]:
+        values: dict[str, Any] = site.section.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        if values["path"] == ".":
+            del values["path"]
+        yield f"{indent * ' '}{field}:"
+        yield from (_entry(name, value, indent + 2) for name, value in values.items())
+        if labelled and (mapped := self.class_maps.get(site.role)):
+            yield from _comment(
+                "Which class each local name is. Look at every line: a wrong one trains on wrong labels.", indent + 2
+            )
+            yield f"{(indent + 2) * ' '}classMap:"
+            yield from (_entry(local, name, indent + 4) for local, name in mapped.items())
+
+
+def _contents(site: SiteFolder) -> str:
+    """Write what a folder holds, such as ``60 images, 12 without label; MEL 20, NV 28``."""
+    without = f", {site.unlabelled} without label" if site.unlabelled else ""
+    counts = ", ".join(f"{name} {count}" for name, count in site.names.items())
+    return (
+        f"{counted(site.images, 'image')}{without}; {counts}" if counts else f"{counted(site.images, 'image')}{without}"
+    )
+
+
+def _shown(names: Mapping[str, int]) -> str:
+    return ", ".join(list(names)[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+
+
+def _comment(text: str, indent: int = 0) -> Iterator[str]:
+    start = f"{indent * ' '}# "
+    printable = "".join(c if c.isprintable() else "?" for c in text)
+    yield from wrap(printable, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False)
+
+
+def _entry(name: str, value: Any, indent: int = 0) -> str:
+    return f"{indent * ' '}{_flow(name)}: {_flow(value)}"
+
+
+def _flow(value: Any) -> str:
+    """Write a value on one line of YAML that every version reads alike."""
+    if isinstance(value, Mapping):
+        return "{" + ", ".join(f"{_flow(name)}: {_flow(item)}" for name, item in value.items()) + "}"
+    if isinstance(value, list):
+        return "[" + ", ".join(map(_flow, value)) + "]"
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if plain else json.dumps(value, ensure_ascii=False)
+    return str(value)

@@ -1,0 +1,290 @@
+"""``fedctl init``: from folders of images to a federation file that validates and runs."""
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from unicodedata import combining, normalize
+
+import typer
+
+from anchorage.api.base import NAME_PATTERN
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.data import CLASSES_DIFFER
+from anchorage.api.errors.documents import LABELS_MISSING
+from anchorage.api.errors.silo import IMAGES_UNLABELLED
+from fedctl.first_file import FirstFile, Labels
+from fedctl.output import Format, warn
+from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look
+from fedctl.validation import validate_file
+
+LABELLED = ":labels"
+"""What follows the folder of a silo whose labels are to be used."""
+DEFAULT_OUT = Path("federation.yaml")
+
+Asked = Callable[[SiteFolder, str, Sequence[str]], str]
+"""Says which class a local name of a site is, given the classes so far; another name is a class of its own."""
+
+
+@dataclass(frozen=True, slots=True)
+class InitRequest:
+    """What the command line, or the interview, says."""
+
+    out: Path | None = None
+    """The file to write."""
+    classes: tuple[str, ...] = ()
+    """In the order of the model's outputs; empty: as the labelled folders name them."""
+    server: Mapping[str, Path] = field(default_factory=dict)
+    """Folders of the coordinating site by role: ``anchors``, ``validation``, ``test``."""
+    silos: tuple[str, ...] = ()
+    """``NAME=DIR`` or ``NAME=DIR:labels``."""
+    class_maps: tuple[str, ...] = ()
+    """``ROLE:LOCAL=CLASS``."""
+
+
+def begin_study(wanted: InitRequest) -> None:
+    """Look at the folders, write a federation file, check it, and say how to go on; without silos, ask for everything that is missing.
+
+    Raises
+    ------
+    AnchorageError
+        A folder cannot be read or has no images; labels are missing; names of classes differ and nobody says what they mean; or the file
+        cannot be written.
+    BadParameter
+        An option has not its form, or the file exists.
+    """
+    asking = not wanted.silos
+    request = _interview(wanted) if asking else wanted
+    out = request.out or DEFAULT_OUT
+    _refuse_existing(out)
+    silos = dict(map(_silo_of, request.silos))
+    if len(silos) < len(request.silos):
+        raise typer.BadParameter("two silos have the same name; give each a name of its own")
+    folders = {**request.server, **{name: folder for name, (folder, _) in silos.items()}}
+    places = {role: Path(os.path.abspath(folder)) for role, folder in folders.items()}  # noqa: PTH100 (a claim may be a link)
+    _refuse_shared(places)
+    root = data_root(places)
+    sites = {role: look(role, place, root) for role, place in places.items()}
+    labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
+    read = [site for role, site in sites.items() if labels.get(role) != "None"]
+    if not any(site.names for site in read if site.role not in ("validation", "test")):
+        raise AnchorageError(LABELS_MISSING, _no_labels(read))
+    given = request.classes or (_ask_classes(read) if asking else ())
+    classes, class_maps = agree(read, given, _class_maps(request.class_maps, sites), _ask if asking else None)
+    server = {role: sites[role] for role in request.server}
+    members = {name: (sites[name], labels[name]) for name in silos}
+    _warn_missing(server, classes, class_maps)
+    name = re.sub(r"[^a-z0-9]+", "-", out.stem.lower()).strip("-")[:LONGEST_NAME].strip("-") or "federation"
+    _write(out, FirstFile(name, classes, server, members, class_maps).written())
+    validate_file(out, (), Format.TABLE)
+    arguments = ["-f", str(out)]
+    if root != out.absolute().parent:
+        arguments += ["--data-root", os.path.relpath(root) if root.is_relative_to(Path.cwd()) else str(root)]
+    typer.echo("Read it; then look at every image, and train:")
+    for command in ("data check", "run"):
+        typer.echo(f"  fedctl {command} {shlex.join(arguments)}")
+
+
+def agree(
+    sites: Sequence[SiteFolder], given: Sequence[str], told: Mapping[tuple[str, str], str], ask: Asked | None
+) -> tuple[list[str], dict[str, dict[str, str]]]:
+    """Find the classes, and what each site calls them.
+
+    Parameters
+    ----------
+    sites : sequence of SiteFolder
+        Those whose labels are read.
+    given : sequence of str
+        The classes; empty takes the names of the site that has most.
+    told : mapping
+        Class by role and local name.
+    ask : callable or None
+        Answers for a name that is spelt like no class.
+
+    Returns
+    -------
+    classes : list of str
+    class_maps : dict
+        By role, class by local name, of names that differ.
+
+    Raises
+    ------
+    AnchorageError
+        CLASSES_DIFFER: names are like no class, and nobody can be asked.
+    """
+    richest = _richest(sites)
+    classes = list(given) or list(dict.fromkeys(told.get((richest.role, name), name) for name in richest.names))
+    if astray := sorted(set(told.values()) - set(classes)):
+        raise typer.BadParameter(f"--class-map leads to {', '.join(astray)}; the classes are {', '.join(classes)}")
+    maps: dict[str, dict[str, str]] = {}
+    open_names: list[tuple[SiteFolder, str]] = []
+    for site in sites:
+        for local in site.names:
+            folded = {fold(name): name for name in reversed(classes)}
+            meant = told.get((site.role, local)) or (local if local in classes else folded.get(fold(local)))
+            if meant is None and ask is not None:
+                meant = ask(site, local, classes)
+                classes += [] if meant in classes else [meant]
+            if meant is None:
+                open_names.append((site, local))
+            elif meant != local:
+                maps.setdefault(site.role, {})[local] = meant
+    if open_names:
+        raise AnchorageError(CLASSES_DIFFER, _differ(open_names, classes))
+    return classes, maps
+
+
+def _richest(sites: Sequence[SiteFolder]) -> SiteFolder:
+    return max(sites, key=lambda site: len(site.names))
+
+
+def fold(name: str) -> str:
+    """Reduce a name to what spellings of one word share: no case, accents, punctuation, plural, British or American form.
+
+    Nothing else is near enough: *typical* and *atypical*, *grade 1* and *grade 2* are spelt nearly alike.
+    """
+    plain = "".join(c for c in normalize("NFKD", name.casefold()) if c.isalnum() and not combining(c))
+    return re.sub(r"(?<=[a-z]{2})s$", "", plain.replace("our", "or").replace("ae", "e").replace("oe", "e"))
+
+
+def _differ(names: Sequence[tuple[SiteFolder, str]], classes: Sequence[str]) -> str:
+    found = ", ".join(f'"{name}" of {site.role} ({site.names[name]} images)' for site, name in names)
+    options = " ".join(f"--class-map {shlex.quote(f'{site.role}:{name}=CLASS')}" for site, name in names)
+    every = ",".join(dict.fromkeys([*classes, *(name for _, name in names)]))
+    return (
+        f"{found}: spelt like none of the classes {', '.join(classes)}; say which class each is: {options} "
+        f"(classMap in the file), or that it is one of its own: --classes {shlex.quote(every)}"
+    )
+
+
+def _silo_of(text: str) -> tuple[str, tuple[str, bool]]:
+    name, _, folder = text.partition("=")
+    labelled = folder.endswith(LABELLED)
+    folder = folder.removesuffix(LABELLED)
+    if not folder or not re.fullmatch(NAME_PATTERN, name) or len(name) > LONGEST_NAME:
+        form = f"NAME=DIR or NAME=DIR{LABELLED}, with a name of lower-case letters, digits and dashes"
+        raise typer.BadParameter(f"found --silo {text}, allowed is {form}")
+    if name in ("anchors", "validation", "test"):
+        raise typer.BadParameter(f"found --silo {text}: {name} are images of the server; give the silo another name")
+    return name, (folder, labelled)
+
+
+def _class_maps(texts: Sequence[str], sites: Mapping[str, SiteFolder]) -> dict[tuple[str, str], str]:
+    told = {}
+    for text in texts:
+        role, _, rest = text.partition(":")
+        local, _, name = rest.rpartition("=")
+        if role not in sites or local not in sites[role].names:
+            known = ", ".join(f"{role}:{name}" for role, site in sites.items() for name in site.names)
+            raise typer.BadParameter(f"found --class-map {text}, allowed is ROLE:LOCAL=CLASS; found are {known}")
+        told[role, local] = name
+    return told
+
+
+def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
+    if not labelled:
+        return "None"
+    if not site.names:
+        message = f"silo {site.role} is said to have labels, but none of its {site.images} images has one"
+        raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {_LABELS}, or leave {LABELLED} out")
+    return "Partial" if site.unlabelled else "All"
+
+
+_LABELS = "put them in a folder per class, or name the table's column of labels `label`"
+
+
+def _no_labels(read: Sequence[SiteFolder]) -> str:
+    looked = ", ".join(f"{site.role} ({site.images} images)" for site in read) or "no folder of labels"
+    return (
+        f"found no labels to learn from: {looked}; name labelled images of the server with --anchors DIR, or say that a silo's "
+        f"labels are to be used with --silo NAME=DIR{LABELLED}; {_LABELS}"
+    )
+
+
+def _warn_missing(
+    server: Mapping[str, SiteFolder], classes: Sequence[str], maps: Mapping[str, Mapping[str, str]]
+) -> None:
+    for role, site in server.items():
+        known = {maps.get(role, {}).get(name, name) for name in site.names}
+        if missing := [name for name in classes if name not in known]:
+            warn(f"{role} has no image of {', '.join(missing)}; `fedctl methods describe` says what the method needs")
+
+
+def _refuse_existing(out: Path) -> None:
+    if out.exists():
+        raise typer.BadParameter(f"{out} is there already and is not overwritten; name another file with --out")
+
+
+def _refuse_shared(places: Mapping[str, Path]) -> None:
+    """Refuse folders of which one is, or holds, another: its images would be in two sections."""
+    seen: list[tuple[str, Path]] = []
+    for role, place in places.items():
+        here = place.resolve()
+        for other, there in seen:
+            if (
+                here == there
+                or (here.is_dir() and there.is_relative_to(here))
+                or (there.is_dir() and here.is_relative_to(there))
+            ):
+                raise typer.BadParameter(f"{role} and {other} share images: {place} and {there}; give each its own")
+        seen.append((role, here))
+
+
+def _write(out: Path, text: str) -> None:
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        with out.open("x", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
+
+
+def _interview(given: InitRequest) -> InitRequest:
+    """Ask for what the options do not say."""
+    out = given.out or Path(typer.prompt("File to write", default=str(DEFAULT_OUT)))
+    _refuse_existing(out)
+    server = dict(given.server)
+    questions = {
+        "anchors": "The coordinating site's labelled images to train on",
+        "validation": "Labelled images by which the best round is chosen",
+        "test": "Labelled images on which the result is scored at the end",
+    }
+    for role, question in questions.items():
+        if role not in server and (answer := _folder(f"{question} (folder or CSV table; Enter: none)")):
+            server[role] = Path(answer)
+    silos: list[str] = []
+    while True:
+        name = typer.prompt(
+            "A hospital's name (Enter: no more)" if silos else "A hospital's name", default="" if silos else None
+        )
+        if not name:
+            break
+        folder = typer.prompt(f"Folder, or CSV table, of {name}'s images")
+        labelled = typer.confirm(f"Does {name} train on labels of its own?", default=False)
+        silos.append(f"{name}={folder}{LABELLED * labelled}")
+        try:
+            _silo_of(silos[-1])
+        except typer.BadParameter as error:
+            typer.echo(error.message)
+            del silos[-1]
+    return replace(given, out=out, server=server, silos=tuple(silos))
+
+
+def _folder(question: str) -> str:
+    while (answer := str(typer.prompt(question, default="", show_default=False)).strip()) and not Path(answer).exists():
+        typer.echo(f"{answer} is not there")
+    return answer
+
+
+def _ask_classes(sites: Sequence[SiteFolder]) -> tuple[str, ...]:
+    """Ask for the classes; none where those of the folders are accepted."""
+    found = ", ".join(_richest(sites).names)
+    answer = str(typer.prompt("Classes, in the order of the model's outputs", default=found))
+    return () if answer == found else tuple(name.strip() for name in answer.split(",") if name.strip())
+
+
+def _ask(site: SiteFolder, name: str, classes: Sequence[str]) -> str:
+    question = f'{site.role} has {site.names[name]} images of "{name}". Class ({", ".join(classes)}; Enter: a class of its own)'
+    return str(typer.prompt(question, default=name, show_default=False)).strip()

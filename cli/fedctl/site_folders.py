@@ -1,0 +1,155 @@
+"""What lies in the folders that `fedctl init` is given, found by the readers of `anchorage.learning.data`."""
+
+import os
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.base import NAME_PATTERN
+from anchorage.api.data import SiloData
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import DATA_MISSING
+from anchorage.api.piece import PIECES
+from anchorage.learning.data import Pools
+from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.listing import Listing
+from anchorage.learning.hooks import expect
+from anchorage.learning.model_hooks import ReaderHooks
+
+SAMPLED = 40
+"""Images of a folder that are opened to see their size and colours."""
+GREY = frozenset({"1", "L", "LA", "I", "I;16", "I;16B", "I;16L"})
+"""Pillow's modes without colours."""
+LONGEST_NAME = 63
+
+
+@dataclass(frozen=True, slots=True)
+class SiteFolder:
+    """What a role of the federation (``anchors``, ``validation``, ``test``, or a silo by its name) has."""
+
+    role: str
+    """Its name."""
+    section: SiloData
+    """Where the images are: format, claimName, path and manifest."""
+    names: Mapping[str, int]
+    """Images by the class that the folder or its table names, in the site's own words; sorted by name."""
+    images: int
+    """All images."""
+    sides: tuple[int, ...]
+    """Shorter sides of some of the images in pixels."""
+    grey: bool
+    """Whether none of these has colours."""
+
+    @property
+    def unlabelled(self) -> int:
+        """How many images have no label."""
+        return max(0, self.images - sum(self.names.values()))
+
+
+class LocalNames(SiteClasses):
+    """Takes down what a site calls its classes, instead of matching it with a federation's."""
+
+    def __init__(self) -> None:
+        super().__init__((), {}, "Unlabelled")
+        self.counts: Counter[str] = Counter()
+
+    def read(
+        self, names: Sequence[str], place: Path, kind: str
+    ) -> tuple[NDArray[np.int64], dict[int, tuple[str, str]]]:
+        """Count the names of folders or labels; no image gets a label."""
+        self.counts.update(filter(None, names))
+        return super().read(names, place, kind)
+
+    def refuse(self, place: Path, kind: str, found: Mapping[str, int]) -> None:
+        """Count the images of one-hot columns."""
+        self.counts.update(found)
+
+
+def data_root(places: Mapping[str, Path]) -> Path:
+    """Return the deepest folder below which every role's folder has a first folder that can be a claim's name.
+
+    Parameters
+    ----------
+    places : mapping of str to Path
+        Folder, or table, of each role, absolute.
+
+    Raises
+    ------
+    AnchorageError
+        DATA_MISSING: there is nothing, or no folder above can be a claim.
+    """
+    for role, place in places.items():
+        if not place.exists():
+            raise AnchorageError(DATA_MISSING, f"{place} ({role}) is no folder; check the path")
+    folders = [_folder(place) for place in places.values()]
+    root = Path(os.path.commonpath([folder.parent for folder in folders]))
+    for above in (root, *root.parents):
+        if all(_is_name(folder.relative_to(above).parts[0]) for folder in folders):
+            return above
+    message = f"no folder above {folders[0]} has a name of lower-case letters, digits and dashes, which a claim needs"
+    raise AnchorageError(DATA_MISSING, f"{message}; put the images below one, such as data/")
+
+
+def look(role: str, place: Path, root: Path) -> SiteFolder:
+    """Find out what a folder, or a table and the images beside it, holds.
+
+    Raises
+    ------
+    AnchorageError
+        The folder or table cannot be read, there is no image, or several tables name images.
+    """
+    folder = _folder(place)
+    claim, *below = folder.relative_to(root).parts
+    plain = {"format": "ImageFolder", "claim_name": claim, "path": "/".join(below) or "."}
+    tables = [place.name] if place != folder else sorted(p.name for p in folder.glob("*.csv") if p.is_file())
+    sections = [SiloData.model_validate({**plain, "format": "CsvManifest", "manifest": table}) for table in tables]
+    found = [(section, *_listed(section, root)) for section in sections]
+    named = [each for each in found if place != folder or any(s is not None for s in each[1].sources)]
+    if len(named) > 1:
+        shown = ", ".join(str(section.manifest) for section, _, _ in named)
+        message = f"{folder} ({role}) has several tables of images: {shown}"
+        raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
+    by_folder = SiloData.model_validate(plain)
+    section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root))
+    if named and place == folder and not names and _listed(by_folder, root)[1]:
+        section, listing, names = (
+            by_folder,
+            *_listed(by_folder, root),
+        )  # class folders, beside a table of something else
+    if not len(listing):
+        Pools().pool(section, root, (), labelled=False)  # raises, and says what there is instead of images
+    sides, grey = _sampled(listing)
+    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey)
+
+
+def image_size(sites: Sequence[SiteFolder], most: int) -> int:
+    """Return a side for the model's images: the usual shorter side, at most `most`, a multiple of 8."""
+    sides = [side for site in sites for side in site.sides] or [most]
+    return max(8, min(most, int(median(sides))) // 8 * 8)
+
+
+def _listed(section: SiloData, root: Path) -> tuple[Listing, Counter[str]]:
+    names = LocalNames()
+    listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, names)
+    return listing, names.counts
+
+
+def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool]:
+    rows = np.unique(np.linspace(0, len(listing) - 1, SAMPLED).astype(np.int64))
+    opened = [found for found in decode(listing.select(rows), 8, 3) if isinstance(found, Decoded)]
+    return tuple(min(image.size) for image in opened), all(image.mode in GREY for image in opened)
+
+
+def _folder(place: Path) -> Path:
+    return place.parent if place.is_file() else place
+
+
+def _is_name(text: str) -> bool:
+    return len(text) <= LONGEST_NAME and re.fullmatch(NAME_PATTERN, text) is not None
