@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.source import write_documents
 from anchorage.transport.pki import Authority, Tokens
 from fedctl.workdir import Workdir
 
@@ -114,7 +113,7 @@ def to_yaml(*documents: Document | Mapping[str, Any]) -> str:
         d.model_dump(mode="json", by_alias=True, exclude_none=True) if isinstance(d, Document) else dict(d)
         for d in documents
     ]
-    return yaml.safe_dump_all(values, sort_keys=False, allow_unicode=True)
+    return write_documents(values, explicit_start=False)
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> Path:

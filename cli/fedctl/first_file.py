@@ -126,12 +126,12 @@ class FirstFile:
         )
         yield _entry("federation", self.name, 2)
         unread = (
-            f" What its folders or table name ({_shown(site.names)}) is not read; All or Partial would."
+            f" What its folders or table say ({_shown(site.names)}) is not read; with All or Partial it is."
             if site.names
             else ""
         )
         meaning = {
-            "None": f"Labels of its {counted(site.images, 'image')}: None." + unread,
+            "None": f"Its {counted(site.images, 'image')} are used without labels." + unread,
             "All": f"All of its images have labels: {_contents(site)}.",
             "Partial": f"Some of its images have labels: {_contents(site)}.",
         }

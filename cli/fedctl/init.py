@@ -22,6 +22,8 @@ from fedctl.validation import validate_file
 
 LABELLED = ":labels"
 """What follows the folder of a silo whose labels are to be used."""
+PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+"""Folders of a downloaded data set that are no classes."""
 DEFAULT_OUT = Path("federation.yaml")
 
 Asked = Callable[[SiteFolder, str, Sequence[str]], str]
@@ -112,8 +114,14 @@ def agree(
     Raises
     ------
     AnchorageError
-        CLASSES_DIFFER: names are like no class, and nobody can be asked.
+        CLASSES_DIFFER: names are like no class, and nobody can be asked; or they are those of parts, such as ``train`` and ``test``.
     """
+    for site in sites:
+        if site.names and all(name.lower() in PARTS for name in site.names):
+            message = (
+                f"{site.role} has the folders {', '.join(site.names)}, which are parts of a data set and no classes"
+            )
+            raise AnchorageError(CLASSES_DIFFER, f"{message}; name a folder below it for each section")
     richest = _richest(sites)
     classes = list(given) or list(dict.fromkeys(told.get((richest.role, name), name) for name in richest.names))
     if astray := sorted(set(told.values()) - set(classes)):
@@ -159,7 +167,7 @@ def _differ(names: Sequence[tuple[SiteFolder, str]], classes: Sequence[str]) -> 
     )
 
 
-def _silo_of(text: str) -> tuple[str, tuple[str, bool]]:
+def _silo_of(text: str) -> tuple[str, tuple[Path, bool]]:
     name, _, folder = text.partition("=")
     labelled = folder.endswith(LABELLED)
     folder = folder.removesuffix(LABELLED)
@@ -168,7 +176,7 @@ def _silo_of(text: str) -> tuple[str, tuple[str, bool]]:
         raise typer.BadParameter(f"found --silo {text}, allowed is {form}")
     if name in ("anchors", "validation", "test"):
         raise typer.BadParameter(f"found --silo {text}: {name} are images of the server; give the silo another name")
-    return name, (folder, labelled)
+    return name, (Path(folder), labelled)
 
 
 def _class_maps(texts: Sequence[str], sites: Mapping[str, SiteFolder]) -> dict[tuple[str, str], str]:

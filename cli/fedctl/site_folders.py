@@ -18,7 +18,8 @@ from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.piece import PIECES
 from anchorage.learning.data import Pools
 from anchorage.learning.data.classes import SiteClasses
-from anchorage.learning.data.decoding import Decoded, decode
+from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks

@@ -5,8 +5,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from anchorage.api import rules
 from anchorage.api.base import Document
 from anchorage.api.checking import check_document
@@ -16,7 +14,7 @@ from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import DocumentError, FieldPath, Mistake, meant
 from anchorage.api.overrides import apply_override
 from anchorage.api.sections import check_sections
-from anchorage.api.source import RawDocument, read_documents
+from anchorage.api.source import RawDocument, read_documents, write_documents
 
 _OF_SILOS = "silo."
 """Prefix of an override that applies to every silo's document."""
@@ -43,7 +41,7 @@ class Study:
         """Return the documents as YAML, overrides applied; read with the same number of silos they give the same study."""
         silos = [source.value for source in self.sources[1:]]
         federation = as_mapping(self.federation.model_copy(update={"status": None}))
-        return yaml.safe_dump_all([federation, *silos], sort_keys=False, allow_unicode=True, explicit_start=True)
+        return write_documents([federation, *silos])
 
     def located(self, mistake: Mistake) -> Mistake:
         """Add file and line to a mistake."""
@@ -180,4 +178,4 @@ def as_mapping(document: Document) -> Mapping[str, Any]:
 
 def dump_yaml(documents: Sequence[Document]) -> str:
     """Return documents as one YAML text that `load_federation` can read."""
-    return yaml.safe_dump_all(map(as_mapping, documents), sort_keys=False, allow_unicode=True, explicit_start=True)
+    return write_documents(map(as_mapping, documents))

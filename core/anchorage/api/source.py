@@ -4,7 +4,7 @@ Scalars follow YAML 1.2: only true and false are booleans, so that a name such a
 """
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -50,6 +50,10 @@ class _Loader(yaml.SafeLoader):
     yaml_implicit_resolvers: dict[str, list[tuple[str, re.Pattern[str]]]] = {}  # noqa: RUF012 - PyYAML's own name
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes text that YAML 1.1 or 1.2 would read as something else, such as ``no`` and ``08``."""
+
+
 _RESOLVERS: Mapping[str, tuple[str, str, Callable[[str], Any]]] = {
     "null": (r"~|null|Null|NULL|", "~nN", lambda text: None),
     "bool": (r"true|True|TRUE|false|False|FALSE", "tTfF", lambda text: text.lower() == "true"),
@@ -57,9 +61,15 @@ _RESOLVERS: Mapping[str, tuple[str, str, Callable[[str], Any]]] = {
     "float": (r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?", "-+0123456789.", float),
 }
 for _name, (_pattern, _first, _) in _RESOLVERS.items():
-    _Loader.add_implicit_resolver(
-        _TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""] if _name == "null" else list(_first)
-    )
+    for _kind in (_Loader, _Dumper):
+        _kind.add_implicit_resolver(
+            _TAG + _name, re.compile(f"^(?:{_pattern})$"), [*_first, ""] if _name == "null" else list(_first)
+        )
+
+
+def write_documents(values: Iterable[Any], *, explicit_start: bool = True) -> str:
+    """Return plain values as YAML documents that `read_documents` reads as they were."""
+    return yaml.dump_all(values, Dumper=_Dumper, sort_keys=False, allow_unicode=True, explicit_start=explicit_start)
 
 
 def read_documents(path: Path) -> list[RawDocument]:

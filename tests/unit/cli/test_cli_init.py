@@ -1,0 +1,298 @@
+"""``fedctl init``: from folders of images, as hospitals have them, to a file that validates and runs."""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner, Result
+
+from anchorage.api.errors import AnchorageError, Failure
+from anchorage.api.errors import data as failures
+from anchorage.api.errors.documents import LABELS_MISSING
+from anchorage.api.errors.silo import IMAGES_UNLABELLED
+from anchorage.api.files import Study
+from anchorage.methods import validate_study
+from fedctl.init import fold
+from fedctl.main import app
+
+SERVER = ("--anchors", "data/server/anchors", "--validation", "data/server/val", "--test", "data/server/test")
+
+
+def fill(folder: Path, names: Sequence[str], count: int = 4, *, mode: str = "L", side: int = 20) -> None:
+    """Draw `count` images of each class, whose pictures differ; the class "" is flat."""
+    rng = np.random.default_rng(len(str(folder)))
+    for number, name in enumerate(names):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+        for index in range(count):
+            pixels = rng.integers(0, 90, (side, side + 4), dtype=np.uint8)
+            pixels[4:12, 4:12] += np.uint8(30 * number)
+            Image.fromarray(pixels).convert(mode).save(folder / name / f"x{number}{index}.png")
+
+
+def table(folder: Path, labels: Mapping[str, str], name: str = "labels.csv", column: str = "diagnosis") -> None:
+    """Write a table, and an image for each of its rows in a folder beside it."""
+    fill(folder / "img", [""], len(labels))
+    for image, file in zip(labels, sorted((folder / "img").glob("x0*.png")), strict=True):
+        file.rename(folder / "img" / f"{image}.png")
+    rows = [f"{image},{label}" for image, label in labels.items()]
+    (folder / name).write_text("\n".join([f"image_id,{column}", *rows]) + "\n")
+
+
+@pytest.fixture(autouse=True)
+def data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the folder of a coordinating site and three hospitals, each with its own layout."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "data"
+    for part in ("anchors", "val", "test"):
+        fill(folder / "server" / part, ["NORMAL", "PNEUMONIA"])
+    fill(folder / "hospital-a" / "images", ["normal", "Pneumonia"])
+    fill(folder / "hospital-b", [""])
+    table(folder / "hospital-c", {"c0": "normal", "c1": "pneumonia", "c2": "pneumonia", "c3": ""})
+    return folder
+
+
+def fedctl(*arguments: object, answers: str | None = None) -> Result:
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=answers)
+
+
+def init(*arguments: object, answers: str | None = None) -> Study:
+    result = fedctl("init", "--out", "xray.yaml", *arguments, answers=answers)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+    return validate_study(Path("xray.yaml"))
+
+
+def refused(failure: Failure, *arguments: object) -> str:
+    error = fedctl("init", "--out", "xray.yaml", *arguments).exception
+    assert isinstance(error, AnchorageError) and error.failure is failure, error
+    assert not Path("xray.yaml").exists()
+    return error.message
+
+
+def sections(study: Study) -> dict[str, tuple[str, str | None, str, str | None]]:
+    silos = {silo.metadata.name: silo.spec.managed.data for silo in study.silos if silo.spec.managed}
+    found = {**study.federation.spec.server_data, **silos}
+    return {name: (s.format, s.claim_name, s.path, s.manifest) for name, s in found.items()}
+
+
+def silo(name: str, folder: str, *, labels: bool = False) -> tuple[str, str]:
+    return ("--silo", f"{name}=data/{folder}" + (":labels" if labels else ""))
+
+
+UNLABELLED = (*silo("a", "hospital-a/images"), *silo("b", "hospital-b"), *silo("c", "hospital-c"))
+
+
+def test_folders_of_every_layout_become_sections() -> None:
+    study = init(*SERVER, *UNLABELLED)
+    assert sections(study) == {
+        "anchors": ("ImageFolder", "server", "anchors", None),
+        "validation": ("ImageFolder", "server", "val", None),
+        "test": ("ImageFolder", "server", "test", None),
+        "a": ("ImageFolder", "hospital-a", "images", None),
+        "b": ("ImageFolder", "hospital-b", ".", None),
+        "c": ("CsvManifest", "hospital-c", ".", "labels.csv"),
+    }
+    spec = study.federation.spec
+    assert study.federation.metadata.name == "xray" and spec.task.classes == ("NORMAL", "PNEUMONIA")
+    assert (spec.method.name, spec.model.image_size, spec.model.channels) == ("FedAnchor", 16, 1)
+    assert {silo.spec.labels for silo in study.silos} == {"None"}
+
+
+def test_it_ends_with_the_commands_that_go_on() -> None:
+    result = fedctl("init", "--out", "xray.yaml", *SERVER, *UNLABELLED)
+    assert "xray.yaml: valid: federation xray, FedAnchor" in result.stdout
+    assert result.stdout.splitlines()[-2:] == [
+        "  fedctl data check -f xray.yaml --data-root data",
+        "  fedctl run -f xray.yaml --data-root data",
+    ]
+    assert fedctl("data", "check", "-f", "xray.yaml", "--data-root", "data").exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("silos", "method", "labels"),
+    [
+        (UNLABELLED, "FedAnchor", ["None", "None", "None"]),
+        (
+            (*silo("a", "hospital-a/images", labels=True), *silo("v", "server/val", labels=True)),
+            "FedAvg",
+            ["All", "All"],
+        ),
+        ((*silo("a", "hospital-a/images", labels=True), *silo("b", "hospital-b")), "SemiAnAgg", ["All", "None"]),
+        ((*silo("c", "hospital-c", labels=True),), "FedAvgSemi", ["Partial"]),
+    ],
+)
+def test_the_method_suits_where_the_labels_are(silos: Sequence[str], method: str, labels: Sequence[str]) -> None:
+    study = init("--anchors", "data/server/anchors", *silos)
+    assert study.federation.spec.method.name == method
+    assert [silo.spec.labels for silo in study.silos] == labels
+
+
+@pytest.mark.parametrize(
+    "silos", [UNLABELLED, (*silo("a", "hospital-a/images", labels=True), *silo("b", "hospital-b"))]
+)
+def test_what_it_writes_runs(silos: Sequence[str]) -> None:
+    init(*SERVER, *silos)
+    small = ("--set", "spec.rounds=1", "--set", "spec.method.local.epochs=1", "--device", "cpu")
+    result = fedctl("simulate", "-f", "xray.yaml", "--data-root", "data", *small)
+    assert result.exit_code == 0, result.output + repr(result.exception)
+
+
+def test_names_spelt_alike_are_mapped_and_shown() -> None:
+    study = init(*SERVER, *silo("a", "hospital-a/images", labels=True), *silo("c", "hospital-c", labels=True))
+    maps = [silo.spec.managed.data.class_map for silo in study.silos if silo.spec.managed]
+    assert maps[0] == {"normal": "NORMAL", "Pneumonia": "PNEUMONIA"}
+    assert maps[1] == {"normal": "NORMAL", "pneumonia": "PNEUMONIA"}
+    assert "a wrong one trains on wrong labels" in Path("xray.yaml").read_text()
+
+
+@pytest.mark.parametrize(
+    "names", [("no tumour", "No_Tumor"), ("naevus", "Nevus"), ("Gliomas", "glioma"), ("Ménière", "meniere")]
+)
+def test_spellings_of_one_word_are_alike(names: tuple[str, str]) -> None:
+    assert fold(names[0]) == fold(names[1])
+
+
+@pytest.mark.parametrize(
+    "names",
+    [("typical", "atypical"), ("grade 1", "grade 2"), ("pneumonia", "no pneumonia"), ("0", "1"), ("hypo", "hyper")],
+)
+def test_other_words_are_not(names: tuple[str, str]) -> None:
+    assert fold(names[0]) != fold(names[1])
+
+
+def test_other_names_are_refused_with_the_option_that_maps_them(data: Path) -> None:
+    (data / "hospital-a" / "images" / "normal").rename(data / "hospital-a" / "images" / "healthy")
+    options = (*SERVER, *silo("a", "hospital-a/images", labels=True))
+    message = refused(failures.CLASSES_DIFFER, *options)
+    assert '"healthy" of a (4 images): spelt like none of the classes NORMAL, PNEUMONIA' in message
+    assert "--class-map a:healthy=CLASS" in message and "--classes NORMAL,PNEUMONIA,healthy" in message
+    study = init(*options, "--class-map", "a:healthy=NORMAL")
+    assert study.silos[0].spec.managed is not None
+    assert study.silos[0].spec.managed.data.class_map == {"healthy": "NORMAL", "Pneumonia": "PNEUMONIA"}
+
+
+def test_classes_are_named_and_ordered_by_the_option() -> None:
+    study = init("--classes", "pneumonia, normal", *SERVER, *UNLABELLED)
+    assert study.federation.spec.task.classes == ("pneumonia", "normal")
+    assert study.federation.spec.server_data["anchors"].class_map == {"NORMAL": "normal", "PNEUMONIA": "pneumonia"}
+
+
+def test_names_that_yaml_reads_as_something_else_stay_text(data: Path) -> None:
+    names = ["08", "1e5", "no", "a: b #c", "ä"]
+    fill(data / "odd", names)
+    study = init("--anchors", "data/odd", *silo("b", "hospital-b"))
+    assert sorted(study.federation.spec.task.classes) == sorted(names)
+
+
+def test_a_folder_whose_name_is_no_claim_goes_into_the_path(data: Path) -> None:
+    (data / "hospital-b").rename(data / "Clinic 2024")
+    study = init(*SERVER, *silo("b", "Clinic 2024"))
+    assert sections(study)["b"] == ("ImageFolder", "data", "Clinic 2024", None)
+    assert sections(study)["anchors"] == ("ImageFolder", "data", "server/anchors", None)
+
+
+def test_colours_and_large_images_decide_the_model(data: Path) -> None:
+    fill(data / "derm", ["a", "b"], mode="RGB", side=200)
+    fill(data / "derm2", [""], mode="RGB", side=200)
+    model = init("--anchors", "data/derm", *silo("d", "derm2")).federation.spec.model
+    assert (model.channels, model.image_size) == (3, 64)
+
+
+def test_what_is_missing_is_said_in_the_file() -> None:
+    init("--anchors", "data/server/anchors", *UNLABELLED)
+    text = Path("xray.yaml").read_text()
+    assert "# evaluation: without images of the server no round is scored." in text
+    assert "validation: missing; the best model is then the last one" in text and "test: missing;" in text
+
+
+def test_an_existing_file_is_never_overwritten() -> None:
+    Path("xray.yaml").write_text("mine")
+    result = fedctl("init", "--out", "xray.yaml", *SERVER, *UNLABELLED)
+    assert result.exit_code == 2 and "is not overwritten; name another file with --out" in result.output.replace(
+        "\n", " "
+    )
+    assert Path("xray.yaml").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("options", "failure", "words"),
+    [
+        (silo("b", "hospital-b"), LABELS_MISSING, ["--anchors DIR", "NAME=DIR:labels"]),
+        (silo("b", "hospital-b", labels=True), IMAGES_UNLABELLED, ["none of its 4 images", "folder per class"]),
+        (silo("b", "nowhere"), failures.DATA_MISSING, ["nowhere (b) is no folder"]),
+        ((*SERVER, *silo("b", "dicom")), failures.NO_IMAGES, ["1 DICOM"]),
+        ((*SERVER, *silo("b", "tables")), failures.DATA_MISSING, ["labels.csv, more.csv", "name one"]),
+        (
+            ("--anchors", "data/kaggle", *silo("b", "hospital-b")),
+            failures.CLASSES_DIFFER,
+            ["test, train", "no classes"],
+        ),
+    ],
+)
+def test_folders_that_do_not_do_are_refused_by_name(
+    data: Path, options: Sequence[str], failure: Failure, words: Sequence[str]
+) -> None:
+    (data / "dicom").mkdir()
+    (data / "dicom" / "slice.dcm").write_bytes(b"x")
+    table(data / "tables", {"t0": "normal"})
+    (data / "tables" / "more.csv").write_text("image_id,dx\nt0,normal\n")
+    fill(data / "kaggle", ["train/NORMAL", "test/NORMAL"])
+    message = refused(failure, *options)
+    assert all(word in message for word in words), message
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (("--silo", "Hospital_B=data/hospital-b"), "NAME=DIR"),
+        (("--silo", "data/hospital-b"), "NAME=DIR"),
+        (("--silo", "test=data/hospital-b"), "images of the server"),
+        ((*SERVER, *UNLABELLED, *silo("a", "hospital-b")), "same name"),
+        ((*SERVER, *silo("a", "server/test")), "share images"),
+        ((*SERVER, *silo("a", "server")), "share images"),
+        ((*SERVER, *UNLABELLED, "--class-map", "a:nothing=NORMAL"), "ROLE:LOCAL=CLASS"),
+        ((*SERVER, *UNLABELLED, "--class-map", "anchors:NORMAL=x", "--classes", "NORMAL,b"), "--class-map leads to x"),
+    ],
+)
+def test_options_without_meaning_are_refused(options: Sequence[str], words: str) -> None:
+    result = fedctl("init", "--out", "xray.yaml", *options)
+    assert result.exit_code == 2 and not Path("xray.yaml").exists()
+    assert words in " ".join(result.output.replace("│", " ").split())
+
+
+def test_the_interview_asks_for_what_no_option_says(data: Path) -> None:
+    (data / "hospital-a" / "images" / "normal").rename(data / "hospital-a" / "images" / "healthy")
+    fill(data / "hospital-a" / "images", ["COVID"])
+    answers = [
+        "",  # file: the default
+        "data/nowhere",  # anchors: asked again
+        "data/server/anchors",
+        "",  # no validation images
+        "data/server/test",
+        "Hospital A",  # no name that a silo can have
+        "data/hospital-a/images",
+        "y",
+        "hospital-a",
+        "data/hospital-a/images",
+        "y",
+        "hospital-b",
+        "data/hospital-b",
+        "n",
+        "",  # no more silos
+        "PNEUMONIA, NORMAL",  # classes, in another order
+        "",  # COVID: a class of its own
+        "NORMAL",  # healthy
+    ]
+    result = fedctl("init", answers="\n".join(answers) + "\n")
+    assert result.exit_code == 0, result.output
+    study = validate_study(Path("federation.yaml"))
+    assert study.federation.spec.task.classes == ("PNEUMONIA", "NORMAL", "COVID")
+    assert [(silo.metadata.name, silo.spec.labels) for silo in study.silos] == [
+        ("hospital-a", "All"),
+        ("hospital-b", "None"),
+    ]
+    assert study.silos[0].spec.managed is not None
+    assert study.silos[0].spec.managed.data.class_map == {"Pneumonia": "PNEUMONIA", "healthy": "NORMAL"}
+    assert set(study.federation.spec.server_data) == {"anchors", "test"}
+    assert "warning: anchors has no image of COVID" in result.stderr
