@@ -264,9 +264,8 @@ def _interview(given: InitRequest) -> InitRequest:
             server[role] = Path(answer)
     silos: list[str] = []
     while True:
-        name = typer.prompt(
-            "A hospital's name (Enter: no more)" if silos else "A hospital's name", default="" if silos else None
-        )
+        question, default = ("A hospital's name (Enter: no more)", "") if silos else ("A hospital's name", None)
+        name = typer.prompt(question, default=default, show_default=False)
         if not name:
             break
         folder = typer.prompt(f"Folder, or CSV table, of {name}'s images")

@@ -132,12 +132,12 @@ def run_federation(
     with run.lock():
         wait_for_orphan(run)
         federation = claim(run, study)
-        remember_folder(name, run)
         people = sys.stdout if output.for_people else sys.stderr
         begun = monotonic()
         finished = already_finished(run, federation)
         if not finished:
             initial_of(federation.spec, root)
+        remember_folder(name, run)
         members = None if finished and is_tracked(run, federation) else () if finished else silos
         try:
             with (

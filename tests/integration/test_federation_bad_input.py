@@ -38,6 +38,7 @@ def fedctl(*arguments: object, folder: Path) -> Answer:
     (fake / "__init__.py").write_text("raise SystemExit(1)")
     done = subprocess.run(
         [sys.executable, "-m", "fedctl.main", *map(str, arguments)],
+        cwd=folder,
         capture_output=True,
         text=True,
         timeout=WAIT_SECONDS,

@@ -21,8 +21,8 @@ SERVER = ("--anchors", "data/server/anchors", "--validation", "data/server/val",
 
 
 def fill(folder: Path, names: Sequence[str], count: int = 4, *, mode: str = "L", side: int = 20) -> None:
-    """Draw `count` images of each class, whose pictures differ; the class "" is flat."""
-    rng = np.random.default_rng(len(str(folder)))
+    """Draw `count` images of each class, whose pictures differ between folders, too; the class "" is flat."""
+    rng = np.random.default_rng(list("/".join(folder.parts[-2:]).encode()))
     for number, name in enumerate(names):
         (folder / name).mkdir(parents=True, exist_ok=True)
         for index in range(count):
