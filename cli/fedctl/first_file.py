@@ -83,7 +83,12 @@ class FirstFile:
         protocol = {"mode": "Synchronous", "minSilos": len(self.silos), "roundDeadlineSeconds": 1800}
         yield _entry("protocol", protocol, 2)
         if anchors := self.server.get("anchors"):
-            yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.", 2)
+            unused = (
+                ""
+                if method == "FedAnchor"
+                else f" {method} does not train on them; the summary shows what they give alone."
+            )
+            yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)
             yield from self._section("anchorData", anchors, 2)
         yield from self._evaluation()
         yield from _comment(
