@@ -2,13 +2,7 @@
 
 import base64
 import json
-import os
-import re
 import shutil
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -17,15 +11,14 @@ from urllib.request import Request, urlopen
 
 import pytest
 import yaml
+from printed_pages import ROOT, SECONDS, environment_in, python, serving, sh, without_anchorage_in
+from printed_pages import blocks as printed
 
 from anchorage.engine.tracking import Outbox, TrackedRun
 from anchorage.engine.tracking.sender import Sending
 
-ROOT = Path(__file__).parents[2]
 GOLDEN = ROOT / "tests" / "golden" / "model"
-PAGE = (ROOT / "docs" / "using-a-model.md").read_text()
-SECONDS = 300
-"""Only a hang takes so long."""
+PAGE = "using-a-model.md"
 WANTED = {
     Path(found["image"]).name: found["probabilities"]
     for found in json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
@@ -36,8 +29,7 @@ pytestmark = pytest.mark.slow
 
 def blocks(heading: str, language: str) -> list[str]:
     """Return the page's code under a heading."""
-    section = PAGE.split(f"\n## {heading}\n")[1].split("\n## ")[0]
-    return re.findall(rf"^```{language}\n(.*?)^```$", section, re.DOTALL | re.MULTILINE)
+    return printed(PAGE, heading, language)
 
 
 @pytest.fixture(scope="module")
@@ -68,44 +60,18 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     tracked.finish("", models)
     Sending(run / "outbox", f"sqlite:///{run / 'mlflow.db'}").send_all()
-    bin_folder = folder / "bin"
-    bin_folder.mkdir()
-    (bin_folder / "fedctl").write_text(f'#!/bin/sh\nexec {sys.executable} -m fedctl.main "$@"\n')
-    (bin_folder / "fedctl").chmod(0o755)
     return folder
 
 
 @pytest.fixture(scope="module")
 def environment(place: Path) -> Mapping[str, str]:
-    path = os.pathsep.join((str(place / "bin"), str(Path(sys.executable).parent), os.environ["PATH"]))
-    return {**os.environ, "PATH": path, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    return environment_in(place)
 
 
 @pytest.fixture(scope="module")
 def without_anchorage(environment: Mapping[str, str], place: Path) -> Mapping[str, str]:
     """An environment in which an import of this project fails."""
-    hidden = place / "hidden"
-    hidden.mkdir()
-    refusal = "raise ImportError('a registered model imports nothing of Anchorage')\n"
-    for name in ("anchorage", "anchorage_server", "fedctl"):
-        (hidden / f"{name}.py").write_text(refusal)
-    return {**environment, "PYTHONPATH": str(hidden)}
-
-
-def sh(script: str, place: Path, environment: Mapping[str, str]) -> str:
-    done = subprocess.run(
-        ["bash", "-euc", script], cwd=place, env=environment, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
-
-
-def python(program: str, place: Path, environment: Mapping[str, str]) -> Any:
-    done = subprocess.run(
-        [sys.executable, "-c", program], cwd=place, env=environment, capture_output=True, text=True, timeout=SECONDS
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return json.loads(done.stdout)
+    return without_anchorage_in(place, environment)
 
 
 def close(found: Mapping[str, float], image: str = "three-transparent.png", tolerance: float = 1e-3) -> bool:
@@ -162,32 +128,9 @@ def test_mlflow_models_predict(place: Path, without_anchorage: Mapping[str, str]
 @pytest.fixture(scope="module")
 def server(place: Path, without_anchorage: Mapping[str, str]) -> Iterator[str]:
     """`mlflow models serve` as printed, on a free port."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = str(free.getsockname()[1])
     export, command = blocks("MLflow", "sh")[0].splitlines()[0], blocks("MLflow", "sh")[1]
-    log = place / "serve.log"
-    with log.open("wb") as out:
-        process = subprocess.Popen(
-            ["bash", "-euc", f"{export}\n{command.replace('5001', port)}"],
-            cwd=place,
-            env=without_anchorage,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )
-        try:
-            assert process.stdout is not None
-            for line in process.stdout:
-                out.write(line)
-                if b"Application startup complete" in line:
-                    break
-            else:
-                pytest.fail(log.read_text())
-            yield port
-        finally:
-            os.killpg(process.pid, signal.SIGTERM)
-            process.communicate(timeout=SECONDS)
+    with serving(f"{export}\n{command}", "5001", place, without_anchorage) as port:
+        yield port
 
 
 def test_mlflow_models_serve(
