@@ -1,6 +1,5 @@
 """``fedctl compare``: compares the results of several runs and simulations."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,12 +8,17 @@ from typing import Any
 import typer
 from rich.console import RenderableType
 
+from anchorage.api.changes import Fields, fields_of
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.methods import resolve
 from anchorage.methods.published import NAMES, PublishedResult, find_published
 from fedctl.output import Format, amount, emit, people, plain_table
 from fedctl.research.curves import curve, plot
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import Results, common_metrics, read_results
+
+MOST_DIFFERENCES = 3
+"""So many fields that differ fit into a label."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ def compare(
     """
     check_picture_suffix(picture)
     results = [read_results(folder) for folder in dict.fromkeys(folders)]
+    _require_comparable(results)
     name = chosen_metric(results, metric)
     wanted = dict(_pair(text) for text in published)
     rows = [
@@ -67,6 +72,34 @@ def compare(
         for label, result in legend(results).items()
     ]
     show_rows(rows, name, picture, output)
+
+
+def _require_comparable(results: Sequence[Results]) -> None:
+    """Refuse results of different tasks, or on different images.
+
+    Raises
+    ------
+    AnchorageError
+        Two of them cannot be compared.
+    """
+    parts = {result.part: f"{result.folder} on its {result.part} images" for result in results}
+    if len(parts) > 1:
+        message = (
+            f"results on different images cannot be compared: {', '.join(parts.values())}; set spec.evaluation alike"
+        )
+        raise AnchorageError(commands.NO_COMMON_METRIC, message)
+    for field in ("spec.task", f"spec.evaluation.{next(iter(parts))}"):
+        first = results[0]
+        for other in results[1:]:
+            if _below(field, other) != _below(field, first):
+                message = f"{first.folder} and {other.folder} differ in {field}, so that their metrics say nothing of each other; compare them apart"
+                raise AnchorageError(commands.NO_COMMON_METRIC, message)
+
+
+def _below(field: str, result: Results) -> Fields:
+    """Return the values of a field of a result's federation and all below it."""
+    values = fields_of(result.federation, resolve)
+    return {name: value for name, value in values.items() if name == field or name.startswith(f"{field}.")}
 
 
 def _pair(text: str) -> tuple[str, str]:
@@ -137,11 +170,6 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
     AnchorageError
         The results have not it, or none, in common.
     """
-    parts = {result.part: result.folder for result in results}
-    if len(parts) > 1:
-        found = ", ".join(f"{folder} on its {part} images" for part, folder in parts.items())
-        message = f"results on different images cannot be compared: {found}; set spec.evaluation alike"
-        raise AnchorageError(commands.NO_COMMON_METRIC, message)
     common = common_metrics(results)
     if wanted is None and common:
         return common[0]
@@ -153,13 +181,30 @@ def chosen_metric(results: Sequence[Results], wanted: str | None) -> str:
 
 
 def legend(results: Sequence[Results]) -> Mapping[str, Results]:
-    """Return labels of results: the method, with the folder where methods are not unique."""
-    methods = Counter(result.federation.spec.method.name for result in results)
-    names = {}
-    for result in results:
-        method = result.federation.spec.method.name
-        names[method if methods[method] == 1 else f"{method} ({result.folder})"] = result
+    """Return labels of results: the method; of one method what differs in the method and the protocol, or else the folder."""
+    names: dict[str, Results] = {}
+    for method in dict.fromkeys(result.federation.spec.method.name for result in results):
+        alike = [result for result in results if result.federation.spec.method.name == method]
+        labels = [_difference(result, alike) for result in alike]
+        unique = len(set(labels)) == len(labels) and "" not in labels
+        for result, label in zip(alike, labels, strict=True):
+            own = label if unique else str(result.folder)
+            names[method if len(alike) == 1 else f"{method} ({own})"] = result
     return names
+
+
+def _difference(result: Results, alike: Sequence[Results]) -> str:
+    """Write the few fields of the method and the protocol in which results of one method differ, such as ``local.epochs 5``."""
+    each = [
+        {**_below("spec.method", one), **_below("spec.protocol", one), **_below("spec.rounds", one)} for one in alike
+    ]
+    own = each[alike.index(result)]
+    differing = [
+        name for name in dict.fromkeys(n for one in each for n in one) if len({str(one.get(name)) for one in each}) > 1
+    ]
+    if not 0 < len(differing) <= MOST_DIFFERENCES:
+        return ""
+    return ", ".join(f"{name.removeprefix('spec.').removeprefix('method.')} {own.get(name)}" for name in differing)
 
 
 def _table(rows: Sequence[Row], metric: str, wide: bool) -> RenderableType:

@@ -179,6 +179,32 @@ def test_the_same_method_is_told_apart_by_its_folder(tmp_path: Path) -> None:
     assert str(one) in compare(one, "-o", "wide").stdout and str(one) not in compare(one).stdout
 
 
+def test_the_legend_says_what_differs(tmp_path: Path) -> None:
+    one = simulation(tmp_path / "one", ["spec.method.local.epochs=1"])
+    two = simulation(tmp_path / "two", ["spec.method.local.epochs=2", "spec.protocol.silosPerRound=1"])
+    shown = [line.split(")")[0] for line in compare(one, two, "--metric", "accuracy").stdout.splitlines()[1:3]]
+    assert shown == [
+        f"FedAvg (local.epochs {epochs}, protocol.silosPerRound {sampled}"
+        for epochs, sampled in ((1, "None"), (2, "1"))
+    ]
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ('spec.task={classification: {classes: ["a", "b"]}}', "spec.task"),
+        ("spec.evaluation={validation: {format: Digits, testPercent: 10}}", "spec.evaluation.validation"),
+    ],
+)
+def test_other_tasks_and_other_images_are_not_compared(tmp_path: Path, override: str, words: str) -> None:
+    evaluated = "spec.evaluation={validation: {format: Digits}}"
+    one = simulation(tmp_path / "one", [evaluated])
+    other = simulation(tmp_path / "two", [evaluated, override])
+    result = compare(one, other)
+    assert isinstance(result.exception, AnchorageError)
+    assert f"differ in {words}" in result.exception.message
+
+
 def test_everything_for_programs(tmp_path: Path) -> None:
     sim = simulation(tmp_path / "sim")
     (found,) = json.loads(compare(sim, "--metric", "loss", "-o", "json").stdout)
