@@ -139,7 +139,7 @@ def prepare_trainer(accident: Accident) -> None:
     build = trainer.build_learner
 
     def build_learner(setup: Any) -> Any:
-        learner, samples = build(setup)
+        learner, samples, fingerprint = build(setup)
         fell = Path(setup.state, "fell")  # the trainer is started again by the agent, with the same arguments
 
         def fall(task: Any, *_: Any) -> None:
@@ -148,7 +148,7 @@ def prepare_trainer(accident: Accident) -> None:
                 accident.reach("trained", task.round)
 
         after(type(learner), "train", fall)
-        return learner, samples
+        return learner, samples, fingerprint
 
     trainer.build_learner = build_learner
 
