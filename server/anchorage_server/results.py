@@ -40,7 +40,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
         models: list[StoredModel] = []
         last = store.history()[-1]
         for name, read in (("final", store.latest), ("best", store.best)):
-            checkpoint = _present(read)
+            checkpoint = present(read)
             path = folder / f"{name}.safetensors"
             digest = _write_model(path, checkpoint, run.federation)
             record = record_to_json(checkpoint.record)
@@ -62,7 +62,8 @@ def _trains_classifier(method: ResolvedMethod) -> bool:
     return not getattr(leaves, "leaves_classifier", False) or bool(getattr(trains, "trains", False))
 
 
-def _present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
+def present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
+    """Return what a run that has ended has."""
     checkpoint = read()
     assert checkpoint is not None, "a run that has ended has committed round 0"
     return checkpoint

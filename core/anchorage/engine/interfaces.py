@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from numpy.typing import NDArray
 
+from anchorage.api.model_card import Assessment
 from anchorage.transport.messages import Announcement, AuxiliaryData, Bytes, Evaluation, Out, Progress, Report, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.layout import Layout
@@ -110,6 +111,9 @@ class ServerLearner(Protocol):
 
     def test(self, model: ModelBytes, round_number: int) -> Report:
         """Score a model on the server's test images; an empty report where there are none."""
+
+    def assess(self, model: ModelBytes, round_number: int) -> Assessment | None:
+        """Score a model in full on the test images, else the validation images; None where there are none."""
 
 
 class SiloLearner(Protocol):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 from anchorage.api.data import DataFormat
 from anchorage.api.model import AugmentationKind, NetworkKind
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from anchorage.api.data import DataSection
+    from anchorage.api.model_card import Assessment
     from anchorage.learning.data.augmentation import Augmentation
     from anchorage.learning.data.classes import SiteClasses
     from anchorage.learning.data.listing import Listing
@@ -68,6 +69,16 @@ class TaskHooks(Task):
     @abstractmethod
     def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
         """Compare probabilities [n, C], finite, with labels [n]; n >= 1."""
+
+    @abstractmethod
+    def assessment(
+        self,
+        part: Literal["test", "validation"],
+        labels: NDArray[np.int64],
+        probabilities: NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> Assessment:
+        """Compare them in full, as a model card has it; `part` says which images they are, `rng` draws resamples."""
 
 
 class ReaderHooks(DataFormat):

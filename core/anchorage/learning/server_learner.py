@@ -1,9 +1,10 @@
 """The server's learner: what happens to the global model on the server's labelled images (`anchorage.engine.interfaces.ServerLearner`)."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -16,6 +17,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import ANCHORS_MISSING, LOSS_NOT_FINITE, MODEL_MISMATCH
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
+from anchorage.api.model_card import Assessment
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
@@ -35,6 +37,16 @@ from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
 """Images whose embeddings a report carries."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Outputs:
+    """What a model makes of n images."""
+
+    probabilities: NDArray[np.float64]
+    """Of each class, [n, C]."""
+    features: NDArray[np.float32]
+    """Embeddings, [n, d]."""
 
 
 class TorchServerLearner:
@@ -245,40 +257,69 @@ class TorchServerLearner:
         """Score a model on the test images, as `evaluate` does on others."""
         return self._score(model, "test", round_number)
 
+    def assess(self, model: ModelBytes, round_number: int) -> Assessment | None:
+        """Score a model in full on the test images, else the validation images; None where `evaluate` and `test` have nothing to say.
+
+        Raises
+        ------
+        AnchorageError
+            The model's outputs are not finite.
+        """
+        part: Literal["test", "validation"] = "validation" if self._scored["test"] is None else "test"
+        outputs = self._outputs(model, part, round_number)
+        images = self._scored[part]
+        if outputs is None or images is None:
+            return None
+        resampling = Draws(self._seed).numpy("resampling")
+        return expect(self._model.task, TaskHooks).assessment(part, images.labels, outputs.probabilities, resampling)
+
     def _score(self, model: ModelBytes, part: str, round_number: int) -> Report:
+        outputs, images = self._outputs(model, part, round_number), self._scored[part]
+        if outputs is None or images is None:
+            return Report({})
+        scores = expect(self._model.task, TaskHooks).scores(images.labels, outputs.probabilities)
+        predictions = scores.predictions
+        shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])
+        embeddings = np.column_stack([images.labels[shown], predictions[shown], outputs.features[shown]])
+        return Report(
+            scores.metrics,
+            scores.confusion,
+            embeddings.astype(np.float32),
+        )
+
+    def _outputs(self, model: ModelBytes, part: str, round_number: int) -> "_Outputs | None":
+        """Return what a model makes of a part's images; None where there are none, or nothing to tell classes by.
+
+        Raises
+        ------
+        AnchorageError
+            They are not finite.
+        """
         images = self._scored[part]
         if images is None or (self._probed and self._anchors is None):
-            return Report({})
+            return None
         with calculation(), self._scoring:
             if self._scorer is None:
                 self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
             load(self._scorer, self._down, model.buffer())
             for piece in self._method.pieces:
                 piece.before_scoring(self._round, self._scorer)
-            return self._report(self._scorer, images, part, round_number)
+            return self._forward(self._scorer, images, part, round_number)
 
-    def _report(self, network: Network, images: Labelled, part: str, round_number: int) -> Report:
-        task = expect(self._model.task, TaskHooks)
+    def _forward(self, network: Network, images: Labelled, part: str, round_number: int) -> "_Outputs | None":
         features = images.views.mapped(images.indices, lambda i: network.represent(images.views.plain(i)))
         classifier = self._probe(network, round_number) if self._probed else network.classifier
         if self._probed and not bool(classifier.weight.isfinite().all()):
-            return Report({})  # the probe's step is too large for these features, which is no fault of the model
+            return None  # the probe's step is too large for these features, which is no fault of the model
         with torch.no_grad():
+            task = expect(self._model.task, TaskHooks)
             probabilities = task.probabilities(classifier(features).double()).cpu().numpy()
         if not np.isfinite(probabilities).all():
             message = (
                 f"the model of round {round_number} gives NaN on the {part} images: lower learningRate or set clipNorm"
             )
             raise AnchorageError(LOSS_NOT_FINITE, message)
-        scores = task.scores(images.labels, probabilities)
-        predictions = scores.predictions
-        shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])
-        embeddings = np.column_stack([images.labels[shown], predictions[shown], features.cpu().numpy()[shown]])
-        return Report(
-            scores.metrics,
-            scores.confusion,
-            embeddings.astype(np.float32),
-        )
+        return _Outputs(probabilities, features.cpu().numpy())
 
     @property
     def _probed(self) -> bool:

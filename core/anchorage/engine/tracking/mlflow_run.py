@@ -22,6 +22,7 @@ from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
+from anchorage.api.model_card import CARD, CARD_TEXT
 from anchorage.engine.tracking import figures
 from anchorage.learning.data import decoding
 
@@ -128,6 +129,11 @@ class MlflowRun:
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
 
+    def log_card(self, models: Path) -> None:
+        """Log the model card as files of the run, where there is one."""
+        for path in _cards(models).values():
+            self._client.log_artifact(self.run_id, str(path))
+
     def end(self, code: str) -> None:
         """Close the run: finished, or failed with a code of the catalogue."""
         self._client.set_tag(self.run_id, "anchorage.code", code)
@@ -155,10 +161,11 @@ class MlflowRun:
             program, description = Path(folder) / "model.pt2", Path(folder) / DESCRIPTION
             save_program(classifier, program, text)
             description.write_text(text)
+            beside = {"program": program, "description": description, "decoding": decoding.__file__, **_cards(models)}
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",
                 python_model=str(_SERVING),
-                artifacts={"program": str(program), "description": str(description), "decoding": decoding.__file__},
+                artifacts={name: str(path) for name, path in beside.items()},
                 signature=_signature(described.classes),
                 input_example=_example(described),
                 registered_model_name=self.registered_model,
@@ -169,6 +176,12 @@ class MlflowRun:
         for key, value in tags.items():
             self._client.set_model_version_tag(self.registered_model, version, key, value)
         return version
+
+
+def _cards(models: Path) -> dict[str, Path]:
+    """Return the files of the model card that lie beside the models, by their names as artifacts."""
+    named = {"card": models / CARD, "card_text": models / CARD_TEXT}
+    return {name: path for name, path in named.items() if path.is_file()}
 
 
 def requirements() -> list[str]:

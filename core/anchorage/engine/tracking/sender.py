@@ -145,6 +145,7 @@ class Sending:
 
     def _finish(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
         if event["models"]:
+            run.log_card(Path(event["models"]))
             self._progress.final_version = self._register(run, "final", Path(event["models"]))
             self._progress.best_version = self._register(run, "best", Path(event["models"]))
         run.end(event["code"])

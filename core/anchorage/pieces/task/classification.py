@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import ImageTask
@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
+    from anchorage.api.model_card import Assessment
     from anchorage.learning.model_hooks import Scores
 
 
@@ -31,3 +32,15 @@ class Classification(ImageTask):
         predictions = probabilities.argmax(1)
         metrics = classification_metrics(labels, probabilities)
         return Scores(metrics, predictions, confusion_matrix(labels, predictions, len(self.classes)))
+
+    def assessment(
+        self,
+        part: Literal["test", "validation"],
+        labels: NDArray[np.int64],
+        probabilities: NDArray[np.float64],
+        rng: np.random.Generator,
+    ) -> Assessment:
+        """Score each class against the rest."""
+        from anchorage.learning.assessment import assess
+
+        return assess(part, self.classes, labels, probabilities, rng)

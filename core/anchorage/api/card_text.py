@@ -1,0 +1,223 @@
+"""A model card as Markdown. Its headings name the items of Annex IV of the EU AI Act (Regulation (EU) 2024/1689) that they cover."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from anchorage.api.metrics import ORDER, ordered, score, shown_first
+from anchorage.api.model_card import Assessment, Interval, ModelCard, SiloPart
+
+TO_FILL = "*To be filled in by people.*"
+
+_BY_PEOPLE = (
+    ("Provider, and the product that it is part of", "1 (a), (b)"),
+    ("Instructions for use", "1 (h)"),
+    ("Where the images come from, how they were chosen, labelled and cleaned; consent", "2 (d)"),
+    ("Human oversight", "2 (e)"),
+    ("Changes planned in advance", "2 (f)"),
+    ("Performance for groups of persons, and possible discrimination", "2 (g), 3"),
+    ("Risk management", "5"),
+    ("Standards applied", "7"),
+    ("EU declaration of conformity", "8"),
+    ("Monitoring after it is put to use", "9"),
+)
+"""Items that a training run cannot know, with their numbers in Annex IV."""
+
+
+def plain(text: str) -> str:
+    """Return text of another party as Markdown that shows it as it is, on one line."""
+    escaped = re.sub(r"([\\`*_\[\]<>|~&])", r"\\\1", " ".join(text.split()))
+    return re.sub(r"^(\d*)([-+#=.)])", r"\1\\\2", escaped)
+
+
+def markdown(card: ModelCard) -> str:
+    """Return the card as Markdown (CommonMark with tables)."""
+    parts = [
+        f"# Model card: {plain(card.federation)}",
+        f"{plain(card.network)} trained by {plain(card.method)} over {len(card.silos)} silos in {card.rounds} rounds, "
+        f"{card.begun[:10]}. What people have to fill in is marked so.",
+        "## Intended use (Annex IV, 1)",
+        plain(card.intended_use) if card.intended_use else TO_FILL,
+        "## Results (Annex IV, 2 (g), 3 and 4)",
+        *_results(card),
+        "## Silos (Annex IV, 2 (d) and (g))",
+        *_silos(card),
+        "## Known limits (Annex IV, 3)",
+        "\n".join(f"- {plain(limit)}" for limit in card.limits),
+        "## Data sheet (Annex IV, 2 (d))",
+        *_images(card),
+        "## Model and training (Annex IV, 1 and 2 (a) to (c))",
+        *_training(card),
+        "## What left the hospitals (Annex IV, 2 (h))",
+        *_traffic(card),
+        "## Changes (Annex IV, 6)",
+        "This version was made from the documents whose digests stand above. Another version has a card of its own.",
+        "## Left to people",
+        _table(("item", "Annex IV", ""), ((what, where, TO_FILL) for what, where in _BY_PEOPLE)),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
+    """Return the silos that reported a score of a model on labelled images of their own, worst first, with the score's name and value."""
+    known = {silo.name: {name: silo.metrics[name] for name in ORDER[:-1] if name in silo.metrics} for silo in silos}
+    ranked = sorted((found, name) for name, values in known.items() if (found := score(values)) is not None)
+    return {name: (ORDER[-place], value) for (place, value), name in ranked}
+
+
+def _results(card: ModelCard) -> list[str]:
+    final, best = card.final.assessment, card.best.assessment
+    if final is None:
+        return ["The server had no labelled images to score the model on."]
+    columns: dict[str, Mapping[str, float]] = {f"last, round {card.final.round}": final.metrics}
+    if best is not None and card.best.digest != card.final.digest:
+        columns[f"best by validation, round {card.best.round}"] = best.metrics
+    if card.labels_alone is not None:
+        columns["labels alone"] = card.labels_alone
+    names = ordered(final.metrics)
+    rows = (
+        (plain(name.replace("_", " ")), *(_number(values.get(name)) for values in columns.values())) for name in names
+    )
+    return [
+        f"On the server's {final.images} {final.part} images.",
+        _table(("", *columns), rows),
+        "*Labels alone* is the same network trained on the server's labelled images only."
+        if card.labels_alone is not None
+        else "Training on the labels alone was not measured here; `fedctl run` does, where the server has labelled images to train on.",
+        "### Classes, last round",
+        _classes(final),
+        "### Calibration, last round",
+        f"Expected calibration error {final.calibration.expected_error:.4f} ({len(final.calibration.bins)} ranges of equal width), "
+        f"Brier score {final.calibration.brier:.4f} (0 is perfect, 2 the worst).",
+        _reliability(final),
+    ]
+
+
+def _classes(scored: Assessment) -> str:
+    rows = (
+        (
+            plain(found.name),
+            str(found.images),
+            _number(found.recall),
+            _number(found.specificity),
+            _number(found.precision),
+            _interval(found.auroc, scored.resamples),
+        )
+        for found in scored.classes
+    )
+    mean = _interval(scored.macro_auroc, scored.resamples)
+    head = "AUROC (95 % interval)" if scored.resamples else "AUROC"
+    text = _table(("class", "images", "recall", "specificity", "precision", head), rows)
+    how = f", by {scored.resamples} bootstrap resamples within each class" if scored.resamples else ""
+    return f"{text}\n\nMean of the areas: {mean or 'unknown'}{how}."
+
+
+def _reliability(scored: Assessment) -> str:
+    rows = (
+        (f"{found.low:.2f} to {found.high:.2f}", str(found.images), _number(found.confidence), _number(found.accuracy))
+        for found in scored.calibration.bins
+        if found.images
+    )
+    return _table(("probability of the predicted class", "images", "mean probability", "predicted rightly"), rows)
+
+
+def _silos(card: ModelCard) -> list[str]:
+    if not card.silos:
+        return ["No silo took part."]
+    metrics = list(shown_first(list(dict.fromkeys(name for silo in card.silos for name in silo.metrics))))
+    metrics += [name for name in ("acceptance",) if any(name in silo.metrics for silo in card.silos)]
+    head = (
+        "silo",
+        "labels",
+        "rounds counted",
+        "mean weight",
+        "failed",
+        "images",
+        *(plain(m.replace("_", " ")) for m in metrics),
+    )
+    rows = (
+        (
+            plain(silo.name),
+            silo.labels or "?",
+            str(silo.rounds),
+            f"{silo.weight:.3f}",
+            str(silo.failures),
+            plain(", ".join(f"{use} {count}" for use, count in silo.samples.items())),
+            *(_number(silo.metrics.get(name)) for name in metrics),
+        )
+        for silo in card.silos
+    )
+    ranked = list(scored_silos(card.silos).items())
+    if ranked:
+        name, (metric, value) = ranked[0]
+        worst = f"Worst silo: {plain(name)}, {plain(metric.replace('_', ' '))} {value:.4f} on its own images."
+    else:
+        worst = "No silo scored the model on labelled images of its own, so how it does at each hospital is unknown."
+    return [_table(head, rows), f"Figures are of each silo's last update; its loss is that of its training. {worst}"]
+
+
+def _images(card: ModelCard) -> list[str]:
+    if not card.images:
+        return ["The server had no images."]
+    names = list(dict.fromkeys(name for part in card.images for name in part.classes))
+    rows = ((plain(name), *(str(part.classes.get(name, 0)) for part in card.images)) for name in names)
+    totals = ("**labelled**", *(str(sum(part.classes.values())) for part in card.images))
+    digests = ("digest", *(f"`{part.digest[:16]}`" for part in card.images))
+    head = ("images at the server", *(f"{part.part} ({plain(part.format)})" for part in card.images))
+    hospitals = ((plain(silo.name), f"`{silo.digest[:16]}`") for silo in card.silos if silo.digest)
+    found = [_table(head, (*rows, totals, digests))]
+    listed = list(hospitals)
+    if listed:
+        found.append(_table(("images at the hospitals", "digest"), listed))
+    found.append(
+        "Digests are keyed with the run's own key: they show that images stayed the same, and cannot be compared between runs."
+    )
+    return found
+
+
+def _training(card: ModelCard) -> list[str]:
+    outputs = ", ".join(plain(c.name) for c in card.final.assessment.classes) if card.final.assessment else "model.json"
+    facts = (
+        ("network", plain(card.network)),
+        ("input", f"{card.image_size} × {card.image_size} pixels, {'grey' if card.channels == 1 else 'RGB'}"),
+        ("output", f"{plain(card.task)}: {outputs}"),
+        ("initial weights", plain(card.initial) or "random"),
+        ("method", plain(card.method)),
+        ("its source", plain(card.source) or "another package"),
+        ("stages before it", plain(", ".join(card.warm_up)) or "none"),
+        ("rounds", f"{card.rounds}, {card.mode.lower()}"),
+        ("seed", str(card.seed)),
+        ("time", f"{card.begun} to {card.ended}, {card.seconds:.0f} s with pauses"),
+        ("software", f"Anchorage {plain(card.anchorage)}"),
+        ("last model", f"`{card.final.file}`, round {card.final.round}, BLAKE3 `{card.final.digest}`"),
+        ("best model", f"`{card.best.file}`, round {card.best.round}, BLAKE3 `{card.best.digest}`"),
+    )
+    documents = ((d.kind, plain(d.name), f"`{d.digest}`") for d in card.documents)
+    return [_table(("fact", ""), facts), _table(("document", "name", "SHA-256"), documents)]
+
+
+def _traffic(card: ModelCard) -> list[str]:
+    up, down = card.traffic.up, card.traffic.down
+    found = [
+        f"Images and labels stayed at the hospitals, unless an array below holds them. Silos sent {card.traffic.bytes_up:,} bytes of model "
+        f"updates and received {card.traffic.bytes_down:,} bytes of models, over mutually authenticated TLS 1.3, with counts of their images "
+        "and metrics of their training. Each hospital's own audit log lists every message."
+    ]
+    for way, arrays in (("from each silo, beside its update", up), ("to each silo, beside the model", down)):
+        if arrays:
+            rows = ((plain(a.name), plain(a.shape), plain(a.meaning)) for a in arrays)
+            found.append(_table((way, "shape", "what it is"), rows))
+    return found if up or down else [*found, "The method sends nothing beside the models."]
+
+
+def _interval(found: Interval | None, resamples: int) -> str:
+    if found is None:
+        return ""
+    return f"{found.value:.4f} ({found.low:.4f} to {found.high:.4f})" if resamples else f"{found.value:.4f}"
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.4f}"
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

@@ -1,0 +1,163 @@
+"""``model-card.json``: what a finished run knows of its model, for people who decide on its use (as Markdown: `anchorage.api.card_text`).
+
+What a training run cannot know, such as the intended use, is left for people to fill in.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Final, Literal
+
+from pydantic import Field
+
+from anchorage.api.base import Document
+from anchorage.api.status import Timestamp
+
+FORMAT: Final = "anchorage-model-card-1"
+CARD = "model-card.json"
+CARD_TEXT = "model-card.md"
+
+_Finite = Annotated[float, Field(allow_inf_nan=False)]
+_Unit = Annotated[float, Field(ge=0, le=1)]
+_Count = Annotated[int, Field(ge=0)]
+Metrics = Mapping[str, _Finite]
+
+
+class Interval(Document):
+    """A figure with its interval."""
+
+    value: _Unit = Field(description="On all images.")
+    low: _Unit = Field(description="2.5th percentile of the resamples.")
+    high: _Unit = Field(description="97.5th percentile of the resamples.")
+
+
+class ClassScores(Document):
+    """How well one class is told from all others; null where the images do not say."""
+
+    name: str = Field(description="Name of the class.")
+    images: _Count = Field(description="Images that are of it.")
+    recall: _Unit | None = Field(description="Share of its images that were predicted as it (sensitivity).")
+    specificity: _Unit | None = Field(description="Share of the other classes' images that were not predicted as it.")
+    precision: _Unit | None = Field(description="Share of the images predicted as it that are of it.")
+    auroc: Interval | None = Field(description="Area under the ROC curve, one class against the rest.")
+
+
+class ReliabilityBin(Document):
+    """Images whose predicted class had a probability in one range."""
+
+    low: _Unit = Field(description="Lower end of the range, outside it.")
+    high: _Unit = Field(description="Upper end of the range, inside it.")
+    images: _Count = Field(description="Images.")
+    confidence: _Unit | None = Field(description="Their mean probability of the predicted class.")
+    accuracy: _Unit | None = Field(description="Share that was predicted rightly.")
+
+
+class Calibration(Document):
+    """Whether probabilities are as often right as they say."""
+
+    expected_error: _Unit = Field(description="Expected calibration error.")
+    brier: Annotated[float, Field(ge=0, le=2)] = Field(description="Brier score: 0 is perfect, 2 the worst.")
+    bins: tuple[ReliabilityBin, ...] = Field(description="Reliability table.")
+
+
+class Assessment(Document):
+    """How one model did on labelled images."""
+
+    part: Literal["test", "validation"] = Field(description="Which images.")
+    images: Annotated[int, Field(ge=1)] = Field(description="How many.")
+    metrics: Metrics = Field(description="Of all classes together (methods reference, section 1).")
+    macro_auroc: Interval | None = Field(description="Mean of the classes' areas.")
+    resamples: _Count = Field(description="Bootstrap resamples behind the intervals; 0: too many images for any.")
+    classes: tuple[ClassScores, ...] = Field(description="Each class, in the order of the model's outputs.")
+    calibration: Calibration = Field(description="Calibration of the probabilities.")
+    confusion: tuple[tuple[_Count, ...], ...] | None = Field(
+        description="Images by true (row) and predicted class; null for many classes."
+    )
+
+
+class TrainedModel(Document):
+    """One of the models that the run left."""
+
+    file: str = Field(description="Safetensors file beside the card.")
+    digest: str = Field(description="BLAKE3 digest of its tensors.")
+    round: _Count = Field(description="The round that it was committed in.")
+    assessment: Assessment | None = Field(description="How it did; null without labelled images at the server.")
+
+
+class DocumentDigest(Document):
+    """A document that the run was made from."""
+
+    kind: str = Field(description="Federation or Silo.")
+    name: str = Field(description="Its name.")
+    digest: str = Field(description="SHA-256 of the document as the run keeps it, in YAML.")
+
+
+class ServerImages(Document):
+    """Labelled images at the server."""
+
+    part: str = Field(description="anchors, validation or test.")
+    format: str = Field(description="Format of the images.")
+    digest: str = Field(description="BLAKE3 digest of the images with their labels, keyed with the run's own key.")
+    classes: Mapping[str, _Count] = Field(description="Images of each class.")
+    unlabelled: _Count = Field(description="Images without a label.")
+
+
+class SiloPart(Document):
+    """A silo's part in the run."""
+
+    name: str = Field(description="Name of the silo.")
+    labels: str = Field(description="Which of its images are labelled, by its document; empty where that is not here.")
+    rounds: _Count = Field(description="Rounds in which its update counted.")
+    weight: _Unit = Field(description="Mean weight of the updates that counted.")
+    samples: Mapping[str, _Count] = Field(description="Images of its last update, by use.")
+    metrics: Metrics = Field(description="What it reported with its last update.")
+    digest: str = Field(description="Keyed digest of its images; empty where it sent none.")
+    failures: _Count = Field(description="Rounds in which it failed or was late.")
+
+
+class Sent(Document):
+    """An array that travelled beside the models."""
+
+    name: str = Field(description="Name of the array.")
+    shape: str = Field(description="Shape and type.")
+    meaning: str = Field(description="What it is.")
+
+
+class Traffic(Document):
+    """What left the hospitals, and what they were sent."""
+
+    bytes_up: _Count = Field(description="Model bytes from silos to the server.")
+    bytes_down: _Count = Field(description="Model bytes from the server to silos.")
+    up: tuple[Sent, ...] = Field(description="Arrays beside each update.")
+    down: tuple[Sent, ...] = Field(description="Arrays beside each model.")
+
+
+class ModelCard(Document):
+    """Everything of the card."""
+
+    format: Literal["anchorage-model-card-1"] = Field(FORMAT, description="Format of this file.")
+    anchorage: str = Field(description="Version of Anchorage that trained the model.")
+    federation: str = Field(description="Name of the federation.")
+    intended_use: str = Field("", description="What the model is for, by whom and on whom; for people to fill in.")
+    task: str = Field(description="What outputs mean.")
+    network: str = Field(description="Architecture.")
+    image_size: int = Field(description="Pixels of a side.")
+    channels: int = Field(description="1 grey, 3 RGB.")
+    initial: str = Field(description="File of the weights to start from; empty: random ones.")
+    method: str = Field(description="Name of the method.")
+    source: str = Field(description="Where the method is from.")
+    warm_up: tuple[str, ...] = Field(description="Methods of the stages before it.")
+    seed: int = Field(description="Seed of the run.")
+    mode: str = Field(description="Synchronous or Asynchronous.")
+    rounds: _Count = Field(description="Committed rounds.")
+    begun: Timestamp = Field(description="Commit of the model before any training.")
+    ended: Timestamp = Field(description="Commit of the last round.")
+    seconds: Annotated[float, Field(ge=0)] = Field(description="Time between the two, with pauses.")
+    documents: tuple[DocumentDigest, ...] = Field(description="What the run was made from.")
+    images: tuple[ServerImages, ...] = Field(description="Labelled images at the server.")
+    silos: tuple[SiloPart, ...] = Field(description="Every silo that took part.")
+    traffic: Traffic = Field(description="What left the hospitals.")
+    final: TrainedModel = Field(description="Model of the last round.")
+    best: TrainedModel = Field(description="Model with the best validation score; the last without validation images.")
+    labels_alone: Metrics | None = Field(
+        None, description="The same network trained on the server's labelled images alone, on the images of `final`."
+    )
+    limits: tuple[str, ...] = Field(description="Known limits, a sentence each.")
