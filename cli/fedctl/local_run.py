@@ -27,6 +27,7 @@ from fedctl.configurations import LocalSilo, open_authority, write_server_config
 from fedctl.observation import ask_status, last_status, left_status, read_journal
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
+from fedctl.report import complete_card, write_report
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
@@ -153,13 +154,23 @@ def run_federation(
             if isinstance(error, InterruptError):
                 raise InterruptError(error.number, f"{last_status(run).round} rounds are kept; {GO_ON}") from None
             raise
+        elapsed = None if finished else monotonic() - begun
+        page = report_at_end(run, alone)
         if output.for_people:
-            elapsed = None if finished else monotonic() - begun
-            print_summary(run, federation, left_status(run), alone, elapsed, unsent, read_journal(run))
+            print_summary(run, federation, left_status(run), alone, elapsed, unsent, read_journal(run), page)
         else:
             emit(document_with_status(run, federation), output)
         if unsent is not None:
             raise unsent
+
+
+def report_at_end(run: Workdir, labels_alone: Mapping[str, float] | None) -> str:
+    """Complete the model card and write the report; return its path, or why there is none: the run is over all the same."""
+    try:
+        complete_card(run, labels_alone)
+        return str(write_report(run, run.report))
+    except AnchorageError as error:
+        return f"none, {error}"
 
 
 def play_to_the_end(

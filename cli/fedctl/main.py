@@ -285,6 +285,20 @@ def predict(
     predict_images(model, images, best, grad_cam, output)
 
 
+@app.command(rich_help_panel=RUNS)
+def report(
+    where: Annotated[str, typer.Argument(metavar="RUN|DIR", help="Name or folder of a run on this machine.")],
+    out: Annotated[
+        Path | None, typer.Option(help="File for the page; default: report.html in the run's folder.")
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Write one page about a run (HTML): scores, curves, silos and the model card."""
+    from fedctl.report import report_run
+
+    report_run(where, out, output)
+
+
 @data_app.command("check")
 def data_check(
     file: File,

@@ -30,6 +30,7 @@ def print_summary(
     elapsed_seconds: float | None,
     unsent: AnchorageError | None = None,
     rounds: Sequence[Round] = (),
+    report: str = "",
 ) -> None:
     """Print the summary on stdout.
 
@@ -49,6 +50,8 @@ def print_summary(
         What MLflow does not have.
     rounds : sequence of mapping
         Committed rounds as the journal has them.
+    report : str
+        Path of the page about the run, or why there is none.
     """
     console = people()
     name = federation.metadata.name
@@ -81,6 +84,8 @@ def print_summary(
     final = status.model.metrics if status.model and status.model.metrics else status.metrics
     reached = {metric.name: float(metric.value) for metric in final}
     facts += [("note", line) for line in diagnose(federation, rounds, reached, comparison)]
+    if report:
+        facts.append(("report", report))
     for what, fact in facts:
         console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)
 

@@ -69,6 +69,11 @@ class Workdir:
         return self.server / "model"
 
     @property
+    def report(self) -> Path:
+        """The page about the run."""
+        return self.root / "report.html"
+
+    @property
     def anchors_alone(self) -> Path:
         """The metrics of training on the anchors alone."""
         return self.root / "anchors_alone.json"

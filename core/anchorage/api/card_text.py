@@ -52,7 +52,7 @@ def markdown(card: ModelCard) -> str:
         "## Changes (Annex IV, 6)",
         "This version was made from the documents whose digests stand above. Another version has a card of its own.",
         "## Left to people",
-        _table(("item", "Annex IV", ""), ((what, where, TO_FILL) for what, where in _BY_PEOPLE)),
+        table(("item", "Annex IV", ""), ((what, where, TO_FILL) for what, where in _BY_PEOPLE)),
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -64,25 +64,32 @@ def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
     return {name: (ORDER[-place], value) for (place, value), name in ranked}
 
 
-def _results(card: ModelCard) -> list[str]:
+def headline_table(card: ModelCard) -> str:
+    """Return the scores of the last and the best model beside training on the labels alone, as a table; empty without labelled images."""
     final, best = card.final.assessment, card.best.assessment
     if final is None:
-        return ["The server had no labelled images to score the model on."]
+        return ""
     columns: dict[str, Mapping[str, float]] = {f"last, round {card.final.round}": final.metrics}
     if best is not None and card.best.digest != card.final.digest:
         columns[f"best by validation, round {card.best.round}"] = best.metrics
     if card.labels_alone is not None:
         columns["labels alone"] = card.labels_alone
-    names = ordered(final.metrics)
     rows = (
-        (plain(name.replace("_", " ")), *(_number(values.get(name)) for values in columns.values())) for name in names
+        (plain(name.replace("_", " ")), *(_number(values.get(name)) for values in columns.values()))
+        for name in ordered(final.metrics)
     )
+    return table((f"{final.images} {final.part} images", *columns), rows)
+
+
+def _results(card: ModelCard) -> list[str]:
+    final = card.final.assessment
+    if final is None:
+        return ["The server had no labelled images to score the model on."]
     return [
-        f"On the server's {final.images} {final.part} images.",
-        _table(("", *columns), rows),
+        headline_table(card),
         "*Labels alone* is the same network trained on the server's labelled images only."
         if card.labels_alone is not None
-        else "Training on the labels alone was not measured here; `fedctl run` does, where the server has labelled images to train on.",
+        else "Training on the labels alone was not measured; `fedctl run` does, where the server trains on labelled images.",
         "### Classes, last round",
         _classes(final),
         "### Calibration, last round",
@@ -106,7 +113,7 @@ def _classes(scored: Assessment) -> str:
     )
     mean = _interval(scored.macro_auroc, scored.resamples)
     head = "AUROC (95 % interval)" if scored.resamples else "AUROC"
-    text = _table(("class", "images", "recall", "specificity", "precision", head), rows)
+    text = table(("class", "images", "recall", "specificity", "precision", head), rows)
     how = f", by {scored.resamples} bootstrap resamples within each class" if scored.resamples else ""
     return f"{text}\n\nMean of the areas: {mean or 'unknown'}{how}."
 
@@ -117,7 +124,7 @@ def _reliability(scored: Assessment) -> str:
         for found in scored.calibration.bins
         if found.images
     )
-    return _table(("probability of the predicted class", "images", "mean probability", "predicted rightly"), rows)
+    return table(("probability of the predicted class", "images", "mean probability", "predicted rightly"), rows)
 
 
 def _silos(card: ModelCard) -> list[str]:
@@ -152,7 +159,7 @@ def _silos(card: ModelCard) -> list[str]:
         worst = f"Worst silo: {plain(name)}, {plain(metric.replace('_', ' '))} {value:.4f} on its own images."
     else:
         worst = "No silo scored the model on labelled images of its own, so how it does at each hospital is unknown."
-    return [_table(head, rows), f"Figures are of each silo's last update; its loss is that of its training. {worst}"]
+    return [table(head, rows), f"Figures are of each silo's last update; its loss is that of its training. {worst}"]
 
 
 def _images(card: ModelCard) -> list[str]:
@@ -164,10 +171,10 @@ def _images(card: ModelCard) -> list[str]:
     digests = ("digest", *(f"`{part.digest[:16]}`" for part in card.images))
     head = ("images at the server", *(f"{part.part} ({plain(part.format)})" for part in card.images))
     hospitals = ((plain(silo.name), f"`{silo.digest[:16]}`") for silo in card.silos if silo.digest)
-    found = [_table(head, (*rows, totals, digests))]
+    found = [table(head, (*rows, totals, digests))]
     listed = list(hospitals)
     if listed:
-        found.append(_table(("images at the hospitals", "digest"), listed))
+        found.append(table(("images at the hospitals", "digest"), listed))
     found.append(
         "Digests are keyed with the run's own key: they show that images stayed the same, and cannot be compared between runs."
     )
@@ -192,7 +199,7 @@ def _training(card: ModelCard) -> list[str]:
         ("best model", f"`{card.best.file}`, round {card.best.round}, BLAKE3 `{card.best.digest}`"),
     )
     documents = ((d.kind, plain(d.name), f"`{d.digest}`") for d in card.documents)
-    return [_table(("fact", ""), facts), _table(("document", "name", "SHA-256"), documents)]
+    return [table(("fact", ""), facts), table(("document", "name", "SHA-256"), documents)]
 
 
 def _traffic(card: ModelCard) -> list[str]:
@@ -205,7 +212,7 @@ def _traffic(card: ModelCard) -> list[str]:
     for way, arrays in (("from each silo, beside its update", up), ("to each silo, beside the model", down)):
         if arrays:
             rows = ((plain(a.name), plain(a.shape), plain(a.meaning)) for a in arrays)
-            found.append(_table((way, "shape", "what it is"), rows))
+            found.append(table((way, "shape", "what it is"), rows))
     return found if up or down else [*found, "The method sends nothing beside the models."]
 
 
@@ -219,5 +226,6 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.4f}"
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Return a table in Markdown; cells are Markdown of one line."""
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *rows))

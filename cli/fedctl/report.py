@@ -1,0 +1,197 @@
+"""``fedctl report``: one self-contained HTML page of a run on this machine, for people who do not open MLflow."""
+
+import json
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import typer
+from markdown_it import MarkdownIt
+from pydantic import ValidationError
+
+from anchorage.api.card_text import headline_table, markdown, plain, table
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.files import load_federation
+from anchorage.api.model_card import CARD, ModelCard
+from anchorage.methods.model_card import write_card
+from anchorage.transport.files import write_atomically
+from fedctl.observation import left_status, read_journal
+from fedctl.output import Format, amount, emit
+from fedctl.source import Round
+from fedctl.workdir import DEFAULT_PARENT, Workdir
+
+if TYPE_CHECKING:
+    from fedctl.report_figures import Picture
+
+STYLE = """
+:root { color-scheme: light dark; --line: #8886; --soft: #8882; }
+body { font: 16px/1.5 system-ui, sans-serif; margin: 0 auto; max-width: 76rem; padding: 1rem; overflow-wrap: anywhere; }
+h1 { font-size: 1.7rem; } h2 { font-size: 1.35rem; margin-top: 2.5rem; border-bottom: 1px solid var(--line); }
+h1, h2, h3, h4 { line-height: 1.25; }
+p, li { max-width: 46rem; }
+.figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
+figure { margin: 0; max-width: 36rem; } figcaption { font-weight: 600; }
+img { width: 100%; height: auto; background: white; border: 1px solid var(--line); border-radius: 6px; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+td, th { padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
+td, th { overflow-wrap: normal; min-width: 4rem; } td:last-child { overflow-wrap: anywhere; }
+code { background: var(--soft); border-radius: 3px; }
+"""
+POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
+"""Content security policy of the page: nothing is fetched, and nothing runs."""
+
+
+def report_run(where: str, out: Path | None, output: Format) -> None:
+    """Write the page and say where it is.
+
+    Parameters
+    ----------
+    where : str
+        Working folder of a run, or the name of one below ``.anchorage``.
+    out : Path or None
+        The page; None: ``report.html`` in the working folder.
+    output : Format
+        How to say it.
+
+    Raises
+    ------
+    AnchorageError
+        There is no such run, its files cannot be read, matplotlib is missing, or the page cannot be written.
+    """
+    places = [Workdir(Path(where).resolve()), Workdir((DEFAULT_PARENT / where).resolve())]
+    run = next((run for run in places if run.federation.exists()), None)
+    if run is None:
+        message = f"{where} is neither the folder of a run nor the name of one below {DEFAULT_PARENT.resolve()}"
+        raise AnchorageError(commands.NO_RUN_HERE, message)
+    file = write_report(run, out or run.report)
+    if output.for_people:
+        typer.echo(f"{file}: {amount(file.stat().st_size)}; open it in any browser")
+    else:
+        emit({"path": str(file), "bytes": file.stat().st_size}, output)
+
+
+def complete_card(run: Workdir, labels_alone: Mapping[str, float] | None) -> None:
+    """Add to the model card what only the runner knows: training on the labels alone.
+
+    Raises
+    ------
+    AnchorageError
+        The card cannot be read or written.
+    """
+    card = read_card(run)
+    if card is None or labels_alone is None:
+        return
+    metrics = {name: value for name, value in labels_alone.items() if math.isfinite(value)}
+    if card.labels_alone != metrics:
+        try:
+            write_card(run.model, card.model_copy(update={"labels_alone": metrics}))
+        except OSError as error:
+            raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{run.model / CARD}: {error.strerror}") from error
+
+
+def read_card(run: Workdir) -> ModelCard | None:
+    """Return the model card that the server wrote; None while the run is not over.
+
+    Raises
+    ------
+    AnchorageError
+        It is damaged.
+    """
+    try:
+        return ModelCard.model_validate_json((run.model / CARD).read_bytes())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValidationError) as error:
+        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
+        raise AnchorageError(commands.NO_RESULTS, f"{run.model / CARD} is no model card: {reason}") from error
+
+
+def write_report(run: Workdir, out: Path) -> Path:
+    """Write the page of a run as far as it is, and return its path.
+
+    Raises
+    ------
+    AnchorageError
+        As `report_run`.
+    """
+    page = _page(run)
+    try:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(out, page.encode())
+    except OSError as error:
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
+    return out
+
+
+def _page(run: Workdir) -> str:
+    from fedctl import report_figures as figures  # matplotlib takes a second to load
+
+    name = load_federation(run.federation).federation.metadata.name
+    rounds, card, status = read_journal(run), read_card(run), left_status(run)
+    parts = [f"<h1>{escape(name)}</h1>", _rendered(_opening(rounds, status.rounds, card))]
+    scored = card.final.assessment if card is not None else None
+    sections: list[tuple[str, Sequence[Picture]]] = [
+        ("Over the rounds", [*figures.curves(rounds)]),
+        ("Silos over the rounds", [*figures.silo_curves(rounds)]),
+        ("The last model", [*figures.confusion(scored), *figures.reliability(scored)] if scored else []),
+    ]
+    for title, pictures in sections:
+        if pictures:
+            parts.append(f"<h2>{title}</h2>\n<div class='figures'>{''.join(map(_figure, pictures))}</div>")
+    if sent := _sent(run):
+        parts.append(f"<h2>Sent by each hospital, by its audit log</h2>\n{_rendered(sent)}")
+    if card is not None:
+        parts.append(_rendered(markdown(card), deeper=True))
+    return (
+        "<!doctype html>\n<html lang='en'>\n<head>\n<meta charset='utf-8'>\n"
+        "<meta name='viewport' content='width=device-width, initial-scale=1'>\n"
+        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">\n'
+        f"<title>{escape(name)}: report</title>\n<style>{STYLE}</style>\n</head>\n<body>\n"
+        + "\n".join(parts)
+        + "\n</body>\n</html>\n"
+    )
+
+
+def _opening(rounds: Sequence[Round], wanted: int, card: ModelCard | None) -> str:
+    if card is None:
+        done = rounds[-1]["round"] if rounds else 0
+        return f"{done} of {wanted or '?'} rounds are committed. The model card follows when the run is over."
+    said = f"{plain(card.method)} on {plain(card.network)}: {card.rounds} rounds with {len(card.silos)} silos."
+    return f"{said}\n\n{headline_table(card)}"
+
+
+def _figure(picture: "Picture") -> str:
+    title, says = escape(picture.title), escape(picture.says)
+    return f"<figure><figcaption>{title}</figcaption><img src='{picture.uri}' alt='{title}. {says}'></figure>\n"
+
+
+def _rendered(text: str, *, deeper: bool = False) -> str:
+    """Return Markdown as HTML, without any HTML of its own; `deeper` makes each heading one of the next level."""
+    parser = MarkdownIt("commonmark", {"html": False}).enable("table")
+    tokens = parser.parse(text)
+    for token in tokens:
+        if deeper and token.type in ("heading_open", "heading_close"):
+            token.tag = f"h{int(token.tag[1:]) + 1}"
+    html: str = parser.renderer.render(tokens, parser.options, {})
+    return html.replace("<table>", "<div class='scroll'><table>").replace("</table>", "</table></div>")
+
+
+def _sent(run: Workdir) -> str:
+    """Return a table of the messages in the audit logs of the silos on this machine; nothing where there are none."""
+    rows = []
+    for path in sorted(run.silo("x").parent.glob("*/state/audit.jsonl")):
+        kinds: Counter[str] = Counter()
+        nbytes = 0
+        for line in path.read_bytes().splitlines():
+            try:
+                entry = json.loads(line)
+                kinds[str(entry["kind"])] += 1
+                nbytes += int(entry["bytes"])
+            except (ValueError, KeyError, TypeError):
+                continue  # the last line, while the silo writes it
+        told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
+        rows.append((plain(path.parent.parent.name), plain(told), amount(nbytes)))
+    return table(("silo", "messages", "bytes"), rows) if rows else ""

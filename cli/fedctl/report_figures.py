@@ -1,0 +1,180 @@
+"""Figures of a run's report, as pictures that a page holds within itself."""
+
+import base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.metrics import ORDER
+from anchorage.api.model_card import Assessment
+from fedctl.source import Round
+
+try:
+    from matplotlib import rc_context
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+except ImportError as missing:
+    raise AnchorageError(
+        commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[server]'"
+    ) from missing
+
+MOST_POINTS = 500
+"""Rounds that a curve shows; of more, evenly chosen ones."""
+MOST_LINES = 10
+"""Silos with a line of their own; of more, their median and range are drawn."""
+_MOST_NAMED_CLASSES = 25
+_SIZE = (4.8, 3.4)
+"""Inches: text stays readable where a picture is as wide as a telephone."""
+_STYLE: dict[Any, Any] = {
+    "svg.hashsalt": "anchorage",
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """A picture of the page."""
+
+    title: str
+    says: str
+    """What it shows, for those who do not see it."""
+    uri: str
+    """The picture itself, SVG."""
+
+
+def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
+    """Draw the metrics on the validation images, and the losses, over the rounds; nothing where there are none."""
+    names = list(dict.fromkeys(name for record in rounds for name in record["metrics"]))
+    scores = [name for name in ORDER[:-1] if name in names]
+    losses = [name for name in names if name.endswith("loss")]
+    for title, drawn in (("Scores on the validation images", scores), ("Losses", losses)):
+        found = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
+        if lines := {name: line for name, line in found.items() if line}:
+            yield _drawn(title, _told(lines), partial(_lines, lines=lines))
+
+
+def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
+    """Draw each silo's weight, share of accepted pseudo-labels and scores over the rounds, as far as they were reported."""
+    reported = {name for record in rounds for silo in record["silos"] for name in silo["metrics"]}
+    figures = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
+    figures |= {name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
+    silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
+    for key, title in figures.items():
+        if key == "weight" or key in reported:
+            found = {name: _over_rounds(rounds, partial(_of_silo, name, key)) for name in silos}
+            if lines := {name: line for name, line in found.items() if line}:
+                draw = _lines if len(lines) <= MOST_LINES else _range
+                yield _drawn(title, _told(lines), partial(draw, lines=lines))
+
+
+def confusion(scored: Assessment) -> Iterator[Picture]:
+    """Draw the confusion matrix with the names of the classes, where the assessment has it."""
+    if scored.confusion is None:
+        return
+    counts = np.array(scored.confusion)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    names = [_shortened(found.name) for found in scored.classes]
+
+    def draw(axes: Axes) -> None:
+        axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
+        if len(names) <= _MOST_NAMED_CLASSES:
+            axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
+            axes.set_yticks(range(len(names)), names)
+            for (row, column), count in np.ndenumerate(counts):
+                colour = "white" if share[row, column] > 0.5 else "black"
+                size = 10 if len(names) <= 10 else 5
+                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
+        axes.set(xlabel="predicted class", ylabel="true class")
+
+    right = ", ".join(f"{name} {value:.0%}" for name, value in zip(names, share.diagonal(), strict=True))
+    says = f"Share of each true class that was predicted rightly: {right}."
+    yield _drawn(f"Confusion matrix, {scored.part} images", says, draw, size=(4.8, 4.8))
+
+
+def reliability(scored: Assessment) -> Iterator[Picture]:
+    """Draw how often predictions of each probability are right."""
+    bins = [found for found in scored.calibration.bins if found.images]
+    means, right = [found.confidence or 0.0 for found in bins], [found.accuracy or 0.0 for found in bins]
+
+    def draw(axes: Axes) -> None:
+        edges = [found.low for found in bins]
+        widths = [found.high - found.low for found in bins]
+        axes.bar(edges, right, widths, align="edge", color="tab:blue", alpha=0.3, edgecolor="tab:blue")
+        axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often right as it says")
+        axes.plot(means, right, marker="o", label="this model")
+        axes.set(xlabel="probability of the predicted class", ylabel="predicted rightly", xlim=(0, 1), ylim=(0, 1.02))
+        axes.legend(loc="upper left", fontsize=9)
+
+    says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
+    yield _drawn(f"Reliability, {scored.part} images", says, draw)
+
+
+def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:
+    found = [(int(record["round"]), number) for record in rounds if (number := value(record)) is not None]
+    step = -(-len(found) // MOST_POINTS) or 1
+    return found[::step] + ([found[-1]] if found and (len(found) - 1) % step else [])
+
+
+def _of_model(name: str, record: Round) -> float | None:
+    number: float | None = record["metrics"].get(name)
+    return number
+
+
+def _of_silo(name: str, key: str, record: Round) -> float | None:
+    """Return what a silo had in a round in which its update counted."""
+    silo: Mapping[str, Any] | None = next((silo for silo in record["silos"] if silo["name"] == name), None)
+    if silo is None or silo["state"] != "Counted":
+        return None
+    number: float | None = silo["weight"] if key == "weight" else silo["metrics"].get(key)
+    return number
+
+
+_Lines = Mapping[str, Sequence[tuple[int, float]]]
+
+
+def _lines(axes: Axes, lines: _Lines) -> None:
+    for name, points in lines.items():
+        at, values = zip(*points, strict=True)
+        axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=_shortened(name))
+    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    axes.set_xlabel("round")
+
+
+def _range(axes: Axes, lines: _Lines) -> None:
+    rounds = sorted({at for points in lines.values() for at, _ in points})
+    known = [dict(points) for points in lines.values()]
+    spread = [np.percentile([line[at] for line in known if at in line], [0, 25, 50, 75, 100]) for at in rounds]
+    least, low, middle, high, most = np.array(spread).T
+    axes.fill_between(rounds, least, most, alpha=0.15, color="tab:blue", label=f"all {len(lines)} silos")
+    axes.fill_between(rounds, low, high, alpha=0.3, color="tab:blue", label="middle half")
+    axes.plot(rounds, middle, color="tab:blue", label="median")
+    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    axes.set_xlabel("round")
+
+
+def _told(lines: _Lines) -> str:
+    ends = [f"{name} {points[-1][1]:.3g}" for name, points in lines.items() if points][:MOST_LINES]
+    more = f", and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
+    return f"At the end: {', '.join(ends)}{more}."
+
+
+def _shortened(name: str) -> str:
+    """Return a name that fits beside a figure; a dollar sign would start mathematics."""
+    return (name if len(name) <= 16 else f"{name[:15]}…").replace("$", r"\$")
+
+
+def _drawn(title: str, says: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> Picture:
+    with rc_context(_STYLE):
+        figure = Figure(figsize=size, layout="constrained")
+        draw(figure.subplots())
+        content = BytesIO()
+        figure.savefig(content, format="svg", metadata={"Date": None, "Creator": None})
+    uri = f"data:image/svg+xml;base64,{base64.b64encode(content.getvalue()).decode()}"
+    return Picture(title, says, uri)
