@@ -35,9 +35,8 @@ p, li { max-width: 46rem; }
 .figures { display: grid; gap: 1rem; grid-template-columns: repeat(auto-fit, minmax(min(100%, 26rem), 1fr)); }
 figure { margin: 0; max-width: 36rem; } figcaption { font-weight: 600; }
 img { width: 100%; height: auto; background: white; border: 1px solid var(--line); border-radius: 6px; }
-.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
-td, th { padding: .25rem .75rem .25rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); }
-td, th { overflow-wrap: normal; min-width: 4rem; } td:last-child { overflow-wrap: anywhere; }
+.scroll { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; width: max-content; }
+td, th { padding: .25rem 1rem .25rem 0; text-align: left; vertical-align: top; border-bottom: 1px solid var(--line); max-width: 22rem; }
 code { background: var(--soft); border-radius: 3px; }
 """
 POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"

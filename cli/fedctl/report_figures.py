@@ -18,6 +18,7 @@ try:
     from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 except ImportError as missing:
     raise AnchorageError(
         commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[server]'"
@@ -143,20 +144,26 @@ def _lines(axes: Axes, lines: _Lines) -> None:
     for name, points in lines.items():
         at, values = zip(*points, strict=True)
         axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=_shortened(name))
-    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
-    axes.set_xlabel("round")
+    _label(axes)
 
 
 def _range(axes: Axes, lines: _Lines) -> None:
-    rounds = sorted({at for points in lines.values() for at, _ in points})
     known = [dict(points) for points in lines.values()]
+    rounds = sorted({at for points in known for at in points})
     spread = [np.percentile([line[at] for line in known if at in line], [0, 25, 50, 75, 100]) for at in rounds]
     least, low, middle, high, most = np.array(spread).T
     axes.fill_between(rounds, least, most, alpha=0.15, color="tab:blue", label=f"all {len(lines)} silos")
     axes.fill_between(rounds, low, high, alpha=0.3, color="tab:blue", label="middle half")
     axes.plot(rounds, middle, color="tab:blue", label="median")
-    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
+    _label(axes)
+
+
+def _label(axes: Axes) -> None:
     axes.set_xlabel("round")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    low, high = axes.get_ylim()
+    axes.set_ylim(min(0.0, low), 1.02 if 0.5 < high <= 1.1 else high)  # shares from 0 to 1
+    axes.figure.legend(loc="outside lower center", ncols=3, fontsize=9)
 
 
 def _told(lines: _Lines) -> str:
@@ -167,7 +174,7 @@ def _told(lines: _Lines) -> str:
 
 def _shortened(name: str) -> str:
     """Return a name that fits beside a figure; a dollar sign would start mathematics."""
-    return (name if len(name) <= 16 else f"{name[:15]}…").replace("$", r"\$")
+    return (name if len(name) <= 18 else f"{name[:17]}…").replace("$", r"\$")
 
 
 def _drawn(title: str, says: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> Picture:

@@ -1,0 +1,275 @@
+"""`fedctl report`: the page parses, holds everything that it shows, shows foreign text as text, and reads well in a browser."""
+
+import base64
+import json
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.model_card import CARD, Assessment, Calibration, ClassScores, Interval, ReliabilityBin, TrainedModel
+from anchorage.api.run import RunDescription
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
+from anchorage.engine.store.records import record_to_json
+from anchorage.methods import validate_study
+from anchorage.methods.model_card import make_card, write_card
+from anchorage.methods.resolution import resolve
+from fedctl.local_run import report_at_end
+from fedctl.main import app
+from fedctl.report import complete_card, read_card, write_report
+from fedctl.workdir import Workdir
+
+DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
+HOSTILE = "<script>alert(1)</script> ![x](http://example.org/x.png) $\\frac"
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+
+
+class Page(HTMLParser):
+    """The elements and addresses of a page; refuses what is closed out of order."""
+
+    VOID = ("meta", "img", "br", "hr")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.addresses: list[str] = []
+        self.images: list[dict[str, str | None]] = []
+        self.headings: list[str] = []
+        self._open: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self._open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        values = dict(attrs)
+        assert not [name for name in values if name.startswith("on")]
+        self.addresses += [str(values[name]) for name in ("src", "href", "action", "data", "srcset") if name in values]
+        if tag == "img":
+            self.images.append(values)
+        if tag not in self.VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1] in ("h1", "h2"):
+            self.headings.append(data)
+
+
+def records(rounds: int, silos: int) -> Iterator[RoundRecord]:
+    for number in range(rounds + 1):
+        parts = tuple(
+            SiloRecord(f"silo-{s}", "Counted", 1 / silos, {"train": 5}, {"loss": 1.0, "acceptance": 0.1 * (s % 9)})
+            for s in range(silos)
+        )
+        metrics = {"accuracy": 1 - 1 / (number + 2), "loss": 1 / (number + 1)}
+        yield RoundRecord(number, f"d{number}", 1000.0 + number, metrics, parts if number else ())
+
+
+def assessment(names: list[str]) -> Assessment:
+    area = Interval(value=0.9, low=0.85, high=0.95)
+    scores = (ClassScores(name=n, images=9, recall=0.5, specificity=0.5, precision=None, auroc=area) for n in names)
+    bins = tuple(
+        ReliabilityBin(low=k / 5, high=(k + 1) / 5, images=k, confidence=(k + 0.5) / 5 if k else None, accuracy=k / 5)
+        for k in range(5)
+    )
+    return Assessment(
+        part="test",
+        images=90,
+        metrics={"accuracy": 0.7123, "loss": 0.4},
+        macro_auroc=area,
+        resamples=1000,
+        classes=tuple(scores),
+        calibration=Calibration(expected_error=0.05, brier=0.2, bins=bins),
+        confusion=tuple(tuple(range(len(names))) for _ in names),
+    )
+
+
+def make_run(root: Path, *, rounds: int = 3, silos: int = 3, names: list[str] | None = None) -> Workdir:
+    run = Workdir(root)
+    run.make()
+    shutil.copy(DIGITS, run.federation)
+    study, history = validate_study(DIGITS), list(records(rounds, silos))
+    run.journal.write_text("".join(json.dumps(record_to_json(record)) + "\n" for record in history))
+    if names is None:
+        return run
+    spec = study.federation.spec
+    about = RunDescription(
+        federation="digits",
+        seed=1,
+        model=spec.model_description,
+        method=resolve(spec.method),
+        down="{}",
+        up="{}",
+        rounds=rounds,
+        mode="Synchronous",
+    )
+    stored = [
+        TrainedModel(file=f"{role}.safetensors", digest=role, round=rounds, assessment=assessment(names))
+        for role in ("final", "best")
+    ]
+    run.model.mkdir()
+    write_card(run.model, make_card(study, about, history, {}, final=stored[0], best=stored[1]))
+    audit = run.silo("silo-0") / "state" / "audit.jsonl"
+    audit.parent.mkdir(parents=True)
+    lines = [{"kind": "join", "bytes": 0}, {"kind": "update", "bytes": 1000}, {"kind": "update", "bytes": 1500}]
+    audit.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"kind": "upd')
+    return run
+
+
+def pictures(page: Page) -> dict[str, ElementTree.Element]:
+    found = {}
+    for image in page.images:
+        kind, _, content = str(image["src"]).partition(",")
+        assert kind == "data:image/svg+xml;base64"
+        found[str(image["alt"]).split(".")[0]] = ElementTree.fromstring(base64.b64decode(content))
+    return found
+
+
+def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path) -> None:
+    run = make_run(tmp_path, names=["naevus", "melanoma"])
+    complete_card(run, {"accuracy": 0.6543, "loss": float("nan")})
+    text = write_report(run, run.report).read_text()
+    page = Page(text)
+    drawn = pictures(page)
+    assert list(drawn) == [
+        "Scores on the validation images",
+        "Losses",
+        "Weight of each silo's update",
+        "Accepted pseudo-labels at each silo",
+        "Confusion matrix, test images",
+        "Reliability, test images",
+    ]
+    assert all(picture.tag.endswith("svg") for picture in drawn.values())
+    assert all(address.startswith("data:") for address in page.addresses)
+    assert "http" not in re.sub(r"base64,[^']+|http-equiv", "", text) and not {"script", "link", "iframe"} & set(
+        page.tags
+    )
+    assert page.headings[0] == "digits" and "Model card: digits" in page.headings
+    assert page.tags.count("h1") == 1
+    for figure in ("0.7123", "0.6543", "2 update", "2.5 kB", "melanoma", "Annex IV"):
+        assert figure in text, figure
+    assert read_card(run).labels_alone == {"accuracy": 0.6543}  # type: ignore[union-attr]
+
+
+def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
+    run = make_run(tmp_path, names=[HOSTILE, "b"])
+    page = Page(write_report(run, run.report).read_text())
+    assert "script" not in page.tags and "a" not in page.tags
+    assert all(address.startswith("data:") for address in page.addresses)
+    assert len(pictures(page)) == 6
+
+
+def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:
+    run = make_run(tmp_path, names=["a", "b"])
+    first, second = (write_report(run, tmp_path / f"{n}.html").read_bytes() for n in (1, 2))
+    assert first == second
+
+
+def test_a_run_under_way_has_a_page_without_a_card(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    page = Page(text := write_report(run, run.report).read_text())
+    assert "3 of ? rounds are committed" in text and "Model card" not in " ".join(page.headings)
+    assert len(page.images) == 4
+
+
+def test_a_run_without_rounds_has_a_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path)
+    run.journal.unlink()
+    text = write_report(run, run.report).read_text()
+    assert "0 of ? rounds are committed" in text and "<img" not in text
+
+
+def test_many_rounds_silos_and_classes_stay_a_small_page(tmp_path: Path) -> None:
+    run = make_run(tmp_path, rounds=1200, silos=40, names=[f"class {n}" for n in range(60)])
+    page = Page(text := write_report(run, run.report).read_text())
+    assert len(page.images) == 6 and len(text) < 2_000_000
+    assert "and 30 more" in str(page.images[2]["alt"])
+
+
+def test_the_command_finds_a_run_by_folder_and_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    make_run(tmp_path / ".anchorage" / "digits", names=["a", "b"])
+    by_name = CliRunner().invoke(app, ["report", "digits", "-o", "json"])
+    assert by_name.exit_code == 0
+    told = json.loads(by_name.output)
+    assert Path(told["path"]).stat().st_size == told["bytes"] and told["path"].endswith("digits/report.html")
+    by_folder = CliRunner().invoke(app, ["report", ".anchorage/digits", "--out", "pages/one.html"])
+    assert by_folder.exit_code == 0 and Path("pages/one.html").exists() and "open it" in by_folder.output
+
+
+def test_what_is_no_run_is_refused(tmp_path: Path) -> None:
+    refused = CliRunner().invoke(app, ["report", str(tmp_path)])
+    assert isinstance(refused.exception, AnchorageError) and refused.exception.failure is commands.NO_RUN_HERE
+
+
+def test_a_damaged_card_and_an_unwritable_page_are_named_and_end_no_run(tmp_path: Path) -> None:
+    run = make_run(tmp_path, names=["a", "b"])
+    (tmp_path / "taken").write_text("")
+    with pytest.raises(AnchorageError, match="ANC-5002|cannot be written"):
+        write_report(run, tmp_path / "taken" / "report.html")
+    assert report_at_end(run, None) == str(run.report)
+    (run.model / CARD).write_text('{"format": "other"}')
+    with pytest.raises(AnchorageError) as raised:
+        read_card(run)
+    assert raised.value.failure is commands.NO_RESULTS
+    assert report_at_end(run, {"accuracy": 0.5}).startswith("none, ANC-5009")
+
+
+def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = make_run(tmp_path)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    monkeypatch.delitem(sys.modules, "fedctl.report_figures", raising=False)
+    monkeypatch.delattr("fedctl.report_figures", raising=False)
+    with pytest.raises(AnchorageError, match=r"anchorage\[server\]") as raised:
+        write_report(run, run.report)
+    assert raised.value.failure is commands.PACKAGE_MISSING
+
+
+MEASURE = """<!doctype html><iframe src="report.html" style="border:0;width:{width}px;height:800px"></iframe><pre></pre><script>
+addEventListener("load", () => {{
+  const page = document.querySelector("iframe").contentDocument, all = [...page.images];
+  document.querySelector("pre").textContent = JSON.stringify({{
+    width: page.documentElement.scrollWidth,
+    room: page.documentElement.clientWidth,
+    drawn: all.filter(image => image.complete && image.naturalWidth > 0 && image.clientWidth > 0).length,
+    narrowest: Math.min(...all.map(image => image.clientWidth)),
+    text: parseFloat(page.defaultView.getComputedStyle(page.querySelector("td")).fontSize),
+  }});
+}});
+</script>"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)")
+@pytest.mark.parametrize("width", [360, 1440])
+def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
+    run = make_run(tmp_path, names=["naevus", "melanoma", "a class with a rather long name"])
+    write_report(run, run.report)
+    (tmp_path / "measure.html").write_text(MEASURE.format(width=width))
+    options = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--allow-file-access-from-files",
+        "--enable-logging=stderr",
+    ]
+    options += [f"--user-data-dir={tmp_path / 'browser'}", "--window-size=1600,900", "--virtual-time-budget=10000"]
+    page = (tmp_path / "measure.html").as_uri()
+    done = subprocess.run(
+        [str(CHROMIUM), *options, "--dump-dom", page], capture_output=True, text=True, timeout=120, check=True
+    )
+    assert "CONSOLE" not in done.stderr, done.stderr
+    told = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])  # type: ignore[index]
+    assert width - 20 <= told["width"] == told["room"], "nothing but tables scrolls sideways"
+    assert told["drawn"] == 6 and told["narrowest"] >= 300 and told["text"] >= 16
