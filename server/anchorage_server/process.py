@@ -33,7 +33,7 @@ from anchorage_server.images import data_key
 from anchorage_server.learner import choose_learners
 from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
 from anchorage_server.logs import log_event
-from anchorage_server.results import present, write_results
+from anchorage_server.results import present, trains_classifier, write_results
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
 from anchorage_server.study import read_study
@@ -210,8 +210,9 @@ class _Server:
             found[role] = TrainedModel(file=name, digest=stored.digest, round=stored.round, assessment=assessment)
         folder = Path(final.path).parent
         with storage_errors("write the model card", folder):
-            images = read_images(self._config.state)
-            write_card(folder, make_card(self._study, self._run, self._store.history(), images, **found))
+            images, trained = read_images(self._config.state), trains_classifier(self._run.method)
+            history = self._store.history()
+            write_card(folder, make_card(self._study, self._run, history, images, **found, classifier_trained=trained))
 
     def stop(self) -> None:
         """Close every port."""

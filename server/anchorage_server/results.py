@@ -50,13 +50,13 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
             written[name] |= {"test": dict(test)} if test else {}
             stored = StoredModel(path=str(path), digest=digest, round=checkpoint.record.round, metrics=metrics_of(test))
             models.append(stored)
-        values = describe(run.model, run.federation, classifier_trained=_trains_classifier(run.method))
+        values = describe(run.model, run.federation, classifier_trained=trains_classifier(run.method))
         write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
 
 
-def _trains_classifier(method: ResolvedMethod) -> bool:
+def trains_classifier(method: ResolvedMethod) -> bool:
     """Return what `TrainingMethod.trains_classifier` does, without torch."""
     leaves, trains = method.self_supervised, method.server_training
     return not getattr(leaves, "leaves_classifier", False) or bool(getattr(trains, "trains", False))

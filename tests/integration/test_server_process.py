@@ -13,6 +13,7 @@ from safetensors.numpy import load_file
 from server_site import SILOS, WEIGHTS, AddingSilo, Site
 
 from anchorage.api.model import ModelDescription
+from anchorage.api.model_card import ModelCard
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import build_model
 from anchorage.methods import PRESETS
@@ -68,6 +69,11 @@ def test_two_rounds_from_start_to_final_model_and_mlflow(real_site: Site) -> Non
     assert status["model"]["digest"] == described["final"]["digest"]
     assert status["tracking"]["runId"]
     assert status["tracking"]["modelVersion"] == "1"
+    card = ModelCard.model_validate_json((site.state / "model" / "model-card.json").read_bytes())
+    assert (card.final.digest, card.final.round, card.final.assessment) == (status["model"]["digest"], 2, None)
+    assert [(silo.name, silo.rounds) for silo in card.silos] == [("a", 2), ("b", 2)]
+    assert (card.traffic.bytes_up, card.traffic.bytes_down) == (status["bytesUp"], status["bytesDown"])
+    assert "not scored at the server" in (site.state / "model" / "model-card.md").read_text()
 
 
 def test_a_stopped_server_ends_cleanly_and_resumes(site: Site) -> None:

@@ -84,7 +84,7 @@ def headline_table(card: ModelCard) -> str:
 def _results(card: ModelCard) -> list[str]:
     final = card.final.assessment
     if final is None:
-        return ["The server had no labelled images to score the model on."]
+        return ["The model was not scored at the server: no labelled images there, or nothing to tell classes by."]
     return [
         headline_table(card),
         "*Labels alone* is the same network trained on the server's labelled images only."

@@ -79,7 +79,7 @@ class TrainedModel(Document):
     file: str = Field(description="Safetensors file beside the card.")
     digest: str = Field(description="BLAKE3 digest of its tensors.")
     round: _Count = Field(description="The round that it was committed in.")
-    assessment: Assessment | None = Field(description="How it did; null without labelled images at the server.")
+    assessment: Assessment | None = Field(description="How it did; null where it was not scored at the server.")
 
 
 class DocumentDigest(Document):

@@ -70,15 +70,15 @@ class TaskHooks(Task):
     def scores(self, labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Scores:
         """Compare probabilities [n, C], finite, with labels [n]; n >= 1."""
 
-    @abstractmethod
     def assessment(
         self,
         part: Literal["test", "validation"],
         labels: NDArray[np.int64],
         probabilities: NDArray[np.float64],
         rng: np.random.Generator,
-    ) -> Assessment:
-        """Compare them in full, as a model card has it; `part` says which images they are, `rng` draws resamples."""
+    ) -> Assessment | None:
+        """Compare them in full, as a model card has it; `part` says which images they are, `rng` draws resamples. None: it is not scored so."""
+        return None
 
 
 class ReaderHooks(DataFormat):

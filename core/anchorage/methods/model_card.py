@@ -43,6 +43,7 @@ def make_card(
     *,
     final: TrainedModel,
     best: TrainedModel,
+    classifier_trained: bool,
 ) -> ModelCard:
     """Return the card.
 
@@ -58,6 +59,8 @@ def make_card(
         Fingerprints of the server's images (`anchorage.learning.data.fingerprints.Fingerprint`), by part.
     final, best : TrainedModel
         The two models.
+    classifier_trained : bool
+        Whether anything trained the classifier; a self-supervised method trains the encoder alone.
     """
     spec, first, last = study.federation.spec, history[0], history[-1]
     documents: tuple[Federation | Silo, ...] = (study.federation, *study.silos)
@@ -110,7 +113,7 @@ def make_card(
         ),
         final=final,
         best=best,
-        limits=tuple(_limits(final.assessment, silos)),
+        limits=tuple(_limits(final.assessment, silos, classifier_trained)),
     )
 
 
@@ -166,11 +169,15 @@ def _sent(arrays: Sequence[AuxiliaryArray]) -> tuple[Sent, ...]:
     return tuple(Sent(name=array.name, shape=array.shape, meaning=array.meaning) for array in unique.values())
 
 
-def _limits(assessment: Assessment | None, silos: Sequence[SiloPart]) -> list[str]:
+def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier_trained: bool) -> list[str]:
     """Return what is known of a model's limits, a sentence each."""
     found = []
+    if not classifier_trained:
+        found.append(
+            "Nothing trained its classifier, so its own predictions mean nothing; scores are of a probe on the server's labels."
+        )
     if assessment is None:
-        found.append("The server had no labelled images to score it on: how good it is is unknown.")
+        found.append("It was not scored at the server: how good it is is unknown.")
     else:
         counts = {scores.name: scores.images for scores in assessment.classes}
         if missing := ", ".join(name for name, images in counts.items() if not images):

@@ -119,7 +119,9 @@ def make_run(root: Path, *, rounds: int = 3, silos: int = 3, names: list[str] | 
         for role in ("final", "best")
     ]
     run.model.mkdir()
-    write_card(run.model, make_card(study, about, history, {}, final=stored[0], best=stored[1]))
+    write_card(
+        run.model, make_card(study, about, history, {}, final=stored[0], best=stored[1], classifier_trained=True)
+    )
     audit = run.silo("silo-0") / "state" / "audit.jsonl"
     audit.parent.mkdir(parents=True)
     lines = [{"kind": "join", "bytes": 0}, {"kind": "update", "bytes": 1000}, {"kind": "update", "bytes": 1500}]

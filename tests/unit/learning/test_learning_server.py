@@ -80,6 +80,26 @@ def test_the_report(tmp_path):
     assert report.embeddings.shape == (500, 2 + 128) and report.embeddings.dtype == np.float32
 
 
+@pytest.mark.parametrize("part", ["test", "validation"])
+def test_a_model_is_assessed_on_the_images_that_it_was_scored_on(part):
+    images = {"anchors": images_of(30, 9), "validation": images_of(60, 8), part: images_of(200, 7)}
+    server = build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, **images)
+    model = server.initialise()
+    found, again = server.assess(model, 0), server.assess(model, 5)
+    score = server.test if part == "test" else server.evaluate
+    report = score(model, 0)
+    assert (found.part, found.images, found.resamples) == (part, 200, 1000)
+    assert found.metrics == report.metrics and found.macro_auroc.value == pytest.approx(report.metrics["macro_auc"])
+    assert np.array_equal(found.confusion, report.confusion)
+    assert [scores.name for scores in found.classes] == list(MODEL.classes)
+    assert again == found
+
+
+def test_nothing_is_assessed_without_images_to_score_on():
+    server = build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9))
+    assert server.assess(server.initialise(), 0) is None
+
+
 def test_anchors_alone():
     report = train_on_anchors_alone(
         model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(60, 8), rounds=2

@@ -76,7 +76,7 @@ HISTORY = (
 )
 
 
-def make(scored: Assessment | None, silos: int = 3) -> ModelCard:
+def make(scored: Assessment | None, *, classifier_trained: bool = True) -> ModelCard:
     study = validate_study(DIGITS)
     spec = study.federation.spec
     run = RunDescription(
@@ -92,7 +92,7 @@ def make(scored: Assessment | None, silos: int = 3) -> ModelCard:
     images = {"anchors": {"run": "r", "digest": "ab" * 16, "classes": dict.fromkeys(CLASSES, 8), "unlabelled": 0}}
     final = TrainedModel(file="final.safetensors", digest="1" * 64, round=2, assessment=scored)
     best = TrainedModel(file="best.safetensors", digest="2" * 64, round=1, assessment=scored)
-    return make_card(study, run, HISTORY, images, final=final, best=best)
+    return make_card(study, run, HISTORY, images, final=final, best=best, classifier_trained=classifier_trained)
 
 
 def test_a_card_adds_the_rounds_up() -> None:
@@ -126,8 +126,9 @@ def test_limits_are_said(scored: Assessment | None, said: str) -> None:
     assert any(said in limit for limit in make(scored).limits)
 
 
-def test_a_silo_that_never_counted_is_a_limit() -> None:
+def test_a_silo_that_never_counted_and_an_untrained_classifier_are_limits() -> None:
     assert any("silo-c" in limit for limit in make(assessment()).limits)
+    assert "Nothing trained its classifier" in make(assessment(), classifier_trained=False).limits[0]
 
 
 def test_files_are_written_and_read_again(tmp_path: Path) -> None:
@@ -173,7 +174,7 @@ def test_the_text_has_every_figure_and_leaves_the_rest_to_people() -> None:
 
 
 def test_without_labelled_images_the_text_says_so() -> None:
-    assert "no labelled images to score the model on" in markdown(make(None))
+    assert "not scored at the server: no labelled images" in markdown(make(None))
 
 
 def test_the_worst_silo_is_found_by_the_most_telling_score() -> None:

@@ -93,6 +93,8 @@ def write_models(folder: Path) -> Path:
             "metrics": {},
         }
     (folder / "model.json").write_text(json.dumps(values))
+    (folder / "model-card.json").write_text('{"federation": "derm"}')
+    (folder / "model-card.md").write_text("# Model card: derm\n")
     return folder
 
 
@@ -130,6 +132,13 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     assert version.tags["anchorage.digest"] == described["final"]["digest"]
     assert (version.tags["anchorage.federation"], version.tags["anchorage.round"]) == ("derm", "1")
     check_answers(uri)
+    assert {f.path for f in client.list_artifacts(sent.run_id)} >= {"model-card.json", "model-card.md"}
+    for role in ("final", "best"):
+        with_card = Path(
+            mlflow.artifacts.download_artifacts(f"models:/derm-model@{role}", dst_path=str(tmp_path / role))
+        )
+        assert (with_card / "artifacts" / "model-card.md").read_text() == "# Model card: derm\n"
+        assert json.loads((with_card / "artifacts" / "model-card.json").read_text()) == {"federation": "derm"}
 
 
 def check_answers(uri: str) -> None:
