@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from anchorage.api.card_text import HELD_OUT
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ORDER
 from anchorage.api.model_card import Assessment
@@ -51,11 +52,11 @@ class Picture:
 
 
 def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
-    """Draw the metrics on the validation images, and the losses, over the rounds; nothing where there are none."""
+    """Draw the metrics on the validation images (else those of the silos), and the losses, over the rounds; nothing where there are none."""
     names = list(dict.fromkeys(name for record in rounds for name in record["metrics"]))
     scores = [name for name in ORDER[:-1] if name in names]
     losses = [name for name in names if name.endswith("loss")]
-    for title, drawn in (("Scores on the validation images", scores), ("Losses", losses)):
+    for title, drawn in (("Scores of the model", scores), ("Losses", losses)):
         found = {name.replace("_", " "): _over_rounds(rounds, partial(_of_model, name)) for name in drawn}
         if lines := {name: line for name, line in found.items() if line}:
             yield _drawn(title, _told(lines), partial(_lines, lines=lines))
@@ -65,7 +66,7 @@ def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     """Draw each silo's weight, share of accepted pseudo-labels and scores over the rounds, as far as they were reported."""
     reported = {name for record in rounds for silo in record["silos"] for name in silo["metrics"]}
     figures = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
-    figures |= {name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
+    figures |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
     silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
     for key, title in figures.items():
         if key == "weight" or key in reported:

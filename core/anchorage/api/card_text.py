@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from anchorage.api.metrics import ORDER, ordered, score, shown_first
+from anchorage.api.metrics import ORDER, ordered, score
 from anchorage.api.model_card import Assessment, Interval, ModelCard, SiloPart
 
 TO_FILL = "*To be filled in by people.*"
@@ -21,6 +21,9 @@ _BY_PEOPLE = (
     ("Monitoring after it is put to use", "9"),
 )
 """Items that a training run cannot know, with their numbers in Annex IV."""
+
+HELD_OUT = "held_out_"
+"""What names of metrics begin with that a silo measured on images that it keeps from training (`anchorage.engine.held_out`)."""
 
 
 def plain(text: str) -> str:
@@ -58,10 +61,13 @@ def markdown(card: ModelCard) -> str:
 
 
 def scored_silos(silos: Iterable[SiloPart]) -> Mapping[str, tuple[str, float]]:
-    """Return the silos that reported a score of a model on labelled images of their own, worst first, with the score's name and value."""
-    known = {silo.name: {name: silo.metrics[name] for name in ORDER[:-1] if name in silo.metrics} for silo in silos}
+    """Return the silos that scored a model on images of their own (`HELD_OUT`), worst first, with the score's name and value."""
+    known = {
+        silo.name: {name: value for name in ORDER if (value := silo.metrics.get(HELD_OUT + name)) is not None}
+        for silo in silos
+    }
     ranked = sorted((found, name) for name, values in known.items() if (found := score(values)) is not None)
-    return {name: (ORDER[-place], value) for (place, value), name in ranked}
+    return {name: (ORDER[-place], abs(value)) for (place, value), name in ranked}
 
 
 def headline_table(card: ModelCard) -> str:
@@ -130,8 +136,8 @@ def _reliability(scored: Assessment) -> str:
 def _silos(card: ModelCard) -> list[str]:
     if not card.silos:
         return ["No silo took part."]
-    metrics = list(shown_first(list(dict.fromkeys(name for silo in card.silos for name in silo.metrics))))
-    metrics += [name for name in ("acceptance",) if any(name in silo.metrics for silo in card.silos)]
+    shown = ("loss", "acceptance", *(HELD_OUT + name for name in (*ORDER, "images")))
+    metrics = [name for name in shown if any(name in silo.metrics for silo in card.silos)]
     head = (
         "silo",
         "labels",
@@ -156,10 +162,13 @@ def _silos(card: ModelCard) -> list[str]:
     ranked = list(scored_silos(card.silos).items())
     if ranked:
         name, (metric, value) = ranked[0]
-        worst = f"Worst silo: {plain(name)}, {plain(metric.replace('_', ' '))} {value:.4f} on its own images."
+        worst = f"Worst silo: {plain(name)}, {plain(metric.replace('_', ' '))} {value:.4f} on images that it kept from training."
     else:
-        worst = "No silo scored the model on labelled images of its own, so how it does at each hospital is unknown."
-    return [table(head, rows), f"Figures are of each silo's last update; its loss is that of its training. {worst}"]
+        worst = "No silo scored the model on labelled images of its own (spec.evaluation.siloPercent), so how it does at each hospital is unknown."
+    return [
+        table(head, rows),
+        f"Figures are of each silo's last update; its loss is that of its training, *held out* are scores of the model made with it. {worst}",
+    ]
 
 
 def _images(card: ModelCard) -> list[str]:

@@ -18,7 +18,7 @@ from anchorage.learning.metrics import (
 BINS = 15
 RESAMPLES = 1000
 FEWEST_RESAMPLES = 100
-LARGEST_WORK = 4 * 10**9
+LARGEST_WORK = 10**9
 """Resamples times images times classes; beyond, fewer resamples are drawn, and none rather than fewer than `FEWEST_RESAMPLES`."""
 MOST_CLASSES_SHOWN = 100
 """Classes up to which the confusion matrix is part of an assessment."""

@@ -3,13 +3,13 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from anchorage import __version__
-from anchorage.api.card_text import markdown
-from anchorage.api.federation import Federation, Silo
+from anchorage.api.card_text import markdown, scored_silos
+from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.model_card import (
     CARD,
@@ -33,6 +33,8 @@ from anchorage.transport.files import write_atomically
 
 FEW_IMAGES = 30
 """Images of a class below which its scores are called uncertain."""
+
+LAST_LIMITS = ("It is no medical device. Nobody checked labels, bias or consent as part of the run.",)
 
 
 def make_card(
@@ -113,7 +115,7 @@ def make_card(
         ),
         final=final,
         best=best,
-        limits=tuple(_limits(final.assessment, silos, classifier_trained)),
+        limits=(*_limits(final.assessment, silos, classifier_trained), *_leakage(spec), *LAST_LIMITS),
     )
 
 
@@ -177,7 +179,8 @@ def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier
             "Nothing trained its classifier, so its own predictions mean nothing; scores are of a probe on the server's labels."
         )
     if assessment is None:
-        found.append("It was not scored at the server: how good it is is unknown.")
+        known = "only the silos scored it" if scored_silos(silos) else "how good it is is unknown"
+        found.append(f"It was not scored at the server: {known}.")
     else:
         counts = {scores.name: scores.images for scores in assessment.classes}
         if missing := ", ".join(name for name, images in counts.items() if not images):
@@ -199,8 +202,9 @@ def _limits(assessment: Assessment | None, silos: Sequence[SiloPart], classifier
         )
     if idle := ", ".join(silo.name for silo in silos if not silo.rounds):
         found.append(f"No update of these silos ever counted, so it learnt nothing from their images: {idle}.")
-    found.append(
-        "It is no medical device. The run checked that images can be read and that none was both trained on and scored; nobody "
-        "checked labels, bias or consent as part of it."
-    )
     return found
+
+
+def _leakage(spec: FederationSpec) -> Iterator[str]:
+    if spec.evaluation is not None and spec.evaluation.on_leakage == "Allow":
+        yield "Images may have been trained on and scored, too (spec.evaluation.onLeakage: Allow): scores may be too good."

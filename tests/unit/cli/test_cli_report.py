@@ -69,7 +69,13 @@ class Page(HTMLParser):
 def records(rounds: int, silos: int) -> Iterator[RoundRecord]:
     for number in range(rounds + 1):
         parts = tuple(
-            SiloRecord(f"silo-{s}", "Counted", 1 / silos, {"train": 5}, {"loss": 1.0, "acceptance": 0.1 * (s % 9)})
+            SiloRecord(
+                f"silo-{s}",
+                "Counted",
+                1 / silos,
+                {"train": 5},
+                {"loss": 1.0, "acceptance": 0.1 * (s % 9), "held_out_accuracy": 0.5},
+            )
             for s in range(silos)
         )
         metrics = {"accuracy": 1 - 1 / (number + 2), "loss": 1 / (number + 1)}
@@ -145,10 +151,11 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
     page = Page(text)
     drawn = pictures(page)
     assert list(drawn) == [
-        "Scores on the validation images",
+        "Scores of the model",
         "Losses",
         "Weight of each silo's update",
         "Accepted pseudo-labels at each silo",
+        "Accuracy at each silo",
         "Confusion matrix, test images",
         "Reliability, test images",
     ]
@@ -169,7 +176,7 @@ def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
     page = Page(write_report(run, run.report).read_text())
     assert "script" not in page.tags and "a" not in page.tags
     assert all(address.startswith("data:") for address in page.addresses)
-    assert len(pictures(page)) == 6
+    assert len(pictures(page)) == 7
 
 
 def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:
@@ -182,7 +189,7 @@ def test_a_run_under_way_has_a_page_without_a_card(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     page = Page(text := write_report(run, run.report).read_text())
     assert "3 of ? rounds are committed" in text and "Model card" not in " ".join(page.headings)
-    assert len(page.images) == 4
+    assert len(page.images) == 5
 
 
 def test_a_run_without_rounds_has_a_page(tmp_path: Path) -> None:
@@ -195,7 +202,7 @@ def test_a_run_without_rounds_has_a_page(tmp_path: Path) -> None:
 def test_many_rounds_silos_and_classes_stay_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path, rounds=1200, silos=40, names=[f"class {n}" for n in range(60)])
     page = Page(text := write_report(run, run.report).read_text())
-    assert len(page.images) == 6 and len(text) < 2_000_000
+    assert len(page.images) == 7 and len(text) < 2_000_000
     assert "and 30 more" in str(page.images[2]["alt"])
 
 
@@ -274,4 +281,4 @@ def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
     assert "CONSOLE" not in done.stderr, done.stderr
     told = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])  # type: ignore[index]
     assert width - 20 <= told["width"] == told["room"], "nothing but tables scrolls sideways"
-    assert told["drawn"] == 6 and told["narrowest"] >= 300 and told["text"] >= 16
+    assert told["drawn"] == 7 and told["narrowest"] >= 300 and told["text"] >= 16

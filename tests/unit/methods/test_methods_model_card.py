@@ -10,7 +10,7 @@ from markdown_it import MarkdownIt
 from pydantic import ValidationError
 
 from anchorage.api.card_text import markdown, plain, scored_silos
-from anchorage.api.files import dump_yaml
+from anchorage.api.files import Study, dump_yaml
 from anchorage.api.model_card import (
     CARD,
     CARD_TEXT,
@@ -69,15 +69,15 @@ HISTORY = (
         2,
         "d2",
         1120.5,
-        silos=(silo("silo-a", weight=1.0, loss=0.5, accuracy=0.8), silo("silo-b", "Late")),
+        silos=(silo("silo-a", weight=1.0, loss=0.5, held_out_accuracy=0.8), silo("silo-b", "Late")),
         bytes_up=1,
         bytes_down=2,
     ),
 )
 
 
-def make(scored: Assessment | None, *, classifier_trained: bool = True) -> ModelCard:
-    study = validate_study(DIGITS)
+def make(scored: Assessment | None, *, classifier_trained: bool = True, study: Study | None = None) -> ModelCard:
+    study = study or validate_study(DIGITS)
     spec = study.federation.spec
     run = RunDescription(
         federation="digits",
@@ -99,7 +99,12 @@ def test_a_card_adds_the_rounds_up() -> None:
     card = make(assessment())
     assert (card.rounds, card.seconds, card.traffic.bytes_up, card.traffic.bytes_down) == (2, 120.5, 11, 22)
     a, b, c = card.silos
-    assert (a.rounds, a.weight, a.failures, a.metrics) == (2, pytest.approx(0.7), 0, {"loss": 0.5, "accuracy": 0.8})
+    assert (a.rounds, a.weight, a.failures, a.metrics) == (
+        2,
+        pytest.approx(0.7),
+        0,
+        {"loss": 0.5, "held_out_accuracy": 0.8},
+    )
     assert (b.rounds, b.weight, b.failures, b.metrics) == (1, 0.6, 1, {"loss": 1.0})
     assert (c.name, c.rounds, c.digest, a.digest) == ("silo-c", 0, "", "f" * 32)
     assert [array.name for array in card.traffic.down] == ["prototypes"] and card.traffic.up == ()
@@ -116,7 +121,7 @@ def test_documents_are_named_with_their_digests() -> None:
 @pytest.mark.parametrize(
     ("scored", "said"),
     [
-        (None, "how good it is is unknown"),
+        (None, "only the silos scored it"),
         (assessment(images=0), "how well they are recognised is unknown: 0, 1"),
         (assessment(images=12), "fewer than 30 images, so their scores are uncertain: 0 (12)"),
         (assessment("validation"), "scores may be too good"),
@@ -156,6 +161,12 @@ def test_what_is_no_card_is_refused(change: dict[str, Any]) -> None:
         ModelCard.model_validate_json(json.dumps(values))
 
 
+def test_leakage_that_the_file_allows_is_a_limit() -> None:
+    study = validate_study(DIGITS, ["spec.evaluation.onLeakage=Allow"])
+    assert any("onLeakage" in limit for limit in make(assessment(), study=study).limits)
+    assert not any("onLeakage" in limit for limit in make(assessment()).limits)
+
+
 def test_fingerprints_are_read_by_part(tmp_path: Path) -> None:
     (tmp_path / "images-test.json").write_text('{"digest": "x"}')
     assert read_images(tmp_path) == {"test": {"digest": "x"}}
@@ -180,9 +191,9 @@ def test_without_labelled_images_the_text_says_so() -> None:
 def test_the_worst_silo_is_found_by_the_most_telling_score() -> None:
     named = {part.name: part for part in make(None).silos}
     scored = [
-        named["silo-a"].model_copy(update={"metrics": {"accuracy": 0.9, "loss": 0.1}}),
-        named["silo-b"].model_copy(update={"metrics": {"accuracy": 0.7, "loss": 0.0}}),
-        named["silo-c"].model_copy(update={"metrics": {"loss": 9.0}}),
+        named["silo-a"].model_copy(update={"metrics": {"held_out_accuracy": 0.9, "loss": 0.1}}),
+        named["silo-b"].model_copy(update={"metrics": {"held_out_accuracy": 0.7, "loss": 0.0}}),
+        named["silo-c"].model_copy(update={"metrics": {"loss": 9.0, "accuracy": 0.1}}),
     ]
     assert list(scored_silos(scored).items()) == [("silo-b", ("accuracy", 0.7)), ("silo-a", ("accuracy", 0.9))]
 
