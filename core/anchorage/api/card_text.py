@@ -213,10 +213,15 @@ def _training(card: ModelCard) -> list[str]:
 
 def _traffic(card: ModelCard) -> list[str]:
     up, down = card.traffic.up, card.traffic.down
+    counts = (
+        ", and counts of their images by true and predicted class, of those kept from training"
+        if scored_silos(card.silos)
+        else ""
+    )
     found = [
         f"Images and labels stayed at the hospitals, unless an array below holds them. Silos sent {card.traffic.bytes_up:,} bytes of model "
         f"updates and received {card.traffic.bytes_down:,} bytes of models, over mutually authenticated TLS 1.3, with counts of their images "
-        "and metrics of their training. Each hospital's own audit log lists every message."
+        f"and metrics of their training{counts}. Each hospital's own audit log lists every message."
     ]
     for way, arrays in (("from each silo, beside its update", up), ("to each silo, beside the model", down)):
         if arrays:
@@ -232,7 +237,7 @@ def _interval(found: Interval | None, resamples: int) -> str:
 
 
 def _number(value: float | None) -> str:
-    return "" if value is None else f"{value:.4f}"
+    return "" if value is None else f"{value:.0f}" if value > 1 and value.is_integer() else f"{value:.4f}"
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

@@ -69,7 +69,10 @@ HISTORY = (
         2,
         "d2",
         1120.5,
-        silos=(silo("silo-a", weight=1.0, loss=0.5, held_out_accuracy=0.8), silo("silo-b", "Late")),
+        silos=(
+            silo("silo-a", weight=1.0, loss=0.5, held_out_accuracy=0.8, held_out_images=87.0),
+            silo("silo-b", "Late"),
+        ),
         bytes_up=1,
         bytes_down=2,
     ),
@@ -103,7 +106,7 @@ def test_a_card_adds_the_rounds_up() -> None:
         2,
         pytest.approx(0.7),
         0,
-        {"loss": 0.5, "held_out_accuracy": 0.8},
+        {"loss": 0.5, "held_out_accuracy": 0.8, "held_out_images": 87.0},
     )
     assert (b.rounds, b.weight, b.failures, b.metrics) == (1, 0.6, 1, {"loss": 1.0})
     assert (c.name, c.rounds, c.digest, a.digest) == ("silo-c", 0, "", "f" * 32)
@@ -178,6 +181,7 @@ def test_the_text_has_every_figure_and_leaves_the_rest_to_people() -> None:
     assert "| accuracy | 0.7500 | 0.7500 | 0.6543 |" in text
     assert "| 3 | 40 | 0.7500 | 0.5000 | 0.2500 | 0.9000 (0.8500 to 0.9500) |" in text
     assert "Worst silo: silo-a, accuracy 0.8000" in text
+    assert "| 0.8000 | 87 |" in text and "by true and predicted class" in text
     assert "Silos sent 11 bytes" in text and "prototypes" in text
     for item in ("1", "2 (a)", "2 (d)", "2 (e)", "2 (f)", "2 (g)", "2 (h)", "3", "5", "6", "7", "8", "9"):
         assert item in text.split("Annex IV", 1)[1], item
