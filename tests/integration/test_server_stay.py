@@ -85,7 +85,9 @@ def check_over(site: OperatedSite) -> None:
 
 def test_what_trained_is_gone_after_the_last_round(play: Callable[..., OperatedSite]) -> None:
     task = {"classification": {"classes": list("0123456789")}}
-    site = play(task=task, model={"network": "SmallCnn", "imageSize": 8, "channels": 1}, evaluation={"validation": DIGITS})
+    site = play(
+        task=task, model={"network": "SmallCnn", "imageSize": 8, "channels": 1}, evaluation={"validation": DIGITS}
+    )
     assert not loaded(site, "torch")
     check_over(site)
     assert site.ask("/status")["metric"].startswith("balanced_accuracy 0.")
