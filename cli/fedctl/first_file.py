@@ -86,7 +86,7 @@ class FirstFile:
             unused = (
                 ""
                 if method == "FedAnchor"
-                else f" {method} does not train on them; the summary shows what they give alone."
+                else f" {method} does not train on them: they are of use with a method for labels at the server."
             )
             yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)
             yield from self._section("anchorData", anchors, 2)
