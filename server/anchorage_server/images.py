@@ -62,14 +62,14 @@ def read_server_images(
     if not spec.server_data:
         return {}, None
     from anchorage.learning.data.fingerprints import Fingerprint
-    from anchorage.learning.data.held_out import describe_held_out, kept_apart
+    from anchorage.learning.data.held_out import kept_apart
 
     read = {
         name: read_images(section, data_root, spec.model_description, spec.seed)
         for name, section in spec.server_data.items()
     }
     treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
-    images = kept_apart(read, treatment)
+    images, held_out = kept_apart(read, treatment, key)
     for name, found in images.items():
         file, fingerprint = state / f"images-{name}.json", Fingerprint.of(found, key)
         if begun:
@@ -77,4 +77,4 @@ def read_server_images(
         else:
             with storage_errors("keep what the images are", file):
                 fingerprint.keep(file)
-    return images, describe_held_out([images[name] for name in images if name != "anchors"], key, treatment)
+    return images, held_out

@@ -27,12 +27,14 @@ def pooled(confusions: Confusions) -> Report:
 
 
 def over_all(confusions: Confusions) -> dict[str, float]:
-    """Return the metrics over the images of all silos, ``silos_accuracy`` and its like, and those of the worst silo, ``worst_silo_accuracy``."""
+    """Return the metrics over the images of all silos, ``silos_accuracy`` and its like, and those of the silo with the
+    least balanced accuracy, ``worst_silo_accuracy``.
+    """
     if not confusions:
         return {}
-    each = [_metrics(counts) for counts in confusions.values()]
+    worst = min(map(_metrics, confusions.values()), key=lambda metrics: metrics["balanced_accuracy"])
     found = {f"silos_{name}": value for name, value in pooled(confusions).metrics.items()}
-    return found | {f"worst_silo_{name}": min(metrics[name] for metrics in each) for name in each[0]}
+    return found | {f"worst_silo_{name}": value for name, value in worst.items()}
 
 
 def with_scores(records: Sequence[SiloRecord], confusions: Confusions) -> tuple[SiloRecord, ...]:

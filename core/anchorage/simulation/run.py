@@ -18,7 +18,7 @@ from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.engine.strategy import Strategy
-from anchorage.learning.data.held_out import describe_held_out, kept_apart
+from anchorage.learning.data.held_out import kept_apart
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, initial_of, parts_of, round_settings, warm_up_stages
@@ -93,7 +93,8 @@ class Simulation:
         self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
         images = SharedImages(data_root, spec.model_description, spec.seed, state)
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
-        server = kept_apart({name: images.of(section) for name, section in spec.server_data.items()}, treatment)
+        read = {name: images.of(section) for name, section in spec.server_data.items()}
+        server, held_out = kept_apart(read, treatment, bytes(32))
         *self._warm_up, self._learner = (
             build_server_learner(
                 model=spec.model_description,
@@ -107,8 +108,6 @@ class Simulation:
             )
             for part in parts_of(spec)
         )
-        scored = [server[name] for name in server if name != "anchors"]
-        held_out = describe_held_out(scored, bytes(32), treatment)
         self.run = describe_run(study, self._learner, self._warm_up, held_out=held_out)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}

@@ -79,14 +79,15 @@ def test_a_patient_on_both_sides_is_a_warning_and_file_names_are_no_patients(cap
 
 def test_of_the_server_s_parts_the_test_images_go_first():
     parts = {"anchors": images(1, 2, 3, prefix="a"), "validation": images(3, 4), "test": images(4, 5, prefix="t")}
-    kept = kept_apart(parts, "Skip")
+    kept, held_out = kept_apart(parts, "Skip", KEY)
+    assert held_out == describe_held_out([kept["test"], kept["validation"]], KEY, "Skip")
     assert {name: found.digests.tolist() for name, found in kept.items()} == {
         "test": [4, 5],
         "validation": [3],
         "anchors": [1, 2],
     }
-    refused(failures.HELD_OUT_TRAINED, lambda: kept_apart(parts, "Refuse"), "validation: 1 of 2 images", "i1")
-    assert kept_apart(parts, "Allow")["anchors"].ids == parts["anchors"].ids
+    refused(failures.HELD_OUT_TRAINED, lambda: kept_apart(parts, "Refuse", KEY), "validation: 1 of 2 images", "i1")
+    assert kept_apart(parts, "Allow", KEY)[0]["anchors"].ids == parts["anchors"].ids
 
 
 def test_one_folder_as_anchors_and_as_test_is_refused(tmp_path):
@@ -94,7 +95,7 @@ def test_one_folder_as_anchors_and_as_test_is_refused(tmp_path):
         fill(tmp_path / "site" / name, 3, start=10 * (name == "b"))
     section = ServerData(format="ImageFolder", claim_name="site")
     both = {name: read(section, tmp_path, MODEL, 1)[0] for name in ("anchors", "test")}
-    refused(failures.HELD_OUT_TRAINED, lambda: kept_apart(both, "Refuse"), "anchors: 6 of 6")
+    refused(failures.HELD_OUT_TRAINED, lambda: kept_apart(both, "Refuse", KEY), "anchors: 6 of 6")
 
 
 def test_a_fingerprint_is_of_contents_and_labels_alone(tmp_path):

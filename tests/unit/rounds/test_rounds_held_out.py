@@ -51,6 +51,14 @@ def test_every_silo_s_and_the_worst_one_s_scores_are_in_the_record() -> None:
     )
 
 
+def test_the_worst_silo_is_one_silo() -> None:
+    """Here the silo with the least balanced accuracy is not that with the least accuracy."""
+    one, other = ((90, 0), (9, 1)), ((6, 4), (4, 6))
+    s = scene(ScriptedSilo("a", scores=one), ScriptedSilo("b", scores=other))
+    metrics = s.engine.run().metrics
+    assert (metrics["worst_silo_balanced_accuracy"], metrics["worst_silo_accuracy"]) == pytest.approx((0.55, 0.91))
+
+
 def test_the_new_model_is_scored_in_the_rounds_that_are_due() -> None:
     s = scene(ScriptedSilo("a", scores=GOOD), rounds=5, evaluate_every=2)
     s.engine.run()

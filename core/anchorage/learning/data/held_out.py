@@ -21,8 +21,6 @@ from anchorage.learning.data.images import ImageSet
 Treatment = Literal["Refuse", "Skip", "Allow"]
 
 _SHOWN = 3
-_OWN_KEY = bytes(32)
-"""Hides nothing: the digests stay in this process."""
 
 _log = logging.getLogger(__name__)
 
@@ -97,8 +95,12 @@ def trainable(images: ImageSet, labels: str, silo: str, run: RunDescription) -> 
     return own.as_said(labels, silo)
 
 
-def kept_apart(images: Mapping[str, ImageSet], treatment: Treatment) -> dict[str, ImageSet]:
-    """Return the server's images without those that are in two of its parts: test images go before validation images, both before anchors.
+def kept_apart(
+    images: Mapping[str, ImageSet], treatment: Treatment, key: bytes
+) -> tuple[dict[str, ImageSet], HeldOut | None]:
+    """Return the server's images without those that are in two of its parts, and what silos are told of those that are scored.
+
+    Test images go before validation images, both before anchors.
 
     Raises
     ------
@@ -108,9 +110,9 @@ def kept_apart(images: Mapping[str, ImageSet], treatment: Treatment) -> dict[str
     kept: dict[str, ImageSet] = {}
     for name in ("test", "validation", "anchors"):
         if name in images:
-            held_out = describe_held_out(list(kept.values()), _OWN_KEY, treatment)
-            kept[name] = without_held_out(images[name], held_out, _OWN_KEY, name)
-    return kept
+            held_out = describe_held_out(list(kept.values()), key, treatment)
+            kept[name] = without_held_out(images[name], held_out, key, name)
+    return kept, describe_held_out([kept[name] for name in kept if name != "anchors"], key, treatment)
 
 
 def _groups(images: ImageSet) -> set[str]:
