@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+from anchorage.methods import PRESETS
 from fedctl.output import counted
 from fedctl.site_folders import SiteFolder, image_size
 
@@ -85,7 +86,7 @@ class FirstFile:
         if anchors := self.server.get("anchors"):
             unused = (
                 ""
-                if method == "FedAnchor"
+                if PRESETS[method].slots.facts() & {"serverTraining", "labelsFromAnchors"}
                 else f" {method} does not train on them: they are of use with a method for labels at the server."
             )
             yield from _comment(f"The server's labelled images (anchors): {_contents(anchors)}.{unused}", 2)

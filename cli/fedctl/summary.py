@@ -1,6 +1,6 @@
 """The summary of a finished run."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from rich.table import Table
 from rich.text import Text
@@ -59,28 +59,7 @@ def print_summary(
     console.print(Text(f"\n{name}: {counted(status.round, 'round')}, {how}", style="bold"))
     if (scores := _scores(status, comparison, _validated_on(federation))) is not None:
         console.print(scores)
-    uri = federation.spec.tracking.uri or run.tracking_uri
-    facts = [("moved", moved(status))]
-    if status.model is not None:
-        facts.append(("model", status.model.path))
-    worst = {metric.name: metric.value for metric in status.metrics if metric.name.startswith(WORST_SILO)}
-    if worst:
-        shown = "  ".join(
-            f"{name.removeprefix(WORST_SILO).replace('_', ' ')} {float(value):.4f}" for name, value in worst.items()
-        )
-        facts.append(("worst silo", f"{shown} (fedctl rounds -o json has every silo's)"))
-    if status.best_model is not None:
-        chosen = _validated_on(federation)
-        facts.append(
-            ("best model", f"{status.best_model.path}, of round {status.best_model.round}" if chosen else NO_BEST)
-        )
-    facts.append(("MLflow store", status.tracking.uri or uri))
-    if status.tracking.model_version:
-        facts.append(("registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"))
-    if unsent is not None:
-        again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
-        facts.append(("incomplete", f"{unsent}{again}"))
-    facts.append(("open it with", opening(uri)))
+    facts = [*_models(federation, status), *_places(run, federation, status, unsent)]
     final = status.model.metrics if status.model and status.model.metrics else status.metrics
     reached = {metric.name: float(metric.value) for metric in final}
     facts += [("note", line) for line in diagnose(federation, rounds, reached, comparison)]
@@ -88,6 +67,33 @@ def print_summary(
         facts.append(("report", report))
     for what, fact in facts:
         console.print(Text(f"{what:<14}{fact}"), soft_wrap=True)
+
+
+def _models(federation: Federation, status: FederationStatus) -> Iterator[tuple[str, str]]:
+    yield "moved", moved(status)
+    if status.model is not None:
+        yield "model", status.model.path
+    worst = {metric.name: metric.value for metric in status.metrics if metric.name.startswith(WORST_SILO)}
+    if worst:
+        shown = (
+            f"{name.removeprefix(WORST_SILO).replace('_', ' ')} {float(value):.4f}" for name, value in worst.items()
+        )
+        yield "worst silo", f"{'  '.join(shown)} (fedctl rounds -o json has every silo's)"
+    if (best := status.best_model) is not None:
+        yield "best model", f"{best.path}, of round {best.round}" if _validated_on(federation) else NO_BEST
+
+
+def _places(
+    run: Workdir, federation: Federation, status: FederationStatus, unsent: AnchorageError | None
+) -> Iterator[tuple[str, str]]:
+    uri = federation.spec.tracking.uri or run.tracking_uri
+    yield "MLflow store", status.tracking.uri or uri
+    if status.tracking.model_version:
+        yield "registered", f"{status.tracking.registered_model} version {status.tracking.model_version}"
+    if unsent is not None:
+        again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
+        yield "incomplete", f"{unsent}{again}"
+    yield "open it with", opening(uri)
 
 
 def opening(uri: str) -> str:
