@@ -83,7 +83,7 @@ def serving(script: str, printed_port: str, place: Path, environment: Mapping[st
             assert process.stdout is not None
             for line in process.stdout:
                 out.write(line)
-                if b"Application startup complete" in line:
+                if b"Uvicorn running on" in line:  # "Application startup complete" comes before the port is open
                     break
             else:
                 pytest.fail(log.read_text())
