@@ -80,9 +80,7 @@ def _held_out(contents: Mapping[str, Contents]) -> Iterator[tuple[tuple[str, str
 
 def _leakage(name: str, part: str, found: Overlap) -> AnchorageError:
     one, other = found.identical[0]
-    message = (
-        f"{counted(len(found.identical), 'image')} of {name} are also {part} images, such as {one} ({other} there)"
-    )
+    message = f"found {counted(len(found.identical), f'{part} image')} among the images of {name}, such as {one} ({other} there)"
     return AnchorageError(HELD_OUT_TRAINED, f"{message}; remove them, or set spec.evaluation.onLeakage")
 
 
@@ -101,7 +99,8 @@ def _overlap_lines(shared: Mapping[tuple[str, str], Overlap]) -> Iterator[Render
         if found.near:
             pair = " and ".join(found.near[0])
             yield Text(
-                f"{name} and {part}: {counted(len(found.near), 'image')} look the same, such as {pair}", style="yellow"
+                f"{name} and {part}: {counted(len(found.near), 'pair')} of images that look the same, such as {pair}",
+                style="yellow",
             )
         if found.groups:
             who = counted(len(found.groups), "name")

@@ -22,7 +22,7 @@ from fedctl.validation import validate_file
 
 LABELLED = ":labels"
 """What follows the folder of a silo whose labels are to be used."""
-PARTS = frozenset({"train", "training", "val", "valid", "validation", "test", "testing"})
+PARTS = frozenset({"anchors", "train", "training", "val", "valid", "validation", "test", "testing"})
 """Folders of a downloaded data set that are no classes."""
 DEFAULT_OUT = Path("federation.yaml")
 

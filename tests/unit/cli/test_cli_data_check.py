@@ -152,13 +152,15 @@ def leaking(folder: Path, more: str = "") -> Path:
 
 def test_images_in_training_and_test_are_told_with_their_names(tmp_path: Path) -> None:
     result = fedctl("data", "check", "-f", leaking(tmp_path), "-o", "json")
-    refused(result, failures.HELD_OUT_TRAINED, "5 images of first are also test images", "spec.evaluation.onLeakage")
+    refused(
+        result, failures.HELD_OUT_TRAINED, "found 5 test images among the images of first", "spec.evaluation.onLeakage"
+    )
     report = json.loads(result.stdout)
     assert report["first"]["heldOut"]["validation"]["near"] == [["a/shown.png", "a/copy.bmp"]]
     assert ["a/0.png", "a/0.png"] in report["first"]["heldOut"]["test"]["identical"]
     assert report["second"]["heldOut"] == {}
     table = fedctl("data", "check", "-f", tmp_path / "tiny.yaml").output
-    assert "first and test: 5 equal images" in table and "first and validation: 1 image look" in table
+    assert "first and test: 5 equal images" in table and "first and validation: 1 pair of images" in table
 
 
 @pytest.mark.parametrize("treatment", ["Skip", "Allow"])

@@ -91,4 +91,5 @@ def require_labels(labels: str, silo: str, unlabelled: int, images: int) -> None
     if unlabelled and (labels == "All" or (labels == "Partial" and unlabelled == images)):
         found = f"silo {silo} has labels: {labels}, but {unlabelled} of {images} images have none"
         said = "None" if unlabelled == images else "Partial"
-        raise AnchorageError(IMAGES_UNLABELLED, f"{found}; set labels: {said}, or label them")
+        hint = " (a folder per class, or the column that labelColumn names)" if unlabelled == images else ""
+        raise AnchorageError(IMAGES_UNLABELLED, f"{found}; set labels: {said}, or label them{hint}")
