@@ -6,6 +6,7 @@ from types import FrameType
 import typer
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.text import printable
 from fedctl.processes import InterruptError, signals_to
 
 
@@ -19,7 +20,8 @@ def ending(command: Callable[[], object]) -> int:
         with signals_to(_interrupt):
             command()
     except AnchorageError as error:
-        typer.echo(f"{error}\nsee fedctl explain {error.code}", err=True)
+        lines = map(printable, str(error).splitlines())  # it may tell what a server or a cluster said
+        typer.echo("\n".join((*lines, f"see fedctl explain {error.code}")), err=True)
         return error.failure.exit_code
     except InterruptError as interrupt:
         typer.echo(str(interrupt), err=True)

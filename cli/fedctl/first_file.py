@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from textwrap import wrap
 from typing import Any, Literal
 
+from anchorage.api.text import printable
 from anchorage.methods import PRESETS
 from fedctl.output import counted
 from fedctl.site_folders import SiteFolder, image_size
@@ -180,8 +181,7 @@ def _shown(names: Mapping[str, int]) -> str:
 
 def _comment(text: str, indent: int = 0) -> Iterator[str]:
     start = f"{indent * ' '}# "
-    printable = "".join(c if c.isprintable() else "?" for c in text)
-    yield from wrap(printable, WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False)
+    yield from wrap(printable(text), WIDTH, initial_indent=start, subsequent_indent=start, break_long_words=False)
 
 
 def _entry(name: str, value: Any, indent: int = 0) -> str:

@@ -20,6 +20,7 @@ from rich.text import Text
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.metrics import ordered, shown_first
 from anchorage.api.status import find_condition
+from anchorage.api.text import printable
 from fedctl.output import Format, amount, duration, people, plain_table, show
 from fedctl.source import Event, Observation, Source
 from fedctl.view import metrics_line, moved
@@ -180,7 +181,7 @@ def show_logs(source: Source, process: str | None, lines: int, follow: bool) -> 
     logs = {name: partial(source.log, name, lines, follow=follow) for name in chosen}
     for name, line in interleave(logs) if follow else in_order(logs):
         if not isinstance(line, AnchorageError):
-            typer.echo(_readable(line, name if len(chosen) > 1 else ""))
+            typer.echo(printable(_readable(line, name if len(chosen) > 1 else "")))
         elif len(chosen) > 1:  # one log of several that cannot be read keeps nobody from the others
             typer.echo(f"{name}: {line}", err=True)
         else:

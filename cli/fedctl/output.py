@@ -5,7 +5,7 @@ import sys
 from collections.abc import Callable, Iterator
 from enum import StrEnum
 from time import sleep
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 import yaml
@@ -110,8 +110,13 @@ def _observations(observe: Callable[[], Any], watch: bool) -> Iterator[Any]:
 
 
 def people() -> Console:
-    """Return the console on stdout, which does not wrap lines in a file or a pipe."""
-    return Console() if sys.stdout.isatty() else Console(width=UNBOUNDED)
+    """Return the console on stdout, which does not wrap lines in a file or a pipe, and takes no text for markup."""
+    return console_on(None, width=None if sys.stdout.isatty() else UNBOUNDED)
+
+
+def console_on(stream: TextIO | None, width: int | None = None) -> Console:
+    """Return a console that shows brackets and colons as they are: text may be another party's."""
+    return Console(file=stream, width=width, markup=False, emoji=False)
 
 
 class PlainTable(Table):

@@ -13,7 +13,7 @@ from rich.text import Text
 
 from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
-from fedctl.output import BAR, amount, duration, plain_table
+from fedctl.output import BAR, amount, console_on, duration, plain_table
 
 STORING = "storing the model, and sending the results to MLflow"
 
@@ -131,7 +131,7 @@ class LineView:
 
 def view_for(stream: TextIO, *, terminal: bool) -> View:
     """Return a live display if `terminal`, otherwise plain lines to `stream`."""
-    return LiveView(Console(file=stream)) if terminal else LineView(stream)
+    return LiveView(console_on(stream)) if terminal else LineView(stream)
 
 
 def _storing(picture: Picture) -> bool:

@@ -1,10 +1,12 @@
 """The only way out of the hospital: the policy checks and the audit log records every outbound message."""
 
 import logging
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from anchorage.api.errors import CATALOGUE
+from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
@@ -12,8 +14,10 @@ from anchorage_silo.audit import AuditLog
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
 
-DATA_CODES = "ANC-12"
-"""Prefix of data failures: their messages name files, so the server receives the catalogue's text instead."""
+TOLD_CODES = ("ANC-13", "ANC-21", "ANC-22")
+"""Prefixes of failures whose own message the server receives, of learning, transfer and policy; of all others, whose messages name files, it
+receives the catalogue's text."""
+_PATH = re.compile(r"(?<![\w.])[~/\\]|\b[A-Za-z]:[\\/]")
 
 _log = logging.getLogger(__name__)
 
@@ -65,10 +69,11 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy refuses it, or the audit log cannot be written.
+            The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
         self.policy.check_rounds(announcement.task, self.audit.announced)
         self.policy.check_announcement(announcement)
+        check_announcement(announcement, self.state.samples)
         digest = announcement.update.digest if announcement.update else ""
         self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
         self.link.announce(announcement)
@@ -92,9 +97,10 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy refuses it, or the audit log cannot be written.
+            The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
         self.policy.check_evaluation(evaluation)
+        check_evaluation(evaluation, self.state.samples)
         self.audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
         self.link.report(evaluation)
         self.state.count("evaluated")
@@ -104,7 +110,8 @@ class OutboundGate:
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
         self.state.count("failed")
-        self.link.fail(task, code, CATALOGUE[code].title if code.startswith(DATA_CODES) else message)
+        told = code.startswith(TOLD_CODES) and not _PATH.search(message)
+        self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Report the progress of a task in steps; return the number of steps committed by the federation."""

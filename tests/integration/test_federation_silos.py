@@ -18,7 +18,7 @@ EXPECTED = {
     "c": ("Failed", "ANC-3004", "tensor classifier.bias is not finite"),
     "d": ("Failed", "ANC-3003", "the update has layout "),
     "e": ("Late", "ANC-3006", "not whole after 3 s"),
-    "f": ("Failed", "ANC-3005", "its weight would be nan"),
+    "f": ("Failed", "ANC-2163", "samples: train is -1"),
     "g": ("Late", "ANC-3006", "not whole after 3 s"),
     "h": ("Failed", "ANC-1301", "loss is nan"),
     "i": ("Absent", "ANC-3007", "not connected at the deadline"),

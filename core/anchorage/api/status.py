@@ -4,22 +4,24 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import AfterValidator, Field, StringConstraints
 
 from anchorage.api.base import CODE_PATTERN, DIGEST_PATTERN, TIME_PATTERN, WORD_PATTERN, Document, Name
 from anchorage.api.metrics import ordered
+from anchorage.api.text import printable
 
 Timestamp = Annotated[str, StringConstraints(strict=True, pattern=TIME_PATTERN, max_length=27)]
 """RFC 3339 in UTC."""
 
 Word = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
-Number = Annotated[str, StringConstraints(strict=True, max_length=32)]
+Number = Annotated[str, StringConstraints(strict=True, max_length=32), AfterValidator(printable)]
 """A number as text; ``nan`` if it is undefined."""
 
-Line = Annotated[str, StringConstraints(strict=True, max_length=1024)]
+Line = Annotated[str, StringConstraints(strict=True, max_length=1024), AfterValidator(printable)]
+"""Text for people, which may be another party's."""
 Code = Annotated[str, StringConstraints(strict=True, pattern=CODE_PATTERN, max_length=8)]
-Endpoint = Annotated[str, StringConstraints(strict=True, max_length=260)]
-Identifier = Annotated[str, StringConstraints(strict=True, max_length=256)]
+Endpoint = Annotated[str, StringConstraints(strict=True, max_length=260), AfterValidator(printable)]
+Identifier = Annotated[str, StringConstraints(strict=True, max_length=256), AfterValidator(printable)]
 Percentage = Annotated[int, Field(ge=0, le=100)]
 Total = Annotated[int, Field(ge=0, le=2**63 - 1)]
 Digest = Annotated[str, StringConstraints(strict=True, pattern=DIGEST_PATTERN, max_length=160)]

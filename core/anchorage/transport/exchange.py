@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
+from anchorage.transport.bounds import check_profile
 from anchorage.transport.events import EventQueue
 from anchorage.transport.link import Clock
 from anchorage.transport.session import Session
@@ -151,8 +152,15 @@ class Exchange:
             return event
 
     def join(self, silo: str, profile: messages.Profile) -> Session:
-        """Open a silo's session and end its previous one; its open tasks are the first orders."""
-        session = Session(self, silo)
+        """Open a silo's session and end its previous one; its open tasks are the first orders.
+
+        Raises
+        ------
+        AnchorageError
+            What the silo says of itself is out of bounds.
+        """
+        check_profile(profile)
+        session = Session(self, silo, profile.samples)
         with self._changed:
             known = self._tasks_of(silo)
             replaced, known.session = known.session, session

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
+from anchorage.transport.bounds import LONGEST_TASK, check_announcement, check_code, check_evaluation, one_line
 from anchorage.transport.silo_tasks import STORAGE, SiloTasks, Upload, close_all, unknown_task
 from anchorage.transport.tensors.chunks import ChunkSource
 
@@ -27,11 +28,14 @@ class Session:
         Where it was opened.
     silo : str
         The silo, as its certificate names it.
+    images : int
+        How many images it says to have.
     """
 
-    def __init__(self, exchange: "Exchange", silo: str) -> None:
+    def __init__(self, exchange: "Exchange", silo: str, images: int) -> None:
         self.id = secrets.token_hex(8)
         self.silo = silo
+        self.images = images
         self.orders: SimpleQueue[messages.Order | None] = SimpleQueue()
         self.announced: set[str] = set()
         self.refusal: AnchorageError | None = None
@@ -55,8 +59,10 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session has ended, or it announced too many unknown tasks.
+            The session has ended, it announced too many unknown tasks, or what it says is out of bounds, which closes the task.
         """
+        with self._closing(announcement.task):
+            check_announcement(announcement, self.images)
         with self._while_open() as known:
             expected = announcement.task in known.tasks or announcement.task in self.announced
             if not expected and len(self.announced.difference(known.tasks)) >= STRANGE_TASKS:
@@ -73,8 +79,10 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session has ended, or the silo has no such task.
+            The session has ended, the silo has no such task, or the counts are out of bounds, which closes the task, too.
         """
+        with self._closing(evaluation.task):
+            check_evaluation(evaluation, self.images)
         with self._while_open() as known:
             if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
@@ -86,15 +94,11 @@ class Session:
         Raises
         ------
         AnchorageError
-            The session has ended, or the silo has no such task.
+            The session has ended, the silo has no such task, or the code is none, which closes the task, too.
         """
-        with self._while_open() as known:
-            if task not in known.tasks:
-                raise unknown_task(task)
-            upload = self._exchange._forget(known, task)
-            self.announced.discard(task)
-            self._exchange._post(messages.TaskFailed(self.silo, task, code, message))
-        close_all([upload])
+        with self._closing(task):
+            check_code(code)
+        self._close(task, code, one_line(message))
 
     def progress(self, task: str, done: int, total: int) -> int:
         """Receive the progress of a task and return the committed steps. Ignores tasks that the silo does not hold.
@@ -105,7 +109,7 @@ class Session:
             The session has ended.
         """
         with self._while_open() as known:
-            if task in known.tasks:
+            if task in known.tasks and done <= total:
                 self._exchange._post(messages.Progressed(self.silo, task, done, total))
             return self._exchange._committed_steps
 
@@ -198,6 +202,24 @@ class Session:
     def end(self, refusal: AnchorageError) -> None:
         """End the session from the server's side and tell the silo why."""
         self._end(refusal, refusal.message)
+
+    @contextmanager
+    def _closing(self, task: str) -> Iterator[None]:
+        """Close a task about which the silo says what is out of bounds, so that nobody waits for it."""
+        try:
+            yield
+        except AnchorageError as error:
+            self._close(task, error.code, error.message)
+            raise
+
+    def _close(self, task: str, code: str, message: str) -> None:
+        with self._while_open() as known:
+            if task not in known.tasks:
+                raise unknown_task(one_line(task, LONGEST_TASK))
+            upload = self._exchange._forget(known, task)
+            self.announced.discard(task)
+            self._exchange._post(messages.TaskFailed(self.silo, task, code, message))
+        close_all([upload])
 
     def _end(self, refusal: AnchorageError | None, reason: str) -> None:
         with self._exchange._changed:

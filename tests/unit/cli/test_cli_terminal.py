@@ -3,19 +3,22 @@
 import json
 import re
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from rich.console import Console, RenderableType
 
 from anchorage.api.errors import AnchorageError, commands
-from anchorage.api.status import FederationStatus, Metric
+from anchorage.api.status import FederationStatus, Metric, SiloStatus
 from anchorage.methods import PRESETS
 from fedctl import inspection
+from fedctl.failures import ending
 from fedctl.inspection import in_order, interleave
 from fedctl.methods import _description
-from fedctl.output import plain_table
+from fedctl.output import people, plain_table
 from fedctl.source import Observation
+from fedctl.view import Picture, silo_table
 
 METRICS = {"balanced_accuracy": 0.98765, "accuracy": 0.98761, "macro_auc": 0.99912, "loss": 0.012345}
 SILO = {
@@ -123,3 +126,26 @@ def test_logs_of_several_processes_are_in_the_order_of_time() -> None:
     assert [name for name, _ in told] == expected
     assert told[3][1] == "  of a traceback" and isinstance(told[5][1], AnchorageError)
     assert [name for name, _ in interleave({"silo": silo, "server": server})] == expected
+
+
+def test_text_of_another_party_is_shown_as_it_is_and_does_nothing(capsys: pytest.CaptureFixture[str]) -> None:
+    said = "[link=https://evil]x[/red] :skull: \x1b[2J\x1b]0;title\x07\nANC-9999"
+    status = FederationStatus(silos=(SiloStatus(**{**SILO, "task": "Train", "message": said}),))
+    people().print(silo_table(Picture("derm", "FedAvg", status)))
+    shown = capsys.readouterr().out
+    assert "[link=https://evil]x[/red] :skull:" in " ".join(shown.split())
+    assert "\x1b" not in shown and "\x07" not in shown and len(shown.splitlines()) == 2
+
+
+def test_escape_sequences_in_a_log_or_an_error_do_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source = SimpleNamespace(processes=lambda: ["server"], log=lambda *_, **__: iter(["\x1b[2Jred\talert"]))
+    inspection.show_logs(source, None, 10, follow=False)
+
+    def refused() -> None:
+        raise AnchorageError(commands.NO_RUN_HERE, "the server says \x1b[31m")
+
+    assert ending(refused) == commands.NO_RUN_HERE.exit_code
+    shown = capsys.readouterr()
+    assert "[2Jred alert" in shown.out and "the server says  [31m" in shown.err and "\x1b" not in shown.out + shown.err

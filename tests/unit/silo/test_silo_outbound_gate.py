@@ -32,6 +32,13 @@ def policy_of(**fields: Any) -> Policy:
     return Policy.model_validate_json(json.dumps(fields))
 
 
+def joined() -> AgentState:
+    """The state of an agent with a thousand images."""
+    state = AgentState(CERTIFICATE)
+    state.set_joined(1000)
+    return state
+
+
 NONE = policy_of(allowedAuxiliaryData=[])
 
 
@@ -57,7 +64,7 @@ def announcement(task: str = "1.train", train: int = 10, **auxiliary: np.ndarray
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -79,7 +86,7 @@ class TestGate:
 
     def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        OutboundGate(link, Policy(), audit, ["SemiAnAgg"], AgentState(CERTIFICATE)).announce(
+        OutboundGate(link, Policy(), audit, ["SemiAnAgg"], joined()).announce(
             announcement(similarity=secret, other=secret)
         )
         assert lines(tmp_path)[0]["auxiliary"] == ["other", "similarity"]
@@ -101,7 +108,7 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = OutboundGate(link, policy_of(**fields), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate = OutboundGate(link, policy_of(**fields), audit, ["FedAvg"], joined())
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
@@ -121,7 +128,7 @@ class TestGate:
             (named, behind, ""),
             (policy_of(minimumSamples=4), means, ""),
         ]:
-            gate = OutboundGate(link, policy, audit, ["GlobalMixup"], AgentState(CERTIFICATE))
+            gate = OutboundGate(link, policy, audit, ["GlobalMixup"], joined())
             if not code:
                 gate.announce(said)
                 continue
@@ -133,7 +140,7 @@ class TestGate:
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate = OutboundGate(link, policy, audit, ["FedAvg"], joined())
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -143,7 +150,7 @@ class TestGate:
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         methods = ["FedAvg", "FedAnchor"]  # a warm-up, and what follows
-        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, AgentState(CERTIFICATE))
+        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -153,7 +160,7 @@ class TestGate:
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
-            gate = OutboundGate(link, policy, audit, ["FedAvg"], AgentState(CERTIFICATE), ["control"])
+            gate = OutboundGate(link, policy, audit, ["FedAvg"], joined(), ["control"])
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
@@ -163,7 +170,7 @@ class TestGate:
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = OutboundGate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], AgentState(CERTIFICATE))
+            gate = OutboundGate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], joined())
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
         for number in (1, 2, 2, 3):
@@ -179,7 +186,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -189,7 +196,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], AgentState(CERTIFICATE))
+        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))

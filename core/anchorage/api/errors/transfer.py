@@ -70,6 +70,12 @@ CANNOT_LISTEN = failure(
 STALE_SESSION = failure(
     "ANC-2161 StaleSession", "A call refers to a session that has ended.", "Nothing: the agent opens a new session."
 )
+OUT_OF_BOUNDS = failure(
+    "ANC-2163 OutOfBounds",
+    "A silo sent a text, a name or a number that cannot be right, such as more images than it has.",
+    "Look at the silo that the message names: its agent is of another version, or somebody sends wrong figures. The task does not count, "
+    "and the round goes on without it.",
+)
 PROXY_REFUSED = failure(
     "ANC-2162 ProxyRefused",
     "The HTTP proxy refuses the agent's connection to the server.",

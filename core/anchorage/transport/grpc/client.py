@@ -33,6 +33,10 @@ PROGRESS_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 
+_TASK_OVER = (transfer.UNKNOWN_TASK, transfer.OUT_OF_BOUNDS)
+"""Refusals after which a task is over, and the session goes on."""
+
+
 class GrpcServerLink:
     """Holds one outbound connection to the server (`ServerLink`).
 
@@ -343,11 +347,14 @@ class GrpcServerLink:
             refusal = refusal_of(error, self._server)
             if refusal is None:
                 connection.close()
-            elif refusal.failure is transfer.UNKNOWN_TASK:
-                log.info("%s: %s", call, refusal.message)
-            elif refusal.failure is not transfer.STALE_SESSION:
+                return False
+            if refusal.failure in _TASK_OVER:
+                stale = refusal.failure is transfer.UNKNOWN_TASK
+                log.log(logging.INFO if stale else logging.WARNING, "%s: %s", call, refusal.message)
+                return True
+            if refusal.failure is not transfer.STALE_SESSION:
                 self._give_up(refusal)
-            return refusal is not None and refusal.failure is transfer.UNKNOWN_TASK
+            return False
         return True
 
     def _transfer_with_retries(

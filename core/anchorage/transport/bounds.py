@@ -1,0 +1,123 @@
+"""What a silo may say of itself and its work: lengths, alphabets and ranges, whatever carries it. Both ends check it."""
+
+import re
+from collections.abc import Iterable, Mapping
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.text import printable
+from anchorage.transport.messages import Announcement, Evaluation, Profile
+
+MOST_IMAGES = 10**8
+"""No silo has more."""
+MOST_COUNT = 2**31
+"""No other count, such as of steps, is larger."""
+MOST_NAMES = 256
+"""Samples, metrics or arrays in one message."""
+LONGEST_TASK = 128
+LONGEST_MESSAGE = 1024
+"""Characters of a failure's message; the rest is cut off."""
+IMAGE_COUNTS = frozenset({"train", "labelled", "unlabelled", "selected", "smallest_group"})
+"""Samples of an announcement that are images of the silo."""
+
+_TASK = re.compile(f"[0-9A-Za-z._-]{{1,{LONGEST_TASK}}}")
+_NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}(/[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}){0,3}")
+_VERSION = re.compile(r"[0-9A-Za-z.+_-]{0,64}")
+_DIGEST = re.compile("[0-9a-f]{0,64}")
+_CODE = re.compile(r"ANC-\d{4}")
+
+
+def check_profile(profile: Profile) -> None:
+    """Check what a silo says when it joins.
+
+    Raises
+    ------
+    AnchorageError
+        OUT_OF_BOUNDS: a text has another form, or the number of images cannot be.
+    """
+    _require(profile.labels in ("None", "All", "Partial"), "labels", "needed are None, All or Partial")
+    _require(
+        0 <= profile.samples <= MOST_IMAGES, "samples", f"{profile.samples} images, allowed are 0 to {MOST_IMAGES}"
+    )
+    _require(bool(_VERSION.fullmatch(profile.version)), "version", "it is no version")
+    _require(bool(_DIGEST.fullmatch(profile.fingerprint)), "fingerprint", "it is no hexadecimal digest")
+
+
+def check_announcement(announcement: Announcement, images: int) -> None:
+    """Check what a silo with so many images says of its update.
+
+    Raises
+    ------
+    AnchorageError
+        OUT_OF_BOUNDS: a name has another form, there are too many, or a count cannot be.
+    """
+    check_task(announcement.task)
+    for what, names in (
+        ("samples", announcement.samples),
+        ("metrics", announcement.metrics),
+        ("auxiliary data", announcement.auxiliary),
+    ):
+        _check_names(what, names)
+    _check_counts(announcement.samples, images)
+
+
+def check_evaluation(evaluation: Evaluation, images: int) -> None:
+    """Check how a silo with so many images scored a model.
+
+    Raises
+    ------
+    AnchorageError
+        OUT_OF_BOUNDS: the counts are no confusion matrix and no pair (correct, total), or of more images.
+    """
+    check_task(evaluation.task)
+    counts = evaluation.confusion
+    square, pair = counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
+    _require(square or pair, "confusion", f"its shape is {counts.shape[:4]}")
+    _require(bool(((counts >= 0) & (counts <= images)).all()), "confusion", f"a count is not 0 to {images}")
+    total, right = (int(counts[1]), int(counts[0])) if pair else (int(counts.sum()), int(counts.trace()))
+    _require(right <= total <= images, "confusion", f"{right} of {total} right, of {images} images")
+
+
+def check_task(task: str) -> None:
+    """Check a task's id.
+
+    Raises
+    ------
+    AnchorageError
+        OUT_OF_BOUNDS: it has another form.
+    """
+    _require(bool(_TASK.fullmatch(task)), "task", "it is no id of a task")
+
+
+def check_code(code: str) -> None:
+    """Check a failure's code.
+
+    Raises
+    ------
+    AnchorageError
+        OUT_OF_BOUNDS: it has another form.
+    """
+    _require(bool(_CODE.fullmatch(code)), "code", "it is no code such as ANC-1301")
+
+
+def one_line(text: str, longest: int = LONGEST_MESSAGE) -> str:
+    """Return foreign text without control characters, on one line and cut to a length."""
+    cut = text if len(text) <= longest else text[: longest - 1] + "…"
+    return printable(cut)
+
+
+def _check_names(what: str, names: Iterable[str]) -> None:
+    found = list(names)
+    _require(len(found) <= MOST_NAMES, what, f"{len(found)} names, allowed are {MOST_NAMES}")
+    for name in found:
+        _require(bool(_NAME.fullmatch(name)), what, f"the name {one_line(name, 40)!r} is not allowed")
+
+
+def _check_counts(samples: Mapping[str, int], images: int) -> None:
+    for name, count in samples.items():
+        most = images if name in IMAGE_COUNTS else MOST_COUNT
+        _require(0 <= count <= most, "samples", f"{name} is {count}, allowed are 0 to {most}")
+
+
+def _require(holds: bool, what: str, found: str) -> None:
+    if not holds:
+        raise AnchorageError(transfer.OUT_OF_BOUNDS, f"{what}: {found}")

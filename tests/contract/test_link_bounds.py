@@ -1,0 +1,105 @@
+"""What a silo says is bounded where it enters: the task is closed with its name, and nothing of it reaches the engine."""
+
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from link_world import PROFILE, World, announcement_of, model_of, order_of, train_task
+
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.simulation.link import InProcessLink
+from anchorage.transport.messages import Assigned, Evaluation, Joined, Task, TaskFailed, TaskKind
+
+MODEL = model_of(0.1)
+IMAGES = PROFILE.samples
+
+
+def at_work(world: World, kind: TaskKind = TaskKind.TRAIN) -> tuple[Any, Task]:
+    """Connect a silo and give it a task."""
+    silo, task = world.connect("a"), replace(train_task(MODEL), kind=kind)
+    silo.welcome()
+    assert world.event() == Joined("a", PROFILE)
+    world.link.offer(MODEL)
+    world.link.assign("a", task)
+    assert order_of(silo) == Assigned(task)
+    return silo, task
+
+
+def closed(world: World, task: Task, *words: str) -> None:
+    """See that the task is over for a reason that names what was wrong, and may be given again."""
+    event = world.event()
+    assert isinstance(event, TaskFailed)
+    assert (event.silo, event.task, event.code) == ("a", task.id, transfer.OUT_OF_BOUNDS.code)
+    assert all(word in event.message for word in words) and len(event.message) < 200 and event.message.isprintable()
+
+
+@pytest.mark.parametrize(
+    ("said", "words"),
+    [
+        ({"samples": {"train": -1}}, ("train is -1",)),
+        ({"samples": {"train": IMAGES + 1}}, (f"0 to {IMAGES}",)),
+        ({"samples": {"selected": 10**12}}, ("selected",)),
+        ({"samples": {"steps": 2**40}}, ("steps",)),
+        ({"metrics": {"../../x": 1.0}}, ("metrics", "../../x")),
+        ({"metrics": {"x" * 300: 1.0}}, ("metrics", "xxx…")),
+        ({"metrics": {"[bold]\x1b[31m": 1.0}}, ("metrics",)),
+        ({"metrics": {str(number): 1.0 for number in range(300)}}, ("300 names",)),
+        ({"samples": {"/etc": 1}}, ("samples",)),
+        ({"auxiliary_data": {"simil\narity": np.zeros(1)}}, ("auxiliary data",)),
+    ],
+)
+def test_an_announcement_out_of_bounds_closes_the_task(
+    world: World, said: Mapping[str, Any], words: tuple[str, ...]
+) -> None:
+    silo, task = at_work(world)
+    with suppress(AnchorageError):  # in one process its own end is told, too
+        silo.announce(replace(announcement_of(task, MODEL), **said))
+    closed(world, task, *words)
+    world.link.assign("a", task)
+    assert order_of(silo) == Assigned(task), "the session goes on"
+
+
+@pytest.mark.parametrize(
+    ("counts", "words"),
+    [
+        (np.array([[1, -1], [0, 0]]), "a count is not"),
+        (np.array([[IMAGES, 1], [0, 0]]), f"of {IMAGES} images"),
+        (np.array([[10**15, 1], [0, 0]]), "a count is not"),
+        (np.array([3, 2]), "3 of 2 right"),
+        (np.array([1, 2, 3]), "shape is (3,)"),
+        (np.array([[1, 2, 3], [1, 2, 3]]), "shape is (2, 3)"),
+    ],
+)
+def test_a_score_out_of_bounds_closes_the_task(world: World, counts: np.ndarray, words: str) -> None:
+    silo, task = at_work(world, TaskKind.EVALUATE)
+    with suppress(AnchorageError):
+        silo.report(Evaluation(task.id, counts))
+    closed(world, task, words)
+
+
+def test_a_failure_without_a_code_closes_the_task(world: World) -> None:
+    silo, task = at_work(world)
+    with suppress(AnchorageError):
+        silo.fail(task.id, "oops", "x")
+    closed(world, task, "no code")
+
+
+def test_the_text_of_a_failure_is_one_short_line(world: World) -> None:
+    silo, task = at_work(world)
+    silo.fail(task.id, "ANC-1301", "\x1b[2J[link=https://x]bad\n" + "x" * 1_000_000)
+    event = world.event()
+    assert isinstance(event, TaskFailed)
+    assert len(event.message) == 1024 and event.message.isprintable() and event.message.endswith("x…")
+
+
+@pytest.mark.parametrize(
+    "said", [{"samples": 10**12}, {"labels": "some"}, {"version": "1\n2"}, {"fingerprint": "/data/x"}]
+)
+def test_a_silo_that_says_impossible_things_of_itself_does_not_join(said: Mapping[str, Any]) -> None:
+    link = InProcessLink(None, "{}")
+    with pytest.raises(AnchorageError) as caught:
+        link.connect("a", replace(PROFILE, **said))
+    assert caught.value.failure is transfer.OUT_OF_BOUNDS
