@@ -148,8 +148,8 @@ class Listening:
         with ExitStack() as stack:
             port = self.link.start()
             stack.callback(lambda: self.link.stop(GOODBYE_SECONDS if self.goodbye else 0.0))
-            enrolment, enrolment_port = serve_enrolment(config.enrol_listen, access.credentials, admission.enrol)
-            stack.callback(lambda: enrolment.stop(0.0).wait())
+            stop_enrolment, enrolment_port = serve_enrolment(config.enrol_listen, access.credentials, admission.enrol)
+            stack.callback(stop_enrolment)
             clustered = config.control_listen is not None
             status = StatusServer(config.status_listen, statuses, alive, probes_only=clustered)
             status.start()

@@ -10,6 +10,7 @@ from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc.calls import ENROLMENT, FEDERATION, SESSION, path, serve_calls
 from anchorage.transport.grpc.enrolment import serve_enrolment
+from anchorage.transport.grpc.guard import CallGuard, address_of
 
 PATHS = {
     "/anchorage.v1.Federation/Describe",
@@ -78,11 +79,11 @@ def test_every_call_of_the_enrolment_is_served(identities) -> None:
     def refuse(csr: bytes, token: str, silo: str) -> bytes:
         raise AnchorageError(identity.TOKEN_UNKNOWN, f"{silo} shows {token}")
 
-    server, port = serve_enrolment("127.0.0.1:0", identities.files("server"), refuse)
+    stop, port = serve_enrolment("127.0.0.1:0", identities.files("server"), refuse)
     with raw(port, identities.silo("a")) as channel:
         ask = declared(ENROLMENT)(channel)["Enrol"]
         code, details = status_of(lambda: ask(pb.SigningRequest(silo="a", token="t")))
-    server.stop(None)
+    stop()
     assert code is grpc.StatusCode.FAILED_PRECONDITION and details.endswith("a shows t")
 
 
@@ -106,4 +107,4 @@ def test_a_client_made_from_the_declaration_alone_fetches_a_model(serve, identit
 @pytest.mark.parametrize("calls", [{}, {"Enrol": print, "Other": print}])
 def test_a_server_cannot_leave_a_call_out_or_add_one(calls) -> None:
     with pytest.raises(ValueError, match="Enrolment"):
-        serve_calls(ENROLMENT, calls)
+        serve_calls(ENROLMENT, calls, CallGuard(address_of, 1))

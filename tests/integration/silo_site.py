@@ -58,7 +58,7 @@ class Site:
         self.issue = self.authority.issue_silo
         self.undecided: AnchorageError | None = None
         self.undecided_renewal: AnchorageError | None = None
-        self._enrolment, port = serve_enrolment("127.0.0.1:0", self._server, self.enrol)
+        self._stop_enrolment, port = serve_enrolment("127.0.0.1:0", self._server, self.enrol)
         self.enrolment = f"127.0.0.1:{port}"
         task = Classification(classes=tuple("0123456789"))
         model = ModelDescription(network="SmallCnn", task=task, image_size=8, channels=1)
@@ -109,7 +109,7 @@ class Site:
 
     def close(self) -> None:
         self.stop_link()
-        self._enrolment.stop(0.0).wait()
+        self._stop_enrolment()
 
     def configuration(self, silo: str, /, **values: Any) -> Path:
         folder = self.folder / silo

@@ -27,9 +27,9 @@ def address(authority: Authority, tmp_path: Path) -> Iterator[str]:
         assert b"PRIVATE" not in csr_pem
         return authority.issue_silo(csr_pem, silo)
 
-    server, port = serve_enrolment("127.0.0.1:0", files, issue)
+    stop, port = serve_enrolment("127.0.0.1:0", files, issue)
     yield f"127.0.0.1:{port}"
-    server.stop(0).wait()
+    stop()
 
 
 def request_of(folder: Path) -> bytes:

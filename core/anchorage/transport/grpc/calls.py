@@ -7,6 +7,7 @@ import grpc
 from google.protobuf.descriptor import ServiceDescriptor
 
 from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc.guard import CallGuard
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 
 FEDERATION: ServiceDescriptor = pb.DESCRIPTOR.services_by_name["Federation"]
@@ -20,6 +21,8 @@ MAX_DOWN_BYTES = 64 * CHUNK_BYTES
 """Largest message that a silo accepts: a chunk, or a task with its auxiliary data."""
 MAX_STREAMS = 16
 """Calls at once on one connection."""
+MAX_CALLS = 32
+"""Calls of one silo at once: its orders, transfers and messages, twice while a connection replaces another."""
 
 UPLOAD_WINDOW_BYTES = 2 * CHUNK_BYTES
 """What a silo may send before the server has read it: bounds the server's memory per silo, and an upload's speed to this per round trip."""
@@ -54,22 +57,15 @@ CHANNEL_OPTIONS = [
 ]
 
 
-_HANDLERS: Mapping[tuple[bool, bool], Callable[..., Any]] = {
-    (False, False): grpc.unary_unary_rpc_method_handler,
-    (False, True): grpc.unary_stream_rpc_method_handler,
-    (True, False): grpc.stream_unary_rpc_method_handler,
-}
-
-
 def path(call: str, service: ServiceDescriptor = FEDERATION) -> str:
     """Return the HTTP/2 path of a call that the service declares; KeyError for another one."""
     return f"/{service.full_name}/{service.methods_by_name[call].name}"
 
 
 def serve_calls(
-    service: ServiceDescriptor, calls: Mapping[str, Callable[..., Any]]
+    service: ServiceDescriptor, calls: Mapping[str, Callable[..., Any]], guard: CallGuard
 ) -> "grpc.GenericRpcHandler[Any, Any]":
-    """Return a handler for every call of a service, whose messages stay bytes.
+    """Return a handler for every call of a service, whose messages stay bytes; `guard` bounds them.
 
     Raises
     ------
@@ -78,5 +74,5 @@ def serve_calls(
     """
     if different := calls.keys() ^ set(service.methods_by_name):
         raise ValueError(f"{service.full_name}: served and declared calls differ in {sorted(different)}")
-    handlers = {m.name: _HANDLERS[m.client_streaming, m.server_streaming](calls[m.name]) for m in service.methods}
+    handlers = {method.name: guard.handler(method, calls[method.name]) for method in service.methods}
     return grpc.method_handlers_generic_handler(service.full_name, handlers)

@@ -10,7 +10,8 @@ import grpc
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
-from anchorage.transport.grpc.calls import ENROLMENT, SERVER_OPTIONS, path, serve_calls
+from anchorage.transport.grpc.calls import ENROLMENT, path, serve_calls
+from anchorage.transport.grpc.guard import CallGuard, address_of, connection_options
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
@@ -18,14 +19,27 @@ from anchorage.transport.pki import Credentials
 
 MAX_REQUEST_BYTES = 1 << 16
 ANSWER_SECONDS = 30.0
-_THREADS = 4
-_OPTIONS = [*SERVER_OPTIONS, ("grpc.max_receive_message_length", MAX_REQUEST_BYTES)]
+THREADS = 16
+CALLS = 4
+"""Requests of one address at once."""
+CONNECTIONS = 256
+_OPTIONS = [
+    ("grpc.max_receive_message_length", MAX_REQUEST_BYTES),
+    ("grpc.http2.lookahead_bytes", MAX_REQUEST_BYTES),
+    ("grpc.http2.bdp_probe", 0),  # else a stranger's window grows, and the server's memory with it
+    ("grpc.max_concurrent_streams", CALLS),
+    ("grpc.max_connection_idle_ms", int(ANSWER_SECONDS * 1000)),
+    ("grpc.max_connection_age_ms", int(2 * ANSWER_SECONDS * 1000)),
+    ("grpc.max_connection_age_grace_ms", int(ANSWER_SECONDS * 1000)),
+    ("grpc.so_reuseport", 0),
+]
+"""Whoever reaches the port is a stranger, who has little room and little time."""
 
 
 def serve_enrolment(
     listen: str, credentials: Credentials, enrol: Callable[[bytes, str, str], bytes]
-) -> tuple[grpc.Server, int]:
-    """Serve enrolment, and return the running server with its port.
+) -> tuple[Callable[[], None], int]:
+    """Serve enrolment, and return what stops that, and the port.
 
     Parameters
     ----------
@@ -48,11 +62,19 @@ def serve_enrolment(
             certificate = enrol(asked.request, asked.token, asked.silo)
         return pb.Certificate(certificate=certificate).SerializeToString()
 
-    server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix="enrolment"), options=_OPTIONS)
-    server.add_generic_rpc_handlers((serve_calls(ENROLMENT, {"Enrol": handle}),))
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="enrolment")
+    server = grpc.server(pool, options=[*_OPTIONS, *connection_options(CONNECTIONS)])
+    guard = CallGuard(address_of, CALLS)
+    server.add_generic_rpc_handlers((serve_calls(ENROLMENT, {"Enrol": handle}, guard),))
     port = bind(server, listen, server_credentials(credentials, mutual=False))
     server.start()
-    return server, port
+
+    def stop() -> None:
+        server.stop(0.0).wait()
+        guard.close()
+        pool.shutdown()
+
+    return stop, port
 
 
 def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, proxy: str | None = None) -> bytes:

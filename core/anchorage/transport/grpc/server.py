@@ -13,7 +13,16 @@ from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
-from anchorage.transport.grpc.calls import FEDERATION, MAX_DOWN_BYTES, SERVER_OPTIONS, SESSION, TASK, serve_calls
+from anchorage.transport.grpc.calls import (
+    FEDERATION,
+    MAX_CALLS,
+    MAX_DOWN_BYTES,
+    SERVER_OPTIONS,
+    SESSION,
+    TASK,
+    serve_calls,
+)
+from anchorage.transport.grpc.guard import CallGuard, connection_options
 from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
@@ -84,8 +93,9 @@ class GrpcSiloLink(Exchange):
         keep_chunk_memory()
         self._federation = federation_of(self._credentials)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
-        self._server = grpc.server(self._pool, options=SERVER_OPTIONS)
-        self._server.add_generic_rpc_handlers((serve_calls(FEDERATION, self._calls()),))
+        self._server = grpc.server(self._pool, options=[*SERVER_OPTIONS, *connection_options()])
+        self._guard = CallGuard(_key_of, MAX_CALLS)
+        self._server.add_generic_rpc_handlers((serve_calls(FEDERATION, self._calls(), self._guard),))
         port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
         self._watchdog = Watchdog(self._idle_timeout)
         self._server.start()
@@ -95,6 +105,7 @@ class GrpcSiloLink(Exchange):
         """Close every connection; orders that were sent may still arrive within the grace period."""
         self._server.stop(grace_seconds).wait()
         self._watchdog.close()
+        self._guard.close()
         self._pool.shutdown()
 
     def assign(self, silo: str, task: Task) -> None:
@@ -215,8 +226,7 @@ class GrpcSiloLink(Exchange):
 
     def _silo(self, context: grpc.ServicerContext) -> str:
         """Return the member whose certificate the peer presented."""
-        (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
-        uris, key = _identity(bytes(certificate))
+        uris, key = _identity(_certificate_of(context))
         silo = silo_of(uris, self._federation)
         if silo is None:
             found = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
@@ -235,6 +245,16 @@ def _check_index(manifest: Manifest, index: int) -> None:
     if index >= len(manifest.digests):
         found = f"chunk {index} of {len(manifest.digests)} of {manifest.digest[:12]}"
         raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}: there is no such chunk")
+
+
+def _certificate_of(context: grpc.ServicerContext) -> bytes:
+    (certificate,) = context.auth_context().get("x509_pem_cert") or (b"",)
+    return bytes(certificate)
+
+
+def _key_of(context: grpc.ServicerContext) -> str:
+    """Return the fingerprint of the key that the peer has shown: all connections of a silo are one peer."""
+    return _identity(_certificate_of(context))[1]
 
 
 @lru_cache(1024)
