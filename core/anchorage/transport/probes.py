@@ -4,16 +4,17 @@ import logging
 import socket
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from socketserver import TCPServer
-from threading import BoundedSemaphore, Thread
+from threading import Lock, Thread
 from typing import Any
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import CANNOT_LISTEN
 
 CONNECTIONS = 16
-"""Requests that are answered at the same time; further ones are rejected."""
+"""Connections at the same time; a further one ends that which has waited longest, so that slow callers keep no probe out."""
 TIMEOUT_SECONDS = 5.0
 """Time that a client has to send its request and to read the answer."""
 TEXT = "text/plain; charset=utf-8"
@@ -76,7 +77,8 @@ class ProbeServer(ThreadingHTTPServer):
 
     def __init__(self, listen: str, answers: Mapping[str, Callable[[], Answer]]) -> None:
         self.answers = answers
-        self._room = BoundedSemaphore(CONNECTIONS)
+        self._open: dict[int, socket.socket] = {}  # by descriptor, the oldest first
+        self._lock = Lock()
         host, _, port = listen.rpartition(":")
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
         try:
@@ -108,18 +110,20 @@ class ProbeServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a new thread, or close the connection if there are too many."""
-        if self._room.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Answer in a new thread; where there are too many, the oldest connection ends."""
+        with self._lock:
+            if len(self._open) >= CONNECTIONS:
+                oldest = self._open.pop(next(iter(self._open)))
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request.fileno()] = request
+        super().process_request(request, client_address)
 
-    def process_request_thread(self, request: Any, client_address: Any) -> None:
-        """Answer, then release the connection's slot."""
-        try:
-            super().process_request_thread(request, client_address)
-        finally:
-            self._room.release()
+    def shutdown_request(self, request: Any) -> None:
+        """Close a connection and release its slot."""
+        with self._lock:
+            self._open.pop(request.fileno(), None)
+        super().shutdown_request(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Log errors of the server, not disconnected clients."""

@@ -45,12 +45,16 @@ def test_a_defect_in_one_answer_leaves_the_others(server: ProbeServer, caplog: p
     assert "cannot answer a probe" in caplog.text
 
 
-def test_silent_callers_do_not_use_up_the_threads(server: ProbeServer) -> None:
+@pytest.mark.parametrize("said", [b"", b"GET /good HT"])
+def test_slow_callers_keep_no_probe_out(server: ProbeServer, said: bytes) -> None:
     host, port = server.address.split(":")
-    silent = [socket.create_connection((host, int(port))) for _ in range(CONNECTIONS + 5)]
-    turned_away = [caller for caller in silent[CONNECTIONS:] if caller.recv(1) == b""]
-    assert len(turned_away) == 5
-    for caller in silent:
+    slow = [socket.create_connection((host, int(port))) for _ in range(CONNECTIONS + 8)]
+    for caller in slow:
+        caller.send(said)
+    assert all(ask(server, "/good") == (200, b"ok\n") for _ in range(2 * CONNECTIONS))
+    turned_away = [caller.recv(1) for caller in slow[:8]]
+    assert turned_away == [b""] * 8, "those that waited longest"
+    for caller in slow:
         caller.close()
 
 
