@@ -1,6 +1,8 @@
 """Waiting for a cohort: what silos announce and upload in a round, bounded by deadline and quorum (docs/design/round-protocol.md)."""
 
+from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
@@ -11,18 +13,44 @@ from anchorage.transport.messages import (
     Announced,
     Announcement,
     Arrived,
+    Evaluated,
     Event,
     Joined,
     MembersChanged,
+    Progressed,
     TaskFailed,
 )
 from anchorage.transport.tensors.chunks import ChunkSource
+
+SILENT_ROUNDS = 2
+"""Rounds after which a silo that is connected and says nothing is left out, until it does; after a new connection it has one."""
 
 
 class Gathering(Engine):
     """Waits until every silo of a cohort has answered or the deadline has passed."""
 
     _absent: set[str] | None = None  # None before the run's first round
+
+    def __init__(self, **parts: Any) -> None:
+        super().__init__(**parts)
+        self._silent: Counter[str] = Counter()
+        """Deadlines in a row that found a silo connected, without a word since the one before."""
+
+    def _next(self, until: float | None) -> Event | None:
+        event = super()._next(until)
+        match event:
+            case Joined(silo):
+                self._silent[silo] = min(self._silent[silo], SILENT_ROUNDS - 1)
+            case Announced(silo) | Arrived(silo) | Evaluated(silo) | Progressed(silo) | TaskFailed(silo):
+                del self._silent[silo]
+            case _:
+                pass
+        return event
+
+    def _without_silent(self, silos: Sequence[str]) -> list[str]:
+        """Return the silos that are worth waiting for: those that say something, or all where these are too few."""
+        speaking = [silo for silo in silos if self._silent[silo] < SILENT_ROUNDS]
+        return speaking if len(speaking) >= self.settings.min_silos else list(silos)
 
     def _take_kept(self, opened: OpenRound) -> None:
         """Take what a server before this one received whole."""
@@ -139,9 +167,11 @@ class Gathering(Engine):
         """Take silos out that the deadline found without an update."""
         for silo in silos:
             if silo in self.connected:
-                self._fail(
-                    opened, silo, "Late", SILO_LATE.code, f"not whole after {self.settings.round_deadline_seconds:g} s"
-                )
+                self._silent[silo] += 1
+                message = f"not whole after {self.settings.round_deadline_seconds:g} s"
+                if self._silent[silo] >= SILENT_ROUNDS:
+                    message += f", not a word in {self._silent[silo]} rounds: left out until it says something"
+                self._fail(opened, silo, "Late", SILO_LATE.code, message)
             else:
                 assert self._absent is not None, "a round was dispatched"
                 self._absent.add(silo)

@@ -165,7 +165,9 @@ class SynchronousEngine(Gathering):
         present = [
             s for s in self.silos if s not in absent and (s not in self.connected or self.connected[s].samples > 0)
         ]
-        sampled = sample_cohort(present, self.settings.silos_per_round, self.settings.seed, number)
+        sampled = sample_cohort(
+            self._without_silent(present), self.settings.silos_per_round, self.settings.seed, number
+        )
         cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)

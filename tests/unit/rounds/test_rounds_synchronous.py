@@ -8,7 +8,7 @@ import pytest
 from scripted_silos import CountWeigher, PlainLearner, ScriptedSilo, model_of, set_scene, value_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.transport.messages import Announced, Announcement, StopRequested
+from anchorage.transport.messages import Announced, Announcement, Joined, Profile, StopRequested
 from anchorage.transport.tensors.layout import Layout
 
 
@@ -62,6 +62,33 @@ def test_absent_silo_is_waited_for_once_and_taken_back():
     assert states(s, 1) == {"a": "Counted", "b": "Absent"}
     assert states(s, 2) == {"a": "Counted"}
     assert states(s, 3) == {"a": "Counted", "b": "Counted"}
+
+
+def test_a_silo_that_says_nothing_is_left_out_after_two_rounds_until_it_speaks():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", answers=False), rounds=40, min_silos=1)
+    old = Announced("b", Announcement("1.train.old", {"train": 1}, {}, {}, None))
+    s.link.at(204.5, old)
+    s.engine.run()
+    named = [r.round for r in s.store.history()[1:] if len(r.silos) == 2]
+    assert named[:2] == [1, 2] and len(named) == 4, "two deadlines, and two more after it had said something"
+    assert s.clock.now() < 2 * 200.0 + 40 * 3.0
+    message = s.store.history()[2].silos[1].message
+    assert message == "not whole after 100 s, not a word in 2 rounds: left out until it says something"
+
+
+def test_a_silo_that_connects_again_and_says_nothing_costs_one_deadline():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b", answers=False), rounds=20, min_silos=1)
+    s.link.at(203.0, Joined("b", Profile("All", 100, "test")))
+    s.engine.run()
+    assert [r.round for r in s.store.history()[1:] if len(r.silos) == 2][:2] == [1, 2]
+    assert sum(len(r.silos) == 2 for r in s.store.history()) == 3
+
+
+def test_silent_silos_are_waited_for_where_the_quorum_needs_them():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b"), ScriptedSilo("c"), min_silos=2)
+    s.engine._silent["b"] = 5
+    assert s.engine._without_silent(["a", "b"]) == ["a", "b"]
+    assert s.engine._without_silent(["a", "b", "c"]) == ["a", "c"]
 
 
 def test_too_few_silos_to_begin_waits_says_so_and_ends():
