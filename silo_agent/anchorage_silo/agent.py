@@ -151,7 +151,7 @@ def _run_once(
             contact=state.contact,
         )
         state.set_joined(samples)
-        methods = [*(stage.method.name for stage in run.warm_up), run.method.name]
+        methods = [*(stage.method for stage in run.warm_up), run.method]
         layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
         extras = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
         gate = OutboundGate(link, policy, audit, methods, state, extras)

@@ -30,7 +30,7 @@ class AuditLog:
         self._path = path
         self._now = now
         self._lock = threading.Lock()
-        self._announced: set[str] = set()
+        self._tasks: dict[str, set[str]] = {"announce": set(), "evaluation": set()}
         self._hash = ""
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -42,7 +42,13 @@ class AuditLog:
     def announced(self) -> frozenset[str]:
         """Ids of all train tasks whose updates were ever announced."""
         with self._lock:
-            return frozenset(self._announced)
+            return frozenset(self._tasks["announce"])
+
+    @property
+    def evaluated(self) -> frozenset[str]:
+        """Ids of all evaluate tasks that were ever answered."""
+        with self._lock:
+            return frozenset(self._tasks["evaluation"])
 
     def record(
         self,
@@ -83,8 +89,8 @@ class AuditLog:
             chained = _chain(self._hash, text)
             self._append(f'{text[:-1]}, "hash": "{chained}"}}\n'.encode())
             self._hash = chained
-            if kind == "announce":
-                self._announced.add(task)
+            if kind in self._tasks:
+                self._tasks[kind].add(task)
 
     def close(self) -> None:
         """Close the file; later calls of `record` fail."""
@@ -103,7 +109,7 @@ class AuditLog:
             raise self._unwritable(error) from error
 
     def _verify(self) -> None:
-        """Verify the hash chain and collect announced tasks; an incomplete last line, left by a crash, is removed."""
+        """Verify the hash chain and collect the tasks; an incomplete last line, left by a crash, is removed."""
         text = self._path.read_bytes()
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
@@ -116,8 +122,8 @@ class AuditLog:
                 raise AnchorageError(silo.AUDIT_BROKEN, found)
             self._hash = chained
             entry = json.loads(line)
-            if entry["kind"] == "announce":
-                self._announced.add(entry["task"])
+            if entry["kind"] in self._tasks:
+                self._tasks[entry["kind"]].add(entry["task"])
 
     def _unwritable(self, error: OSError) -> AnchorageError:
         return AnchorageError(silo.AUDIT_UNWRITABLE, f"{self._path}: {error.strerror or error}")

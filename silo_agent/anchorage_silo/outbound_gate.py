@@ -2,10 +2,13 @@
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
-from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors import CATALOGUE, AnchorageError, silo
+from anchorage.api.method import ResolvedMethod
+from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
@@ -26,14 +29,14 @@ _log = logging.getLogger(__name__)
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
-    `methods` are the methods of all stages of the run. `update_extras` names what an update carries beside the network's parameters, in the policy's
-    vocabulary (``control``).
+    `methods` are the methods of all stages of the run, as its description resolves them. `update_extras` names what an update carries
+    beside the network's parameters, in the policy's vocabulary (``control``).
     """
 
     link: ServerLink
     policy: Policy
     audit: AuditLog
-    methods: Sequence[str]
+    methods: Sequence[ResolvedMethod]
     state: AgentState
     update_extras: Sequence[str] = ()
 
@@ -50,6 +53,8 @@ class OutboundGate:
         self.policy.check_auxiliary_data(self.update_extras)
         if task.kind is TaskKind.TRAIN:
             self.policy.check_rounds(task.id, self.audit.announced)
+        else:
+            self.policy.check_evaluations(task.id, self.audit.evaluated)
 
     def welcome(self) -> str:
         """Return the run's description."""
@@ -74,10 +79,18 @@ class OutboundGate:
         self.policy.check_rounds(announcement.task, self.audit.announced)
         self.policy.check_announcement(announcement)
         check_announcement(announcement, self.state.samples)
+        self._check_declared(announcement.auxiliary)
         digest = announcement.update.digest if announcement.update else ""
         self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
         self.link.announce(announcement)
         self.state.count_trained(announcement.task)
+
+    def _check_declared(self, names: Iterable[str]) -> None:
+        """Refuse auxiliary data that no piece of the run's methods declares: the hospital could not have known of it."""
+        declared = {array.name for method in self.methods for array in auxiliary_arrays(method, up=True)}
+        if unknown := sorted(name for name in names if not any(fnmatchcase(name, each) for each in declared)):
+            found = f"auxiliary data {', '.join(unknown)} is declared by no piece of the run's methods"
+            raise AnchorageError(silo.AUXILIARY_DATA_REFUSED, found)
 
     def push(self, task: str, update: ChunkSource) -> None:
         """Send an update.
@@ -99,6 +112,7 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
+        self.policy.check_evaluations(evaluation.task, self.audit.evaluated)
         self.policy.check_evaluation(evaluation)
         check_evaluation(evaluation, self.state.samples)
         self.audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))

@@ -7,7 +7,9 @@ from pydantic import Field
 
 from anchorage.api.base import Document, PositiveDecimal
 from anchorage.api.errors import AnchorageError, silo
-from anchorage.api.method import MethodName
+from anchorage.api.method import MethodName, ResolvedMethod
+from anchorage.methods import PRESETS
+from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Announcement, Evaluation
 
 RAW_IMAGES = ("raw_images", "raw_labels")
@@ -20,7 +22,9 @@ class Policy(Document):
     """Limits on what leaves the hospital; a field that is left out sets no limit."""
 
     allowed_methods: tuple[MethodName, ...] | None = Field(
-        None, description="Names of the methods in which the silo takes part. Left out: all."
+        None,
+        description="Names of the methods in which the silo takes part, with the auxiliary data that leaves in them as they are defined; other "
+        "pieces under such a name may send no more. Left out: all.",
     )
     allowed_auxiliary_data: Annotated[tuple[AuxiliaryName, ...], Field(max_length=64)] | None = Field(
         None,
@@ -34,6 +38,11 @@ class Policy(Document):
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Maximum number of updates that may be announced, counted over the whole audit log."
     )
+    maximum_evaluations: Annotated[int, Field(ge=0)] | None = Field(
+        None,
+        description="Maximum number of models that may be scored on the silo's images for the server, counted over the whole audit log. Left "
+        "out: as many as `maximumRounds`.",
+    )
     clip_norm: PositiveDecimal | None = Field(
         None,
         description="Maximum Euclidean norm of an update's change of the model; a larger change is scaled down to it.",
@@ -45,17 +54,25 @@ class Policy(Document):
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
 
-    def check_method(self, name: str) -> None:
-        """Check a method.
+    def check_method(self, method: ResolvedMethod) -> None:
+        """Check a method as the run's description resolves it.
 
         Raises
         ------
         AnchorageError
-            The policy does not allow it.
+            The policy does not allow it, or it sends more than the allowed method of this name.
         """
-        if self.allowed_methods is not None and name not in self.allowed_methods:
+        if self.allowed_methods is None:
+            return
+        if method.name not in self.allowed_methods or method.name not in PRESETS:
             allowed = ", ".join(self.allowed_methods) or "none"
-            raise AnchorageError(silo.METHOD_REFUSED, f"method {name} is not allowed here (allowedMethods: {allowed})")
+            raise AnchorageError(
+                silo.METHOD_REFUSED, f"method {method.name} is not allowed here (allowedMethods: {allowed})"
+            )
+        sent = {array.name for array in auxiliary_arrays(method, up=True)}
+        if further := sorted(sent - {array.name for array in PRESETS[method.name].up}):
+            found = f"under the name {method.name} the run also sends {', '.join(further)}"
+            raise AnchorageError(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
 
     def check_rounds(self, task: str, announced: Collection[str]) -> None:
         """Check the number of updates; `announced` are the ids of the train tasks announced so far.
@@ -70,6 +87,19 @@ class Policy(Document):
             raise AnchorageError(
                 silo.ROUNDS_USED_UP, f"{len(announced)} updates were announced (maximumRounds: {limit})"
             )
+
+    def check_evaluations(self, task: str, evaluated: Collection[str]) -> None:
+        """Check the number of models that were scored; `evaluated` are the ids of the evaluate tasks answered so far.
+
+        Raises
+        ------
+        AnchorageError
+            The maximum number of models has been scored.
+        """
+        limit = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
+        if limit is not None and task not in evaluated and len(evaluated) >= limit:
+            found = f"{len(evaluated)} models were scored (maximumEvaluations: {limit})"
+            raise AnchorageError(silo.ROUNDS_USED_UP, found)
 
     def check_samples(self, samples: int) -> None:
         """Check the number of images that a message reports on.

@@ -18,7 +18,7 @@ from anchorage.engine.stages import staged
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.learners import build_silo_learner
-from anchorage.methods import resolve
+from anchorage.methods import PRESETS, resolve
 from anchorage.methods.study import describe_run, read_images, round_settings, warm_up_stages
 from anchorage.simulation.run import WallClock
 from anchorage.transport.grpc.client import GrpcServerLink
@@ -26,6 +26,10 @@ from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage_server.learner import choose_learners
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.policy import Policy
+from anchorage_silo.state import AgentState
 
 WAIT_SECONDS = 120.0
 
@@ -88,7 +92,7 @@ def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, 
     link = GrpcServerLink(
         server=f"127.0.0.1:{port}", credentials=files, profile=Profile(silo.spec.labels, len(images.labels), "test")
     )
-    worker = SiloWorker(link, learner, MemoryBuffers(), threads=True)
+    worker, audit = _behind_its_gate(link, learner, run, state, len(images.labels))
     thread = threading.Thread(target=worker.run, name=name)
     thread.start()
     try:
@@ -98,7 +102,23 @@ def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, 
         link.close()
         worker.stop()
         worker.join()
+        audit.close()
         assert not thread.is_alive()
+
+
+def _behind_its_gate(
+    link: GrpcServerLink, learner: SiloLearner, run: RunDescription, folder: Path, images: int
+) -> tuple[SiloWorker, AuditLog]:
+    """Let out only what the methods' own names and declarations allow."""
+    methods = [*(stage.method for stage in run.warm_up), run.method]
+    arrays = {array.name for method in methods for array in PRESETS[method.name].up}
+    policy = Policy(
+        allowed_methods=tuple({method.name for method in methods}), allowed_auxiliary_data=(*arrays, "confusion")
+    )
+    audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
+    joined.set_joined(images)
+    gate = OutboundGate(link, policy, audit, methods, joined)
+    return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit), audit
 
 
 def _server_files(authority: Authority, folder: Path, federation: str) -> Credentials:

@@ -14,6 +14,7 @@ from anchorage.api.single import read_document
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.repeating import RepeatingLearner
 from anchorage.engine.silo import SiloWorker
+from anchorage.methods import PRESETS
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Evaluation, Permit, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
@@ -64,7 +65,7 @@ def announcement(task: str = "1.train", train: int = 10, **auxiliary: np.ndarray
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -86,10 +87,10 @@ class TestGate:
 
     def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        OutboundGate(link, Policy(), audit, ["SemiAnAgg"], joined()).announce(
-            announcement(similarity=secret, other=secret)
+        OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined()).announce(
+            announcement(similarity=secret)
         )
-        assert lines(tmp_path)[0]["auxiliary"] == ["other", "similarity"]
+        assert lines(tmp_path)[0]["auxiliary"] == ["similarity"]
         text = (tmp_path / "audit.jsonl").read_text()
         assert "0.1234" not in text and "0.25" not in text
 
@@ -108,7 +109,7 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = OutboundGate(link, policy_of(**fields), audit, ["FedAvg"], joined())
+        gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined())
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
@@ -128,7 +129,8 @@ class TestGate:
             (named, behind, ""),
             (policy_of(minimumSamples=4), means, ""),
         ]:
-            gate = OutboundGate(link, policy, audit, ["GlobalMixup"], joined())
+            methods = [PRESETS[name].slots for name in ("GlobalMixup", "FedMix")]
+            gate = OutboundGate(link, policy, audit, methods, joined())
             if not code:
                 gate.announce(said)
                 continue
@@ -140,7 +142,7 @@ class TestGate:
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = OutboundGate(link, policy, audit, ["FedAvg"], joined())
+        gate = OutboundGate(link, policy, audit, [PRESETS["SemiAnAgg"].slots], joined())
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -149,7 +151,7 @@ class TestGate:
     def test_a_refusal_is_a_failed_task_with_its_code_in_the_log(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
-        methods = ["FedAvg", "FedAnchor"]  # a warm-up, and what follows
+        methods = [PRESETS[name].slots for name in ("FedAvg", "FedAnchor")]  # a warm-up, and what follows
         gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, joined())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
@@ -160,7 +162,7 @@ class TestGate:
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
-            gate = OutboundGate(link, policy, audit, ["FedAvg"], joined(), ["control"])
+            gate = OutboundGate(link, policy, audit, [PRESETS["FedAvg"].slots], joined(), ["control"])
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
@@ -170,7 +172,9 @@ class TestGate:
     def test_rounds_are_counted_over_restarts(self, link: FakeLink, tmp_path: Path) -> None:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = OutboundGate(link, policy_of(maximumRounds=2), audit, ["FedAvg"], joined())
+            gate = OutboundGate(
+                link, policy_of(maximumRounds=2, maximumEvaluations=9), audit, [PRESETS["FedAvg"].slots], joined()
+            )
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
         for number in (1, 2, 2, 3):
@@ -181,22 +185,59 @@ class TestGate:
         said = [s[0] for s in link.said if s[0] in ("announce", "fail")]
         assert said == ["announce", "announce", "announce", "fail"]
 
+    @pytest.mark.parametrize(("fields", "most"), [({"maximumRounds": 0}, 0), ({"maximumEvaluations": 2}, 2)])
+    def test_scored_models_are_counted_over_restarts(
+        self, link: FakeLink, tmp_path: Path, fields: dict[str, int], most: int
+    ) -> None:
+        for number in (1, 1, 2, 3):
+            audit = AuditLog(tmp_path / "audit.jsonl")
+            gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined())
+            worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+            worker.handle(Assigned(evaluate_task(ONE, number)))
+            audit.close()
+        assert len({s[1] for s in link.said if s[0] == "report"}) == most
+        assert ("fail", evaluate_task(ONE, 3).id, "ANC-2213") in link.said
+
+    def test_what_a_method_sends_beyond_its_name_is_refused(self, link: FakeLink, audit: AuditLog) -> None:
+        """FedMix's means of images, under the name FedAvg."""
+        plain, mixing = PRESETS["FedAvg"].slots, PRESETS["FedMix"].slots.input_mixing
+        proximal = plain.model_copy(update={"regulariser": PRESETS["FedProx"].slots.regulariser})
+        policy = policy_of(allowedMethods=["FedAvg"])
+        OutboundGate(link, policy, audit, [plain, proximal], joined()).admit(train_task(ONE))
+        gate = OutboundGate(link, policy, audit, [plain.model_copy(update={"input_mixing": mixing})], joined())
+        with pytest.raises(AnchorageError, match=r"ANC-2210.*under the name FedAvg the run also sends mean_images"):
+            gate.admit(train_task(ONE))
+
+    def test_an_array_that_no_piece_declares_does_not_leave(
+        self, link: FakeLink, audit: AuditLog, tmp_path: Path
+    ) -> None:
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined())
+        with pytest.raises(AnchorageError, match=r"ANC-2211.*features is declared by no piece"):
+            gate.announce(announcement(similarity=np.zeros(2), features=np.zeros((9, 64))))
+        assert link.said == [] and lines(tmp_path) == []
+
     def test_names_of_files_stay_in_the_hospital(
         self, link: FakeLink, audit: AuditLog, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
-        assert "patient" not in told[0] and told[1] == "exit status -9"
+        for text in ("open(/srv/patient-7): no", r"C:\patient-7", "~/patient-7"):
+            gate.fail("t", "ANC-1301", text)
+        gate.fail("t", "ANC-3101", "patient-7.bin is full")
+        gate.fail("t", "ANC-1301", "loss is nan")
+        assert not any("patient" in text for text in told)
+        assert told[1] == "exit status -9"
+        assert told[2] == CATALOGUE["ANC-1301"].title and told[-1] == "loss is nan"
         assert "patient-7" in caplog.text
 
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, ["FedAvg"], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
