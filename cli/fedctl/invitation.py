@@ -21,6 +21,8 @@ from fedctl.choice import Place, in_cluster, local_run
 from fedctl.cluster_source import ClusterSource, is_managed
 
 ENROLMENT_PORT = 8444
+FEDERATION_LABEL = "anchorage.dev/federation"
+"""Label of every Secret of a federation, with its name; others' are left alone."""
 IN_CLUSTER = re.compile(r"\.svc(\.[a-z0-9.-]+)?:\d+$")
 _ADDRESS = re.compile(r"^(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9][-A-Za-z0-9.]*):([0-9]{1,5})$")
 _SPAN = re.compile(r"^([0-9]{1,4})([mhd])$")
@@ -60,6 +62,11 @@ def invite(name: str, place: Place, request: InvitationRequest) -> None:
     server, enrolment = addresses(federation, request)
     authority = _authority(api, name)
     held = api.get("Secret", api.namespace, secret_name(request.silo))
+    if held is not None and FEDERATION_LABEL not in held["metadata"].get("labels", {}):
+        found = (
+            f"the Secret {secret_name(request.silo)} is of no federation; name the silo otherwise, or rename the Secret"
+        )
+        raise AnchorageError(cluster.SILO_TAKEN, found)
     if held is not None and "key" in held.get("data", {}) and not request.replace:
         raise AnchorageError(
             cluster.SILO_TAKEN,
@@ -206,7 +213,7 @@ def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: in
     metadata = {
         "name": secret_name(name),
         "namespace": api.namespace,
-        "labels": {"anchorage.dev/federation": federation, "anchorage.dev/silo": name},
+        "labels": {FEDERATION_LABEL: federation, "anchorage.dev/silo": name},
         "ownerReferences": [owner],
     }
     api.create(kube_object("Secret", metadata, type="Opaque", data=data))

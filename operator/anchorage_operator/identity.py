@@ -24,7 +24,7 @@ from anchorage_operator.cache import Key
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
-from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of
+from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of, require_ours
 
 OPERATOR_VALID = timedelta(hours=24)
 """How long the certificate is valid with which the operator asks a server; it is replaced at half of that."""
@@ -84,11 +84,12 @@ class Identity:
         Raises
         ------
         ApiError
-            A Secret cannot be read or written.
+            A Secret cannot be read or written, or is somebody else's.
         AnchorageError
             The authority is unusable.
         """
         authority, private = self._authority(key), make_key()
+        self._own_secret(key.namespace, server_tls_name(key.federation))
         request = SigningRequest.make(private, server_uri(key.federation))
         secret = _secret(key.namespace, server_tls_name(key.federation), effect.labels, effect.owner)
         secret["data"] = encode_data(
@@ -107,7 +108,7 @@ class Identity:
         Raises
         ------
         ApiError
-            The Secret cannot be written.
+            The Secret cannot be written, or is somebody else's.
         """
         token = secrets.token_urlsafe(32)
         values = {
@@ -122,6 +123,7 @@ class Identity:
         except ApiError as error:
             if error.status != 409:
                 raise
+            self._own_secret(key.namespace, name)
             unused = {**secret["data"], "key": None, "notAfter": None}
             self.api.patch("Secret", key.namespace, name, {**secret, "data": unused})
         self.facts.forget(key.namespace, name)
@@ -143,14 +145,14 @@ class Identity:
         Raises
         ------
         ApiError
-            A Secret cannot be read or written.
+            A Secret cannot be read or written, or is somebody else's.
         InvitationChangedError
             The invitation is another one now.
         AnchorageError
             The request does not fit, or the authority is unusable.
         """
         name = enrolment_name(effect.silo)
-        secret = self.api.get("Secret", key.namespace, name)
+        secret = self._own_secret(key.namespace, name)
         self.facts.forget(key.namespace, name)
         if secret is None or invitation_of(secret) != expected:
             raise InvitationChangedError
@@ -191,9 +193,16 @@ class Identity:
         self.facts.forget(key.namespace, authority_name(key.federation))
         self.facts.forget(key.namespace, server_tls_name(key.federation))
 
+    def _own_secret(self, namespace: str, name: str) -> dict[str, Any] | None:
+        """Return a Secret, None where there is none; refuses somebody else's, which is neither read nor written."""
+        secret = self.api.get("Secret", namespace, name)
+        if secret is not None:
+            require_ours(secret)
+        return secret
+
     def _authority(self, key: Key) -> Authority:
         name = authority_name(key.federation)
-        secret = self.api.get("Secret", key.namespace, name)
+        secret = self._own_secret(key.namespace, name)
         if secret is None:
             self.forget(key)
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")

@@ -10,12 +10,12 @@ from threading import Lock
 from cryptography import x509
 
 from anchorage.api.errors import AnchorageError
-from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of
 from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
-from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
+from anchorage_operator.names import FEDERATION_LABEL, authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
@@ -65,7 +65,7 @@ class SecretFacts:
         Raises
         ------
         ApiError
-            The Secret cannot be read.
+            The Secret cannot be read, or is somebody else's.
         """
         facts = self._facts(key.namespace, authority_name(key.federation), uid, _authority_facts, oldest)
         return facts if isinstance(facts, AuthorityFacts) else None
@@ -94,10 +94,26 @@ class SecretFacts:
         if known and known.uid == uid and now - known.read < oldest:
             return known.facts
         secret = self._api.get("Secret", namespace, name)
+        if secret is not None:
+            require_ours(secret)
         facts = None if secret is None or _of_another(secret, uid) else parse(secret)
         with self._lock:
             self._known[namespace, name] = _Known(uid, facts, now - oldest * 0.3 * RANDOM.random())
         return facts
+
+
+def require_ours(found: Json) -> None:
+    """Refuse a Secret of somebody else's: a Federation's name must not reach what others keep under a name like it.
+
+    Raises
+    ------
+    ApiError
+        It has no label of a federation, which the operator and `fedctl silo invite` set.
+    """
+    metadata = found["metadata"]
+    if FEDERATION_LABEL not in metadata.get("labels", {}):
+        message = f"Secret {metadata['name']} already exists and is of no federation; rename one of them"
+        raise ApiError(403, "NameTaken", message)
 
 
 def encode_data(values: Mapping[str, bytes | str]) -> dict[str, str]:

@@ -151,7 +151,8 @@ class World:
 
     def invite(self, name, token, expires="2027-02-01T00:00:00Z"):
         values = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": expires}
-        self.store.create("secrets", "study", {"metadata": {"name": f"{name}-enrolment"}, "data": encode_data(values)})
+        metadata = {"name": f"{name}-enrolment", "labels": {"anchorage.dev/federation": "derm"}}
+        self.store.create("secrets", "study", {"metadata": metadata, "data": encode_data(values)})
 
     def run_server(self):
         """Let the server's pod run."""

@@ -87,6 +87,14 @@ def test_a_second_invitation_replaces_the_first_until_a_key_has_used_it(fake: Fa
     assert "key" not in secret(fake) and member is not None and member["status"]["conditions"] == []
 
 
+def test_a_secret_of_somebody_else_is_not_written_over(fake: FakeApi) -> None:
+    fedctl("silo", "invite", "derm", "a")
+    theirs = fake.objects["secrets", "anchorage", "a-enrolment"]
+    theirs["metadata"]["labels"], before = {}, dict(theirs["data"])
+    assert "is of no federation" in refused(fedctl("silo", "invite", "derm", "a", "--replace")).message
+    assert fake.objects["secrets", "anchorage", "a-enrolment"]["data"] == before
+
+
 @pytest.mark.parametrize(
     ("arguments", "server", "enrolment"),
     [

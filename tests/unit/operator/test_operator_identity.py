@@ -4,6 +4,7 @@ import hashlib
 import ssl
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -63,7 +64,7 @@ def authority(identity, api):
 
 def invite(api, silo="a", token="secret-token", expires="2030-01-01T00:00:00Z", **more):
     values = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": expires, **more}
-    body = {"metadata": {"name": f"{silo}-enrolment"}, "data": encode_data(values)}
+    body = {"metadata": {"name": f"{silo}-enrolment", "labels": LABELS}, "data": encode_data(values)}
     api.store.create("secrets", "ns", body)
 
 
@@ -230,9 +231,36 @@ def test_what_belonged_to_an_earlier_object_of_the_name_is_as_good_as_gone(ident
 
 
 def test_a_damaged_secret_is_no_reason_to_fall_over(facts, api):
-    api.store.create("secrets", "ns", {"metadata": {"name": "derm-authority"}, "data": {"ca.pem": "%%%"}})
-    api.store.create("secrets", "ns", {"metadata": {"name": "derm-server-tls"}})
-    api.store.create("secrets", "ns", {"metadata": {"name": "a-enrolment"}, "data": encode_data({"expires": "soon"})})
+    api.store.create(
+        "secrets", "ns", {"metadata": {"name": "derm-authority", "labels": LABELS}, "data": {"ca.pem": "%%%"}}
+    )
+    api.store.create("secrets", "ns", {"metadata": {"name": "derm-server-tls", "labels": LABELS}})
+    api.store.create(
+        "secrets",
+        "ns",
+        {"metadata": {"name": "a-enrolment", "labels": LABELS}, "data": encode_data({"expires": "soon"})},
+    )
     assert facts.authority(DERM, "u", 60.0).not_after == 0.0
     assert facts.server_certificate(DERM, "u", 60.0).names == ()
     assert facts.invitation("ns", "a", "s", 60.0).expires == 0.0
+
+
+@pytest.mark.parametrize("name", ["derm-authority", "derm-server-tls", "a-enrolment"])
+def test_a_secret_of_somebody_else_is_neither_read_nor_written(api, identity, facts, name):
+    theirs = {"metadata": {"name": name}, "data": encode_data({"password": "theirs", "hash": "0" * 64})}
+    api.store.create("secrets", "ns", theirs)
+    identity.make_authority(DERM, MakeAuthority(OWNER, LABELS))
+    for act in (
+        lambda: facts.authority(DERM, "u", 0.0),
+        lambda: identity.make_server_certificate(DERM, MakeServerCertificate(("a",), OWNER, LABELS)),
+        lambda: identity.make_invitation(DERM, MakeInvitation("a", NOW + 600, SILO, LABELS)),
+        lambda: facts.invitation("ns", "a", "s", 0.0),
+    ):
+        with suppress(ApiError):
+            act()
+    found = api.store.get("secrets", "ns", name)
+    assert found["data"] == theirs["data"] and "ownerReferences" not in found["metadata"]
+    with pytest.raises(ApiError, match=f"Secret {name} already exists and is of no federation"):
+        {"derm-authority": facts.authority, "derm-server-tls": facts.server_certificate}.get(
+            name, lambda *_: facts.invitation("ns", "a", "s", 0.0)
+        )(DERM, "u", 0.0)

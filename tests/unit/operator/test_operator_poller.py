@@ -91,7 +91,7 @@ def queue(clock):
 def poller(cache, clock, queue, woken):
     api = StoreApi()
     identity = Identity(api, SecretFacts(api, clock), clock)
-    identity.make_authority(DERM, MakeAuthority(None, {}))
+    identity.make_authority(DERM, MakeAuthority(None, server_labels("derm")))
     return Poller(cache, identity, SETTINGS, queue, woken.append, clock, connect=Server)
 
 
