@@ -99,12 +99,13 @@ class AuditLog:
             self._file = -1
 
     def _append(self, line: bytes) -> None:
-        """Append a complete line or nothing."""
+        """Append a complete line, which a power failure does not take away, or nothing."""
         try:
             size = os.fstat(self._file).st_size
             if os.write(self._file, line) < len(line):
                 os.ftruncate(self._file, size)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            os.fsync(self._file)
         except OSError as error:
             raise self._unwritable(error) from error
 

@@ -3,7 +3,7 @@
 import logging
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
@@ -39,6 +39,7 @@ class OutboundGate:
     methods: Sequence[ResolvedMethod]
     state: AgentState
     update_extras: Sequence[str] = ()
+    _progressing: str = field(default="", init=False)
 
     def admit(self, task: Task) -> None:
         """Check a task against the policy before any work on it.
@@ -128,8 +129,13 @@ class OutboundGate:
         self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
 
     def progress(self, task: str, done: int, total: int) -> int:
-        """Report the progress of a task in steps; return the number of steps committed by the federation."""
-        self.audit.record("progress", task)
+        """Report the progress of a task in steps; return the number of steps committed by the federation.
+
+        The audit log has one entry for all reports on a task that follow one another.
+        """
+        if task != self._progressing:
+            self.audit.record("progress", task)
+            self._progressing = task
         return self.link.progress(task, done, total)
 
     def close(self) -> None:

@@ -78,12 +78,13 @@ class TestGate:
         ]
         assert found == [
             ("progress", task.id, 0, [], ""),
-            ("progress", task.id, 0, [], ""),
             ("announce", task.id, 0, [], update.digest),
             ("update", task.id, LAYOUT.nbytes, [], update.digest),
             ("evaluation", scored.id, 16, ["confusion"], ""),
         ]
-        assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"]
+        assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"], (
+            "each report is sent"
+        )
 
     def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
