@@ -21,6 +21,7 @@ from anchorage.methods import validate_study
 from anchorage.methods.study import initial_of
 from fedctl.output import Format, counted, emit, people, plain_table, warn
 from fedctl.validation import warn_about
+from fedctl.workdir import choose_data_root
 
 SHOWN_BAD = 20
 SHOWN_CLASSES = 20
@@ -37,7 +38,8 @@ def check_data(file: Path, silo: str | None, data_root: Path | None, overrides: 
         there is no such initial model; of several the last one, after the others were told on stderr.
     """
     study = validate_study(file, overrides)
-    root, spec = data_root or file.parent, study.federation.spec
+    spec = study.federation.spec
+    root = choose_data_root(study.federation.metadata.name, file, data_root)
     sections = sections_of(study)
     if silo is not None:
         if silo not in sections:

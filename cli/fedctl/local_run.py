@@ -32,7 +32,7 @@ from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
 from fedctl.view import Pace, Picture, View, view_for
-from fedctl.workdir import DEFAULT_PARENT, Workdir, read_json, remember_folder, remembered_folder
+from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root, read_json, remember_folder, remembered_folder
 
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
@@ -122,11 +122,9 @@ def run_federation(
     study = validate_study(file, overrides)
     name = study.federation.metadata.name
     run = Workdir(workdir.resolve() if workdir is not None else remembered_folder(name))
-    root = (data_root or run.data_root or file.parent).resolve()
     if workdir is None and (DEFAULT_PARENT / name).is_symlink():
         typer.echo(f"in {run.root}, as before; --workdir names another folder", err=True)
-    if data_root is None and root != file.parent.resolve():
-        typer.echo(f"images below {root}, as before; --data-root names another folder", err=True)
+    root = choose_data_root(name, file, data_root, run)
     silos = local_silos(study, root)
     warn_about(study)
     run.make()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import typer
 import yaml
 
 from anchorage.api.errors import AnchorageError, commands
@@ -161,6 +162,27 @@ def remembered_folder(name: str) -> Path:
     if folder.is_symlink() and not folder.exists():
         folder.unlink()  # the run that it led to was removed
     return folder.resolve()
+
+
+def choose_data_root(name: str, file: Path, wanted: Path | None, run: Workdir | None = None) -> Path:
+    """Return the folder that claims name folders of, absolute.
+
+    Parameters
+    ----------
+    name : str
+        The federation.
+    file : Path
+        Its documents, whose folder is taken where nothing else is known.
+    wanted : Path or None
+        What was asked for; None takes the one of the last start of `run`, and says so.
+    run : Workdir, optional
+        Its run; None: the one that is found without a path.
+    """
+    run, own = run or Workdir(remembered_folder(name)), file.parent.resolve()
+    root = (wanted or run.data_root or own).resolve()
+    if wanted is None and root != own:
+        typer.echo(f"images below {root}, as before; --data-root names another folder", err=True)
+    return root
 
 
 def remember_folder(name: str, run: Workdir) -> None:

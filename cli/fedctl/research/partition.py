@@ -19,6 +19,7 @@ from anchorage.methods import validate_study
 from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
 from fedctl.research.pictures import check_picture_suffix, new_figure, save_figure
+from fedctl.workdir import choose_data_root
 
 BAR_WIDTH, LEAST_BAR, GAP = 32, 12, 2
 """Columns of the longest bar: at most, at least; and between two columns of the table."""
@@ -118,7 +119,7 @@ def show_partition(
     """
     check_picture_suffix(picture)
     study = validate_study(file, overrides, silos)
-    holders = holders_of(study, data_root or file.parent)
+    holders = holders_of(study, choose_data_root(study.federation.metadata.name, file, data_root))
     for line in dict.fromkeys(_unread_fields(study)):
         typer.echo(line, err=True)
     if index is not None:

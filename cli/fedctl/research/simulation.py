@@ -26,7 +26,7 @@ from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simu
 from fedctl.summary import opening
 from fedctl.validation import warn_about
 from fedctl.view import View, view_for
-from fedctl.workdir import DEFAULT_PARENT, Workdir
+from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root
 
 DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
 SHOWN_CHANGES = 5
@@ -47,7 +47,7 @@ class SimulationRequest:
     device: str = "auto"
     """``auto``, ``cpu`` or ``cuda``, for the server and every silo."""
     data_root: Path | None = None
-    """Folder that claims name folders of; None takes the file's own."""
+    """Folder that claims name folders of; None takes the file's own, see `rooted`."""
     speeds: Sequence[str] = ()
     """``PATTERN=STEP+TRANSFER`` of silos in virtual time."""
     tracking: bool | None = None
@@ -61,6 +61,10 @@ class SimulationRequest:
     def root(self) -> Path:
         """Folder that claims name folders of."""
         return (self.data_root or self.file.parent).resolve()
+
+    def rooted(self, study: Study) -> "SimulationRequest":
+        """Return the same with the data root that the federation's last run had, where none is named."""
+        return replace(self, data_root=choose_data_root(study.federation.metadata.name, self.file, self.data_root))
 
     def studies(self) -> list[Study]:
         """Return the study, once per seed.
@@ -158,6 +162,7 @@ def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output:
         A signal came; what is committed stays.
     """
     studies = wanted.studies()
+    wanted = wanted.rooted(studies[0])
     warn_about(studies[0])
     folder = SimulationFolder((workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve())
     begun = monotonic()

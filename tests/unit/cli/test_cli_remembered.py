@@ -7,6 +7,8 @@ import pytest
 from test_cli_commands import DOCUMENTS
 from typer.testing import CliRunner, Result
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.federation import Federation
 from fedctl import local_run
 from fedctl.configurations import LocalSilo, write_server_config
@@ -76,3 +78,23 @@ def test_a_folder_that_was_removed_is_forgotten(played: Played, tmp_path: Path) 
     (tmp_path / "run").rename(tmp_path / "away")
     fedctl(*RUN)
     assert played[-1] == (tmp_path / "here" / ".anchorage" / "tiny", tmp_path / "documents")
+
+
+def test_checks_and_simulations_take_the_data_root_of_the_run(
+    played: Played, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fedctl(*RUN, "--data-root", "../data")
+    roots: list[Path] = []
+
+    def check(section: object, root: Path, *_: object, **__: object) -> None:
+        roots.append(root)
+        raise AnchorageError(DATA_MISSING, "nothing there")
+
+    monkeypatch.setattr("fedctl.data.check", check)
+    monkeypatch.setattr("fedctl.research.partition.Pools.choose", lambda pools, *given: check(*given))
+    monkeypatch.setattr("fedctl.research.simulation.local_silos", lambda study, root: check(study, root))
+    for command in (("data", "check"), ("data", "partition"), ("simulate",)):
+        told = CliRunner().invoke(app, [*command, *RUN[1:]])
+        assert isinstance(told.exception, AnchorageError) and "images below" in told.stderr, command
+        CliRunner().invoke(app, [*command, *RUN[1:], "--data-root", "../other"])
+    assert roots == [tmp_path / "data", Path("../other").resolve()] * 3
