@@ -1,15 +1,19 @@
 """What the rounds of a run say about its method, in words: pseudo-labels, weights, and whether the federation pays."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from anchorage.api.federation import Federation
-from anchorage.api.metrics import ordered
+from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY, ordered
 from anchorage.methods import resolve
 from fedctl.source import Round
 
 LAST = 3
 """Rounds that are looked at: the first ones of a run are often different."""
 NEARLY_ALL = 0.995
+RIGHT, WRONG = 0.95, 0.75
+"""Shares of right ones among accepted pseudo-labels from which on they are fine, and below which they mislead."""
+FEW = 0.1
+"""Share of accepted pseudo-labels below which more of them would help, where those are right."""
 SHOWN = 5
 
 
@@ -44,28 +48,59 @@ def acceptance_of(silo: Round) -> float | None:
     return samples.get("selected", 0) / samples["unlabelled"] if samples.get("unlabelled") else None
 
 
+def accuracy_of(silo: Round) -> float | None:
+    """Return the share of a silo's accepted pseudo-labels that were right in a round; None where nobody knows (outside of simulations)."""
+    share: float | None = silo.get("metrics", {}).get(PSEUDO_LABEL_ACCURACY)
+    return share
+
+
 def _acceptance(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
-    shares = {name: [s for part in parts if (s := acceptance_of(part)) is not None] for name, parts in by_silo.items()}
-    shares = {name: each for name, each in shares.items() if each}
-    everything = [name for name, each in shares.items() if min(each) >= NEARLY_ALL]
-    nothing = [name for name, each in shares.items() if max(each) == 0]
-    if shares and len(everything) == len(shares):
-        yield "every silo accepts all its pseudo-labels, wrong ones too: the threshold sorts nothing out; raise it"
+    accepted, right = _known(by_silo, acceptance_of), _known(by_silo, accuracy_of)
+    everything = [name for name, each in accepted.items() if min(each) >= NEARLY_ALL]
+    nothing = [name for name, each in accepted.items() if max(each) == 0]
+    if accepted and len(everything) == len(accepted) and not (right and min(map(min, right.values())) >= RIGHT):
+        wrong = f", of which {_span(right)} are right" if right else ", wrong ones too"
+        yield f"every silo accepts all its pseudo-labels{wrong}: the threshold sorts nothing out; raise it"
+    elif mistaken := {name: each for name, each in right.items() if max(each) < WRONG}:
+        wrong = f"only {_span(mistaken)} of the accepted pseudo-labels are right"
+        yield f"{_named(list(mistaken))}: {wrong}; raise the threshold, or train longer at the server first"
+    timid = {
+        name: each for name, each in right.items() if min(each) >= RIGHT and 0 < max(accepted.get(name, [1])) < FEW
+    }
+    if timid:
+        yield f"{_named(list(timid))}: {_span(timid)} of the accepted pseudo-labels are right, but few are accepted; lower the threshold"
     if nothing:
-        yield f"{_named(nothing)}: no pseudo-label is accepted, so nothing is learnt there; lower the threshold, or train longer at the server first"
+        told = "no pseudo-label is accepted, so nothing is learnt there"
+        yield f"{_named(nothing)}: {told}; lower the threshold, or train longer at the server first"
+
+
+def _known(by_silo: Mapping[str, Sequence[Round]], share_of: Callable[[Round], float | None]) -> dict[str, list[float]]:
+    """Return each silo's shares of the rounds that have one; silos without any are left out."""
+    found = {name: [s for part in parts if (s := share_of(part)) is not None] for name, parts in by_silo.items()}
+    return {name: shares for name, shares in found.items() if shares}
+
+
+def _span(shares: Mapping[str, Sequence[float]]) -> str:
+    """Write the lowest and the highest of shares, such as ``55 % to 60 %``."""
+    low, high = (f"{100 * end(map(end, shares.values())):.0f} %" for end in (min, max))
+    return low if low == high else f"{low} to {high}"
 
 
 def _weights(by_silo: Mapping[str, Sequence[Round]]) -> Iterator[str]:
+    nothing = min(0.0005, 0.1 / max(1, len(by_silo)))
+    reasons: dict[str, list[str]] = {}
     for name, parts in by_silo.items():
         counted = [part for part in parts if part["state"] == "Counted"]
-        if counted and all(part["weight"] < 0.0005 for part in counted):
+        if counted and all(part["weight"] < nothing for part in counted):
             share = acceptance_of(counted[-1])
             why = (
                 "it accepts no pseudo-label"
                 if share == 0
                 else "its images or pseudo-labels are few, or unlike the anchors, beside those of others"
             )
-            yield f"{name}: its weight is 0.000: {why}"
+            reasons.setdefault(why, []).append(name)
+    for why, names in reasons.items():
+        yield f"{_named(names)}: its weight is 0.000: {why}"
 
 
 def _against(scores: Mapping[str, float], alone: Mapping[str, float]) -> Iterator[str]:

@@ -4,7 +4,7 @@ import json
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -12,13 +12,15 @@ from typing import Any
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, load_federation
-from anchorage.api.metrics import lower_is_better, ordered, score
-from anchorage.engine.interfaces import RoundRecord
+from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, lower_is_better, ordered, score
+from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_from_json, record_to_json
 from fedctl.observation import read_journal
 from fedctl.workdir import Workdir, read_json
 
 SCHEMA_VERSION = 1
+TRAINED = ("Counted", "Inactive")
+"""States of silos' parts that say what came of the training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +30,7 @@ class SeedResult:
     seed: int
     """Its seed."""
     rounds: tuple[RoundRecord, ...]
-    """Ascending, at least one, without the silos' parts."""
+    """Ascending, at least one; of a simulation with every silo's latest part alone, see `latest_parts`."""
     seconds: float
     """How long it took, on the machine's clock."""
     device: str = ""
@@ -38,6 +40,11 @@ class SeedResult:
     def digest(self) -> str:
         """Content address of the last model."""
         return self.rounds[-1].digest
+
+    @property
+    def silos(self) -> dict[str, SiloRecord]:
+        """The latest part of each silo."""
+        return {part.name: part for entry in self.rounds for part in entry.silos if part.state in TRAINED}
 
     @property
     def nbytes(self) -> int:
@@ -86,6 +93,15 @@ class SeedResult:
             raise AnchorageError(commands.NO_RESULTS, message) from error
 
 
+def latest_parts(history: Sequence[RoundRecord]) -> tuple[RoundRecord, ...]:
+    """Return records without the silos' parts, but for the last one of each silo: of thousands of silos and rounds all would be too many."""
+    last = {part.name: entry.round for entry in history for part in entry.silos if part.state in TRAINED}
+    return tuple(
+        replace(entry, silos=tuple(part for part in entry.silos if last.get(part.name) == entry.round))
+        for entry in history
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Results:
     """The results in a working folder."""
@@ -114,6 +130,19 @@ class Results:
             return ordered(self.seeds[0].rounds[-1].test["final"])
         names = ordered(dict.fromkeys(name for entry in self.seeds[0].rounds for name in entry.metrics))
         return [name for name in names if all(seed.values(name) for seed in self.seeds)]
+
+    def of_silos(self) -> dict[str, dict[str, "Spread"]]:
+        """Return by silo which share of its unlabelled images was accepted in its last round, and where the truth is known which share of
+        the accepted ones was right, over the seeds that have one.
+        """
+        found: dict[str, dict[str, list[float]]] = {}
+        for name, part in (item for seed in self.seeds for item in seed.silos.items()):
+            if part.samples.get("unlabelled"):
+                own = found.setdefault(name, {})
+                for metric in (ACCEPTANCE, PSEUDO_LABEL_ACCURACY):
+                    own.setdefault(metric, []).extend([part.metrics[metric]] if metric in part.metrics else [])
+        kept = ((name, {metric: tuple(v) for metric, v in own.items() if v}) for name, own in sorted(found.items()))
+        return {name: {metric: Spread(v) for metric, v in own.items()} for name, own in kept}
 
     def last(self, metric: str) -> "Spread":
         """Return a metric of the final model (without test images: of the last round that has it), over the seeds."""
@@ -154,6 +183,10 @@ class Spread:
 
     def __str__(self) -> str:
         return f"{self.mean:.4f}" + (f" ± {self.std:.4f}" if math.isfinite(self.std) else "")
+
+    def percent(self) -> str:
+        """Write shares in percent."""
+        return f"{100 * self.mean:.1f}" + (f" ± {100 * self.std:.1f}" if math.isfinite(self.std) else "") + " %"
 
     def as_document(self) -> dict[str, Any]:
         """Return JSON values."""

@@ -20,7 +20,7 @@ from anchorage.transport.files import write_atomically
 from fedctl.local_run import GO_ON, local_silos
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.research.results import Results, SeedResult, SimulationFolder
+from fedctl.research.results import Results, SeedResult, SimulationFolder, latest_parts
 from fedctl.research.simulation_tracking import SeedTracking, tracking_of
 from fedctl.research.simulation_view import SHOWN_SILOS, SeedWatcher, print_simulation, summary
 from fedctl.summary import opening
@@ -136,7 +136,7 @@ class Simulator:
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
         with tracked as observer:
             simulation.play(tell_all(watcher, *([observer] if observer else [])))
-        rounds = tuple(replace(record, silos=()) for record in simulation.store.history())
+        rounds = latest_parts(simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
         rmtree(state, ignore_errors=True)

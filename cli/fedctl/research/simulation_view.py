@@ -1,5 +1,9 @@
 """Output of a simulation: its progress, and the means over its seeds at the end."""
 
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import islice
+from statistics import fmean
 from time import monotonic
 from typing import Any
 
@@ -7,11 +11,13 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from anchorage.api.federation import Federation
-from anchorage.api.metrics import score
+from anchorage.api.metrics import ACCEPTANCE, PSEUDO_LABEL_ACCURACY, score
 from anchorage.api.status import CheckpointStatus, FederationStatus, Metric, SiloStatus
 from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged, StepBegan
 from anchorage.engine.interfaces import RoundRecord
+from anchorage.engine.store.records import record_to_json
 from anchorage.methods import resolve
+from fedctl.diagnosis import diagnose
 from fedctl.output import counted, duration, people, plain_table
 from fedctl.research.results import Results, Spread
 from fedctl.summary import NO_BEST
@@ -19,6 +25,7 @@ from fedctl.view import Pace, Picture, View
 
 SHOWN_SILOS = 16
 """Silos of a round that a picture on a terminal has lines for."""
+SHARES = (ACCEPTANCE, PSEUDO_LABEL_ACCURACY)
 SHOW_SECONDS = 0.2
 """Least time between two pictures of the same round."""
 
@@ -137,6 +144,8 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
     )
     if results.part == "test" and all(score(entry.metrics) is None for entry in results.seeds[0].rounds):
         lines.append(Text(NO_BEST))
+    if "pseudoLabels" in resolve(spec.method).facts():
+        lines += _pseudo_labels(results)
     if wide:
         lines.append(_seeds_table(results))
     lines.append(Text(f"results in {results.folder / 'seeds'}"))
@@ -150,6 +159,28 @@ def _means_table(results: Results) -> RenderableType:
     for name in results.metrics():
         table.add_row(name.replace("_", " "), str(results.last(name)), str(best[name]) if name in best else "")
     return table
+
+
+def _pseudo_labels(results: Results) -> Iterator[RenderableType]:
+    """Yield a table of the silos' accepted pseudo-labels in their last rounds, and what is to be said of it."""
+    silos = results.of_silos()
+    if silos:
+        known = any(PSEUDO_LABEL_ACCURACY in own for own in silos.values())
+        columns = {"accepted": ACCEPTANCE, **({"of these right": PSEUDO_LABEL_ACCURACY} if known else {})}
+        table = plain_table("pseudo-labels", *columns, right=tuple(columns))
+        for name, own in [*islice(silos.items(), SHOWN_SILOS), *_mean_of_all(silos)]:
+            table.add_row(name, *(own[metric].percent() if metric in own else "" for metric in columns.values()))
+        yield table
+    for seed in results.seeds:
+        parts = record_to_json(replace(seed.rounds[-1], silos=tuple(seed.silos.values())))
+        for line in diagnose(results.federation, [parts], {}, None):
+            yield Text(f"seed {seed.seed}: {line}" if len(results.seeds) > 1 else f"note: {line}")
+
+
+def _mean_of_all(silos: Mapping[str, Mapping[str, Spread]]) -> Iterator[tuple[str, Mapping[str, Spread]]]:
+    if len(silos) > 1:
+        every = {metric: [own[metric].mean for own in silos.values() if metric in own] for metric in SHARES}
+        yield f"mean of all {len(silos)}", {metric: Spread((fmean(v),)) for metric, v in every.items() if v}
 
 
 def _seeds_table(results: Results) -> RenderableType:
@@ -185,5 +216,9 @@ def summary(results: Results) -> dict[str, Any]:
         "images": results.part,
         "last": {name: results.last(name).as_document() for name in results.metrics()},
         "best": {name: spread.as_document() for name, spread in _at_best(results).items()},
+        "silos": {
+            silo: {name: spread.as_document() for name, spread in own.items()}
+            for silo, own in results.of_silos().items()
+        },
         "seeds": [{**seed.as_document(), "bestRound": seed.best_round(results.first).round} for seed in results.seeds],
     }

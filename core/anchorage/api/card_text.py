@@ -3,7 +3,7 @@
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from anchorage.api.metrics import ORDER, ordered, score
+from anchorage.api.metrics import ACCEPTANCE, ORDER, PSEUDO_LABEL_ACCURACY, ordered, score
 from anchorage.api.model_card import Assessment, Interval, ModelCard, SiloPart
 
 TO_FILL = "*To be filled in by people.*"
@@ -136,7 +136,7 @@ def _reliability(scored: Assessment) -> str:
 def _silos(card: ModelCard) -> list[str]:
     if not card.silos:
         return ["No silo took part."]
-    shown = ("loss", "acceptance", *(HELD_OUT + name for name in (*ORDER, "images")))
+    shown = ("loss", ACCEPTANCE, PSEUDO_LABEL_ACCURACY, *(HELD_OUT + name for name in (*ORDER, "images")))
     metrics = [name for name in shown if any(name in silo.metrics for silo in card.silos)]
     head = (
         "silo",

@@ -6,6 +6,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 ORDER = ("balanced_accuracy", "accuracy", "macro_auc", "loss")
 """Metrics that people look at, the most telling first: classes of medical images are rarely of one size."""
 
+ACCEPTANCE = "acceptance"
+"""Metric of a silo: share of its unlabelled images whose pseudo-labels were accepted, 0 to 1."""
+PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
+"""Metric of a silo in a simulation: share of its accepted pseudo-labels that are right, 0 to 1."""
+
 _SHOWN = 4
 
 

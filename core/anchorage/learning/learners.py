@@ -8,10 +8,11 @@ from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import find_device
 from anchorage.learning.server_learner import TorchServerLearner
-from anchorage.learning.silo_learner import Networks, TorchSiloLearner
+from anchorage.learning.silo_learner import Examine, Networks, TorchSiloLearner
 from anchorage.transport.messages import Report
 
 __all__ = [
+    "Examine",
     "Networks",
     "TorchServerLearner",
     "TorchSiloLearner",
@@ -58,6 +59,7 @@ def build_silo_learner(
     state: Path,
     device: str,
     networks: Networks | None = None,
+    examine: Examine | None = None,
 ) -> TorchSiloLearner:
     """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
 
@@ -66,7 +68,7 @@ def build_silo_learner(
     device : str
         ``cpu``, ``cuda`` or ``auto``.
     """
-    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks)
+    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks, examine)
 
 
 def train_on_anchors_alone(

@@ -19,6 +19,7 @@ from torch.nn.functional import cross_entropy
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MODEL_MISMATCH
+from anchorage.api.metrics import ACCEPTANCE
 from anchorage.api.run import RunDescription
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
@@ -49,6 +50,9 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays, write_arrays
 
 _VALIDATION = "validation/labels"
+
+Examine = Callable[[NDArray[np.int64], NDArray[np.int64]], Mapping[str, float]]
+"""Returns metrics of accepted pseudo-labels: which images have one, and these, int64 [m] each."""
 
 
 class Networks:
@@ -106,6 +110,8 @@ class TorchSiloLearner:
         Where to train.
     networks : Networks, optional
         Of this run and device, where other silos of this thread use them, too.
+    examine : callable, optional
+        Judges the accepted pseudo-labels after each round's training. A simulation knows the truth; nothing that trains can ask it.
 
     Raises
     ------
@@ -122,11 +128,12 @@ class TorchSiloLearner:
         state: Path,
         device: torch.device,
         networks: Networks | None = None,
+        examine: Examine | None = None,
     ) -> None:
         shape = (run.model.channels, run.model.image_size, run.model.image_size)
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
-        self._run, self._silo, self._device = run, silo, device
+        self._run, self._silo, self._device, self._examine = run, silo, device, examine
         self._method = TrainingMethod.of(run.method)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         layouts = (self._down, without_beside(self._down), self._up)
@@ -197,7 +204,9 @@ class TorchSiloLearner:
             if arrays:
                 self._state.keep(task.round, arrays)
             selected, unlabelled = work.selected(), work.samples["unlabelled"]
-            metrics = {"loss": loss, "acceptance": selected / unlabelled if unlabelled else 0.0}
+            metrics = {"loss": loss, ACCEPTANCE: selected / unlabelled if unlabelled else 0.0}
+            if self._examine is not None and work.accepted is not None:
+                metrics |= self._examine(*work.accepted())
             auxiliary = {**_joined(part.auxiliary() for part in silo_round.parts), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
             beside = _joined(part.beside() for part in silo_round.parts) if steps else None

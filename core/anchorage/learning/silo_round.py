@@ -50,6 +50,9 @@ class Work:
     metrics: Callable[[], Mapping[str, float]] = dict
     """What people may want to see beside the loss, known after training."""
 
+    accepted: Callable[[], tuple[NDArray[np.int64], NDArray[np.int64]]] | None = None
+    """Which images had accepted pseudo-labels in the last epoch, and these, int64 [m] each, known after training; None: nobody can tell."""
+
 
 class LocalImages:
     """A silo's images for training, for validation, and to score models on.

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.model import ModelDescription
-from anchorage.learning.data import ImageSet, Pools, read
+from anchorage.learning.data import ImageSet, Pools, read_chosen
 
 
 class SharedImages:
@@ -33,7 +33,7 @@ class SharedImages:
     def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
         self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
         self._pools = Pools()
-        self._sets: dict[tuple[str, bool], ImageSet] = {}
+        self._sets: dict[tuple[str, bool], tuple[ImageSet, NDArray[np.int64]]] = {}
 
     def count(self, section: DataSection, *, labelled: bool = True) -> int:
         """Return how many images a section lists, without opening one. `labelled`: as in `Pools.choose`.
@@ -53,11 +53,20 @@ class SharedImages:
         AnchorageError
             They cannot be used (12xx).
         """
+        return self._read(section, labelled)[0]
+
+    def truth(self, section: DataSection, *, labelled: bool = True) -> NDArray[np.int64]:
+        """Return the classes of a section's images as far as anybody knows them, int64 [n], -1 where nobody does: for who judges, not for who
+        trains.
+        """
+        return self._read(section, labelled)[1]
+
+    def _read(self, section: DataSection, labelled: bool) -> tuple[ImageSet, NDArray[np.int64]]:
         key = section.model_dump_json(), labelled
         if key not in self._sets:
-            images, _ = read(section, self._root, self._model, self._seed, labelled=labelled, pools=self._pools)
-            pixels = self._mapped(images.images)
-            self._sets[key] = replace(images, images=pixels)
+            choice = self._pools.choose(section, self._root, self._model.classes, self._seed, labelled)
+            images, _, truth = read_chosen(choice, section, self._model)
+            self._sets[key] = replace(images, images=self._mapped(images.images)), truth
         return self._sets[key]
 
     def _mapped(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:

@@ -5,9 +5,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+import numpy as np
+from numpy.typing import NDArray
+
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Silo
+from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
@@ -15,7 +19,7 @@ from anchorage.engine.stages import staged
 from anchorage.engine.store import SpareUpdates
 from anchorage.learning.data.held_out import trainable
 from anchorage.learning.device import find_device
-from anchorage.learning.learners import Networks, build_silo_learner
+from anchorage.learning.learners import Examine, Networks, build_silo_learner
 from anchorage.simulation.buffers import SiloBuffers, WorkingModel
 from anchorage.simulation.images import SharedImages
 from anchorage.simulation.link import InProcessLink
@@ -108,12 +112,11 @@ class LocalLearners:
         return self._learners[silo][0]
 
     def _built(self, silo: Silo) -> tuple[SiloLearner, int]:
-        name, labels, images = (
-            silo.metadata.name,
-            silo.spec.labels,
-            self._images.of(section_of(silo), labelled=silo.spec.labels != "None"),
-        )
+        name, labels, section = silo.metadata.name, silo.spec.labels, section_of(silo)
+        images = self._images.of(section, labelled=labels != "None")
         own = trainable(images, labels, name, self._run)
+        truth = self._images.truth(section, labelled=labels != "None")
+        examine = judge(truth[np.isin(images.digests, own.digests)])  # images are left out of training by their digests
 
         def build(run: RunDescription) -> SiloLearner:
             return build_silo_learner(
@@ -124,6 +127,7 @@ class LocalLearners:
                 state=self._state / name,
                 device=self._device,
                 networks=self._networks_of(run) if run.method.local.cycle is None else None,
+                examine=examine,
             )
 
         return staged(self._run, build), images.images.nbytes + LEARNER_BYTES
@@ -134,6 +138,19 @@ class LocalLearners:
         if self._networks[0] != stage:
             self._networks = stage, Networks(run, find_device(self._device))
         return self._networks[1]
+
+
+def judge(truth: NDArray[np.int64]) -> Examine:
+    """Return what tells how many accepted pseudo-labels are right, by the images' classes, int64 [n], -1 where nobody knows.
+
+    Labels of silos without labels stay here: the learner hands its guesses over and gets a share back, after its training.
+    """
+
+    def examine(images: NDArray[np.int64], labels: NDArray[np.int64]) -> Mapping[str, float]:
+        known = truth[images] >= 0
+        return {PSEUDO_LABEL_ACCURACY: float((truth[images] == labels)[known].mean())} if known.any() else {}
+
+    return examine
 
 
 def section_of(silo: Silo) -> SiloData:

@@ -14,10 +14,16 @@ FEDAVG = load_federation(EXAMPLES / "fedavg-digits.yaml").federation
 
 
 def silo(
-    name: str, selected: int = 50, unlabelled: int = 100, weight: float = 0.5, state: str = "Counted"
+    name: str,
+    selected: int = 50,
+    unlabelled: int = 100,
+    weight: float = 0.5,
+    state: str = "Counted",
+    right: float | None = None,
 ) -> dict[str, Any]:
     samples = {"train": unlabelled, "unlabelled": unlabelled, "selected": selected}
-    return {"name": name, "state": state, "weight": weight, "samples": samples}
+    metrics = {} if right is None else {"pseudo_label_accuracy": right}
+    return {"name": name, "state": state, "weight": weight, "samples": samples, "metrics": metrics}
 
 
 def rounds(*silos: dict[str, Any], count: int = LAST) -> list[dict[str, Any]]:
@@ -34,6 +40,20 @@ def test_a_threshold_that_sorts_nothing_out_is_named() -> None:
     assert "every silo accepts all" in line and "raise it" in line
     early = [*rounds(silo("a", 100), count=5), *rounds(silo("a", 60))]
     assert diagnose(FEDANCHOR, early, {}, None) == [], "only the last rounds are looked at"
+
+
+@pytest.mark.parametrize(
+    ("silos", "told"),
+    [
+        ((silo("a", 100, right=0.6), silo("b", 100, right=0.97)), "every silo accepts all its pseudo-labels, of which 60 % to 97 % are right"),
+        ((silo("a", 100, right=0.96), silo("b", 100, right=0.97)), None),
+        ((silo("a", 50, right=0.6), silo("b", 50, right=0.9)), "a: only 60 % of the accepted pseudo-labels are right; raise"),
+        ((silo("a", 5, right=0.99), silo("b", 50, right=0.9)), "a: 99 % of the accepted pseudo-labels are right, but few are accepted; lower"),
+    ],
+)  # fmt: skip
+def test_where_the_truth_is_known_the_words_go_by_it(silos: tuple[dict[str, Any], ...], told: str | None) -> None:
+    lines = diagnose(FEDANCHOR, rounds(*silos), {}, None)
+    assert [line.startswith(told or "-") for line in lines] == ([True] if told else [])
 
 
 def test_a_silo_that_accepts_nothing_and_weighs_nothing_is_named() -> None:

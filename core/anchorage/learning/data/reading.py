@@ -4,13 +4,14 @@ from pathlib import Path
 
 import numpy as np
 import psutil
+from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
 from anchorage.learning.data.decoding import Decoded
-from anchorage.learning.data.divisions import Pools
+from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
@@ -51,7 +52,16 @@ def read(
         BAD_IMAGES: some cannot be used and `onBadImage` is Refuse. NO_IMAGES: none is left. IMAGES_EXCEED_MEMORY.
         As well as everything about folders, tables and partitions that `Pools.choose` raises.
     """
-    listing = (pools or Pools()).choose(section, root, model.classes, seed, labelled).given()
+    choice = (pools or Pools()).choose(section, root, model.classes, seed, labelled)
+    images, report, _ = read_chosen(choice, section, model)
+    return images, report
+
+
+def read_chosen(
+    choice: Choice, section: DataSection, model: ModelDescription
+) -> tuple[ImageSet, DataReport, NDArray[np.int64]]:
+    """Read images as `read` does, and return behind them the classes that are known of them, int64 [n], of those without a given label, too."""
+    listing = choice.given()
     images = _room(len(listing), model.channels, model.image_size)
     findings = Findings(listing)
     try:
@@ -64,7 +74,8 @@ def read(
     report = findings.report()
     _refuse_bad(section, report)
     good = listing.select(findings.good)
-    return ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes, findings.digests()), report
+    found = ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes, findings.digests())
+    return found, report, choice.listing.labels[findings.good]
 
 
 def check(

@@ -84,6 +84,7 @@ class ClassAdaptive(ByConfidence):
             silo_round.counts(),
             lambda: len(used),
             lambda: {"counts": counts},
+            accepted=lambda: (adaptive.used_images, used),
         )
 
 
@@ -136,6 +137,8 @@ class AdaptiveLosses:
     ----------
     used : ndarray of int64, shape [used]
         The labels in use.
+    used_images : ndarray of int64, shape [used]
+        Their images.
     """
 
     def __init__(
@@ -155,6 +158,7 @@ class AdaptiveLosses:
             labels += [adaptive_labels(network(x).softmax(1), thresholds, rare) for x in self._weak_views()]
         self._labels: NDArray[np.int64] = torch.cat(labels).cpu().numpy()
         self.used = self._labels[self._labels != UNUSED]
+        self.used_images = indices[self._labels != UNUSED]
 
     def steps(self, batching: Batching) -> int:
         """Return how many losses there will be."""

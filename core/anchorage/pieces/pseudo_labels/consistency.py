@@ -41,7 +41,9 @@ class Consistency(ByConfidence):
             silo_round.network, images.views, images.unlabelled, float(self.threshold), self.soft_temperature()
         )
         losses, steps = silo_round.beside_labelled(consistency.losses(batching, silo_round.draws), batching)
-        return Work(losses, steps, silo_round.counts(), lambda: consistency.selected)
+        return Work(
+            losses, steps, silo_round.counts(), lambda: len(consistency.accepted), accepted=consistency.accepted.labels
+        )
 
 
 def consistency_targets(weak: Tensor, threshold: float, temperature: float | None) -> tuple[Tensor, Tensor]:
@@ -87,7 +89,7 @@ def consistency_loss(strong: Tensor, targets: Tensor, confident: Tensor) -> Tens
 
 
 class ConsistencyLosses:
-    """Yields the losses of a silo's unlabelled images and counts those that were confident in the last epoch.
+    """Yields the losses of a silo's unlabelled images and notes those that were confident in the last epoch (`accepted`).
 
     Parameters
     ----------
@@ -111,32 +113,25 @@ class ConsistencyLosses:
         threshold: float,
         temperature: float | None,
     ) -> None:
-        import torch
+        from anchorage.learning.pseudo_labels import Accepted
 
         self._network, self._views, self._indices = network, views, indices
         self._threshold, self._temperature = threshold, temperature
-        self._selected = torch.zeros((), dtype=torch.int64, device=views.device)
-
-    @property
-    def selected(self) -> int:
-        """Confident images of the last epoch."""
-        return int(self._selected)
+        self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        """Yield the loss of each batch; the count starts anew in every epoch."""
-        import torch
-
+        """Yield the loss of each batch."""
         from anchorage.learning.local_training import Batching
 
         augmentation = draws.torch("augmentation-unlabelled")
         once = Batching(1, batching.size, batching.smallest)
         order = draws.numpy("batches-unlabelled")
         for _ in range(batching.epochs):
-            self._selected = torch.zeros_like(self._selected)
+            self.accepted.begin()
             for positions in once.positions(len(self._indices), order):
                 indices = self._views.to_device(self._indices[positions])
                 targets, confident = self._label(self._views.weak(indices, augmentation))
-                self._selected += confident.sum()
+                self.accepted.add(indices, targets.argmax(1), confident)
                 yield consistency_loss(self._network(self._views.strong(indices, augmentation)), targets, confident)
 
     def _label(self, weak: Tensor) -> tuple[Tensor, Tensor]:

@@ -36,4 +36,5 @@ class FixedLabels(PseudoLabels):
         else:
             losses = strong_losses(network, fix, batching, silo_round.draws)
         samples = {"train": len(images.train), "labelled": 0, "unlabelled": len(images.train)}
-        return Work(losses, batching.steps(len(fix.indices)), samples, lambda: len(fix.indices))
+        steps, count = batching.steps(len(fix.indices)), len(fix.indices)
+        return Work(losses, steps, samples, lambda: count, accepted=lambda: (fix.indices, fix.labels))

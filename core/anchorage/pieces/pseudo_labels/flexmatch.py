@@ -57,8 +57,9 @@ class FlexMatch(ByConfidence):
             losses,
             steps,
             silo_round.counts(),
-            lambda: flexmatch.selected,
+            lambda: len(flexmatch.accepted),
             kept=lambda: {LATEST: curriculum.latest.cpu().numpy()} if persist else {},
+            accepted=flexmatch.accepted.labels,
         )
 
     def _latest(self, silo_round: SiloRound) -> NDArray[np.int64]:
@@ -74,7 +75,7 @@ class FlexMatch(ByConfidence):
 
 
 class FlexMatchLosses:
-    """Yields FlexMatch's losses and counts confident labels.
+    """Yields FlexMatch's losses and notes the confident labels of the last epoch (`accepted`).
 
     Parameters
     ----------
@@ -87,23 +88,16 @@ class FlexMatchLosses:
     """
 
     def __init__(self, silo_round: SiloRound, received: Network, curriculum: Curriculum) -> None:
-        import torch
+        from anchorage.learning.pseudo_labels import Accepted
 
         self._network, self._views = silo_round.network, silo_round.images.views
         self._indices, self._listeners = silo_round.images.unlabelled, silo_round.listeners
         self._second_head = silo_round.method.second_head
         self._received, self._curriculum = received, curriculum
-        self._selected = torch.zeros((), dtype=torch.int64, device=self._views.device)
-
-    @property
-    def selected(self) -> int:
-        """Images with confident pseudo-labels in the last epoch."""
-        return int(self._selected)
+        self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        """Yield the masked loss of each batch; counts start anew in every epoch."""
-        import torch
-
+        """Yield the masked loss of each batch."""
         from anchorage.learning.views import epoch_batches
 
         augmentation = draws.torch("augmentation-unlabelled")
@@ -111,7 +105,7 @@ class FlexMatchLosses:
         for _ in range(batching.epochs):
             for part in self._listeners:
                 part.epoch_begins()
-            self._selected = torch.zeros_like(self._selected)
+            self.accepted.begin()
             for positions in epoch_batches(order, len(self._indices), batching.size, batching.smallest):
                 yield self._loss(positions, augmentation)
 
@@ -128,7 +122,7 @@ class FlexMatchLosses:
             for part in self._listeners:
                 part.pseudo_labelled(indices, features, labels, confident)
             self._curriculum.update(places, labels, confident)
-            self._selected += confident.sum()
+            self.accepted.add(indices, labels, confident)
         z = self._network.represent(views.strong(indices, augmentation))
         logits = self._network.classifier(z)
         each = functional.cross_entropy(logits, labels, reduction="none")

@@ -144,7 +144,9 @@ class Helpers(ByConfidence):
         from anchorage.learning.silo_round import Work
 
         losses = HelperLosses(self, silo_round)
-        return Work(iter(losses), losses.steps, silo_round.counts(), lambda: losses.selected, losses.embedding)
+        counts, accepted = silo_round.counts(), losses.accepted.labels
+        selected, told = lambda: losses.selected, losses.embedding
+        return Work(iter(losses), losses.steps, counts, selected, told, accepted=accepted)
 
 
 def helper_name(index: int, tensor: str) -> str:
@@ -229,17 +231,16 @@ class HelperLosses:
     """
 
     def __init__(self, slot: Helpers, silo_round: SiloRound) -> None:
-        import torch
-
         from anchorage.learning.decomposition import Parts
         from anchorage.learning.local_training import Batching
+        from anchorage.learning.pseudo_labels import Accepted
 
         self._work = work = silo_round
         self._split = slot
         self._parts = Parts(work.network)
         self._received = [_copies(part) for part in (self._parts.psi, self._parts.sigma)]
         self._helpers = [self._parts.fixed(self._helper(i)) for i in range(int(work.auxiliary("helpers")["helpers"]))]
-        self._kept, self._seen = torch.zeros((), dtype=torch.int64, device=work.images.views.device), 0
+        self.accepted, self._seen = Accepted(), 0
         labelled, unlabelled = len(work.images.labelled), len(work.images.unlabelled)
         local = work.local(labelled=labelled > 0)
         smallest = work.batching().smallest
@@ -259,10 +260,9 @@ class HelperLosses:
     @property
     def selected(self) -> int:
         """Unlabelled images that were confident enough in the last epoch, which may look at them several times or at some of them only."""
-        return round(int(self._kept) * len(self._work.images.unlabelled) / self._seen) if self._seen else 0
+        return round(len(self.accepted) * len(self._work.images.unlabelled) / self._seen) if self._seen else 0
 
     def __iter__(self) -> Iterator[Tensor]:
-        import torch
 
         from anchorage.learning.decomposition import sparsify
         from anchorage.learning.local_training import Batching
@@ -272,7 +272,8 @@ class HelperLosses:
         augmentation = self._work.draws.torch("augmentation")
         endless = _endless(unknown, len(images.unlabelled), other)
         for _ in range(known.epochs):
-            self._kept, self._seen = torch.zeros_like(self._kept), 0
+            self.accepted.begin()
+            self._seen = 0
             once = Batching(1, known.size, known.smallest)
             labelled = once.positions(len(images.labelled), order) if len(images.labelled) else repeat(None)
             for positions in islice(labelled, self._epoch):
@@ -306,10 +307,10 @@ class HelperLosses:
         places = keep.nonzero()[:, 0]  # the one thing that a step has to wait for: how large its batch is
         if len(places) < self._known.smallest:
             return pulls
-        self._kept += len(places)
         kept = chosen[places]
         helpers = [parts.probabilities(weights, views.plain(kept)) for weights in self._helpers]
         labels, _ = vote(own.detach()[places], helpers)
+        self.accepted.add(kept, labels, keep[places])
         taught = functional.cross_entropy(parts.train_psi(views.strong(kept, augmentation)), labels)
         return pulls + float(split.consistency_weight) * (taught + agreement(own[places], helpers))
 

@@ -69,6 +69,7 @@ class MeanTeacher(PseudoLabels):
             silo_round.counts(),
             lambda: len(images.unlabelled),
             kept=teacher.kept,
+            accepted=losses.accepted.labels,
             after_step=lambda: teacher.follow(silo_round.network, teacher_decay(teacher.steps, slowest)),
         )
 
@@ -114,6 +115,9 @@ class TeacherLosses:
         indices: NDArray[np.int64],
         slot: MeanTeacher,
     ) -> None:
+        from anchorage.learning.pseudo_labels import Accepted
+
+        self.accepted = Accepted()
         self._network, self._teacher, self._views, self._indices = network, teacher, views, indices
         self._temperature, self._weight = float(slot.temperature), float(slot.weight)
         self._nominal = slot.divisor == "BatchSize"
@@ -122,12 +126,18 @@ class TeacherLosses:
         """Yield the loss of each batch."""
         import torch
 
-        augmentation = draws.torch("augmentation-unlabelled")
-        for positions in batching.positions(len(self._indices), draws.numpy("batches-unlabelled")):
-            indices = self._views.to_device(self._indices[positions])
-            with torch.no_grad():
-                probabilities = self._teacher.network(self._views.weak(indices, augmentation)).softmax(1)
-                targets = sharpened(probabilities, self._temperature)
-            logits = self._network(self._views.weak(indices, augmentation))
-            divisor = batching.size if self._nominal else len(positions)
-            yield self._weight * squared_error(logits, targets, divisor)
+        from anchorage.learning.views import epoch_batches
+
+        augmentation, order = draws.torch("augmentation-unlabelled"), draws.numpy("batches-unlabelled")
+        for _ in range(batching.epochs):
+            self.accepted.begin()
+            for positions in epoch_batches(order, len(self._indices), batching.size, batching.smallest):
+                indices = self._views.to_device(self._indices[positions])
+                with torch.no_grad():
+                    probabilities = self._teacher.network(self._views.weak(indices, augmentation)).softmax(1)
+                    targets = sharpened(probabilities, self._temperature)
+                    labels = targets.argmax(1)
+                    self.accepted.add(indices, labels, torch.ones_like(labels, dtype=torch.bool))
+                logits = self._network(self._views.weak(indices, augmentation))
+                divisor = batching.size if self._nominal else len(positions)
+                yield self._weight * squared_error(logits, targets, divisor)

@@ -102,8 +102,9 @@ class Balanced(BesideLabels):
             together,
             steps,
             silo_round.counts(),
-            lambda: losses.selected,
+            lambda: len(losses.accepted),
             kept=lambda: {ESTIMATE: losses.estimate.cpu().numpy()},
+            accepted=losses.accepted.labels,
         )
 
 
@@ -191,32 +192,26 @@ class AdjustedLosses:
         prior: Tensor | None,
         estimate: Tensor,
     ) -> None:
-        self._network, self._received, self._views, self._indices = network, received, views, indices
-        import torch
+        from anchorage.learning.pseudo_labels import Accepted
 
+        self._network, self._received, self._views, self._indices = network, received, views, indices
         self._strongest, self._decay = float(slot.tau_max), float(slot.estimate_decay)
         self._threshold, self._prior, self.estimate = threshold, prior, estimate
-        self._selected = torch.zeros((), dtype=torch.int64, device=views.device)
-
-    @property
-    def selected(self) -> int:
+        self.accepted = Accepted()
         """Images of the last epoch whose label the balanced head learnt."""
-        return int(self._selected)
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        """Yield the loss of each batch; the count starts anew in every epoch."""
-        import torch
-
+        """Yield the loss of each batch."""
         from anchorage.learning.local_training import Batching
 
         augmentation = draws.torch("augmentation-unlabelled")
         once, order = Batching(1, batching.size, batching.smallest), draws.numpy("batches-unlabelled")
         for _ in range(batching.epochs):
-            self._selected = torch.zeros_like(self._selected)
+            self.accepted.begin()
             for positions in once.positions(len(self._indices), order):
                 indices = self._views.to_device(self._indices[positions])
                 plain, balanced = self._label(self._views.weak(indices, augmentation))
-                self._selected += balanced[1].sum()
+                self.accepted.add(indices, *balanced)
                 strong = [self._loss(self._views.strong(indices, augmentation), plain, balanced) for _ in range(2)]
                 yield (strong[0] + strong[1]) / 2
 
