@@ -221,18 +221,22 @@ class SimulationFolder:
         return load_federation(self.documents, silos=(read_json(self.multiplied) or {}).get("silos"))
 
     def state(self, seed: int) -> Path:
-        """Return the folder with the state of an unfinished seed."""
+        """Return the folder with the state of a seed, from which it goes on."""
         return self.root / f"seed-{seed}"
 
     def result(self, seed: int) -> Path:
         """Return the file of a finished seed."""
         return self.root / "seeds" / f"{seed}.json"
 
+    def committed(self) -> int:
+        """Return the most rounds that a seed has: those of finished seeds, and of others as far as they are on disk."""
+        journals = self.root.glob("seed-*/rounds/journal.jsonl")
+        unfinished = (journal.read_bytes().count(b"\n") - 1 for journal in journals)
+        return max((*(seed.rounds[-1].round for seed in self.finished()), *unfinished), default=0)
+
     def forget_beginnings(self) -> bool:
         """Remove files of attempts that failed before round 1; return False if there are rounds."""
-        journals = self.root.glob("seed-*/rounds/journal.jsonl")
-        begun = any(journal.read_bytes().count(b"\n") > 1 for journal in journals)
-        if self.finished() or begun or any(self.root.glob("seed-*/results/*/*")):
+        if self.finished() or self.committed() > 0 or any(self.root.glob("seed-*/results/*/*")):
             return False
         for folder in (*self.root.glob("seed-*"), self.root / "tracking"):
             rmtree(folder, ignore_errors=True)
@@ -262,6 +266,8 @@ def read_results(folder: Path) -> Results:
     simulation, run = SimulationFolder(folder), Workdir(folder)
     if simulation.documents.exists():
         study, seeds, wanted = simulation.study(), simulation.finished(), "finished seed"
+        longest = max((seed.rounds[-1].round for seed in seeds), default=0)
+        seeds = tuple(seed for seed in seeds if seed.rounds[-1].round == longest)  # others are being prolonged
     elif run.federation.exists():
         study, seeds, wanted = load_federation(run.federation), _run_seed(run), "committed round"
     else:

@@ -11,7 +11,7 @@ from shutil import rmtree
 from time import monotonic
 from typing import Any
 
-from anchorage.api.changes import RESULTS, find_changes
+from anchorage.api.changes import RESULTS, Verdict, find_changes
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.engine.events import tell_all
@@ -56,6 +56,8 @@ class SimulationRequest:
     """Address of a Ray cluster that trains the silos, or ``local``."""
     at_once: int | None = None
     """How many silos train at the same time; None: one per processor, on a GPU one."""
+    prolongable: bool = True
+    """Whether the last checkpoints of finished seeds stay, from which more rounds go on; without them these begin anew, to the same model."""
 
     @property
     def root(self) -> Path:
@@ -111,6 +113,8 @@ class Simulator:
     """As in `SimulationRequest`."""
     at_once: int = 1
     """How many silos train at the same time."""
+    prolongable: bool = True
+    """As in `SimulationRequest`."""
 
     def play(self, study: Study, title: str) -> None:
         """Simulate one seed to its end, from the start or from its stored state, and store the result.
@@ -139,7 +143,8 @@ class Simulator:
         rounds = latest_parts(simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
-        rmtree(state, ignore_errors=True)
+        if not self.prolongable or study.federation.spec.protocol.mode == "Asynchronous":
+            rmtree(state, ignore_errors=True)
 
 
 def simulate_federation(wanted: SimulationRequest, workdir: Path | None, output: Format) -> None:
@@ -203,7 +208,7 @@ def simulate_seeds(
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
         at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
-        how = (wanted.speeds, tracking, wanted.ray, at_once)
+        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.prolongable)
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
         played = play_missing(studies, simulator)
         if tracking is not None:
@@ -226,7 +231,7 @@ def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:
 
 
 def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
-    """Simulate the unfinished seeds, and return their number.
+    """Simulate the seeds that are unfinished, or have fewer rounds than are wanted, and return their number.
 
     Raises
     ------
@@ -236,9 +241,9 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
     folder, view, played = simulator.folder, simulator.view, 0
     for number, study in enumerate(studies):
         seed = study.federation.spec.seed
-        if folder.result(seed).exists():
-            where = SeedResult.read(folder.result(seed)).device
-            view.say(f"seed {seed} was finished before on {where}, it is not run again")
+        before = SeedResult.read(folder.result(seed)) if folder.result(seed).exists() else None
+        if before is not None and before.rounds[-1].round == study.federation.spec.rounds:
+            view.say(f"seed {seed} was finished before on {before.device}, it is not run again")
             if simulator.tracking is not None:
                 simulator.tracking.send_rest(seed)
             continue
@@ -296,11 +301,18 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
     if folder.documents.exists():
         before = folder.study()
         changes = find_changes(before.federation, study.federation, resolve, before.silos, study.silos)
-        deciding = (each for each in changes if each.verdict in RESULTS and each.field != "spec.seed")
+        committed = folder.committed()
+        longer = study.federation.spec.rounds >= committed
+        deciding = (
+            each
+            for each in changes
+            if each.verdict in RESULTS and each.field != "spec.seed" and not (each.verdict is Verdict.ROUNDS and longer)
+        )
         changed = list(dict.fromkeys(f"silo {each.silo}" if each.silo else each.field for each in deciding))
         if changed and not folder.forget_beginnings():
             shown = ", ".join(changed[:SHOWN_CHANGES]) + (" and more" if len(changed) > SHOWN_CHANGES else "")
-            message = f"{folder.root} holds a simulation that differs in {shown}; name another --workdir"
+            so_far = "" if longer else f" ({committed} rounds are committed)"
+            message = f"{folder.root} holds a simulation that differs in {shown}{so_far}; name another --workdir"
             raise AnchorageError(commands.WORKDIR_TAKEN, message)
     try:
         if silos is not None:

@@ -190,9 +190,10 @@ def frozen_fields(federation: Federation, resolve: Resolve) -> Fields:
     return _having(fields_of(federation, resolve), FEDERATION, {Verdict.FROZEN})
 
 
-def digest_of_study(federation: Federation, silos: Sequence[Silo], resolve: Resolve) -> str:
-    """Return BLAKE3, hex, over everything that decides what a whole run with these silos reaches."""
-    parts = [_having(fields_of(federation, resolve), FEDERATION, RESULTS)]
+def digest_of_study(federation: Federation, silos: Sequence[Silo], resolve: Resolve, *, length: bool = True) -> str:
+    """Return BLAKE3, hex, over everything that decides what a whole run with these silos reaches, its number of rounds only with `length`."""
+    deciding = RESULTS if length else RESULTS - {Verdict.ROUNDS}
+    parts = [_having(fields_of(federation, resolve), FEDERATION, deciding)]
     parts += [_having(fields_of(silo), SILO, RESULTS) for silo in silos]
     return blake3(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 

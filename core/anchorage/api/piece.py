@@ -66,6 +66,10 @@ class Need:
     """The field that is wrong; None: the piece's own slot."""
 
 
+LENGTH_MATTERS = "lengthMatters"
+"""Fact: a round's training depends on how many rounds there are in all, such as by a schedule that ends with them."""
+
+
 class Piece(Document):
     """An alternative of a slot: its fields are its options, its methods say what it needs and sends and, in the rooms above, what it does."""
 

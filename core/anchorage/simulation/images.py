@@ -5,11 +5,16 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.model import ModelDescription
+from anchorage.engine.store.durable import storage_errors
 from anchorage.learning.data import ImageSet, Pools, read_chosen
+from anchorage.learning.data.fingerprints import Fingerprint
+
+FINGERPRINTS = "images"
 
 
 class SharedImages:
@@ -27,7 +32,7 @@ class SharedImages:
     seed : int
         The run's seed.
     folder : Path
-        Where the files lie; they go with this process.
+        Where the files lie, which go with this process, and ``images``: what the images were when they were read first.
     """
 
     def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
@@ -51,7 +56,7 @@ class SharedImages:
         Raises
         ------
         AnchorageError
-            They cannot be used (12xx).
+            They cannot be used, or are others than when training began (12xx).
         """
         return self._read(section, labelled)[0]
 
@@ -66,8 +71,19 @@ class SharedImages:
         if key not in self._sets:
             choice = self._pools.choose(section, self._root, self._model.classes, self._seed, labelled)
             images, _, truth = read_chosen(choice, section, self._model)
+            self._recognise(section, images)
             self._sets[key] = replace(images, images=self._mapped(images.images)), truth
         return self._sets[key]
+
+    def _recognise(self, section: DataSection, images: ImageSet) -> None:
+        """Compare images with those that a process before this one read, unless the section allows others, and keep what they are."""
+        name = blake3(section.model_dump_json(exclude={"on_change"}).encode()).hexdigest(16)
+        file, found = self._folder / FINGERPRINTS / f"{name}.json", Fingerprint.of(images, bytes(32))
+        if getattr(section, "on_change", "Refuse") == "Refuse":
+            found.compare(file, "the images", remedy="restore them, or name another --workdir")
+        with storage_errors("keep what the images are", file):
+            file.parent.mkdir(exist_ok=True)
+            found.keep(file)
 
     def _mapped(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""

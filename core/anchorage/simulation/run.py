@@ -13,6 +13,7 @@ from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, FOREIGN_CHECKPOINT,
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.engine import ENGINES
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
@@ -22,7 +23,7 @@ from anchorage.learning.data.held_out import kept_apart
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, initial_of, parts_of, round_settings, warm_up_stages
-from anchorage.simulation.images import SharedImages
+from anchorage.simulation.images import FINGERPRINTS, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.ray_silos import RayLearners
@@ -91,6 +92,8 @@ class Simulation:
         if speeds is not None:
             speeds.check(silo.metadata.name for silo in study.silos)
         self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
+        if not (resume and _has_begun(state)):
+            rmtree(state / FINGERPRINTS, ignore_errors=True)
         images = SharedImages(data_root, spec.model_description, spec.seed, state)
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
         read = {name: images.of(section) for name, section in spec.server_data.items()}
@@ -114,7 +117,8 @@ class Simulation:
         results = None
         self.store: RoundStore = MemoryStore(self._spare, (0, *(end + 1 for end in self.run.ends[:-1]))[-1])
         if resume:
-            decided = digest_of_study(study.federation, study.silos, resolve)
+            method = resolve(spec.method)
+            decided = digest_of_study(study.federation, study.silos, resolve, length=LENGTH_MATTERS in method.facts())
             if spec.protocol.mode == "Synchronous":
                 self.store = self._disk_store(state / "rounds", decided)
             else:
@@ -137,7 +141,10 @@ class Simulation:
         """Open the rounds of an earlier attempt; those of another simulation, or what a power cut damaged, are given up."""
         layouts = tuple(learner.down for learner in (*self._warm_up, self._learner))
         identity = Identity({"study": decided}, layouts, self.run.ends[:-1])
-        options: dict[str, Any] = {"updates": HeldUpdates(self._spare), "sync": False}
+        spec = self._study.federation.spec
+        strategies = (Strategy.of(part.method, len(spec.task.classes), spec.seed) for part in parts_of(spec))
+        kept = any(each.keeps_updates for each in strategies)  # for longer than a round, so on disk
+        options: dict[str, Any] = {"updates": None if kept else HeldUpdates(self._spare), "sync": False}
         store: DiskStore | None = None
         try:
             store = DiskStore(folder, identity, **options)
@@ -166,6 +173,12 @@ class Simulation:
             return rounds.play()
         finally:
             self.store.close()
+
+
+def _has_begun(state: Path) -> bool:
+    """Return whether a folder holds something that can be gone on from."""
+    journal = state / "rounds" / "journal.jsonl"
+    return (journal.exists() and b"\n" in journal.read_bytes()) or any((state / "results").glob("*/*"))
 
 
 def _profile(silo: Silo, images: SharedImages) -> Profile:

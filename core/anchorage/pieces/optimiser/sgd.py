@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import Fraction, PositiveDecimal
-from anchorage.api.piece import piece
+from anchorage.api.piece import LENGTH_MATTERS, piece
 from anchorage.pieces.slots import Optimiser
 
 if TYPE_CHECKING:
@@ -42,6 +42,10 @@ class Sgd(Optimiser):
     state: Literal["Reset", "Persist"] = Field(
         "Reset", description="Silo's momentum at the start of a round: zero (Reset) or as it was."
     )
+
+    def facts(self) -> frozenset[str]:
+        """Say that a round depends on how many there are in all."""
+        return frozenset() if self.schedule == "Constant" else frozenset({LENGTH_MATTERS})
 
     @property
     def persists(self) -> bool:
