@@ -5,16 +5,13 @@ import math
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from threading import Thread
 
 from anchorage.api.changes import frozen_fields
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
-from anchorage.api.model_card import TrainedModel
 from anchorage.api.run import RunDescription
-from anchorage.api.status import StoredModel
 from anchorage.engine import ENGINES
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import Observer, RoundCommitted, RunEnded, RunEvent, tell_all
@@ -24,7 +21,8 @@ from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
-from anchorage.methods.model_card import make_card, read_images, write_card
+from anchorage.methods.model_card import read_images
+from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
@@ -33,7 +31,6 @@ from anchorage_server.images import data_key
 from anchorage_server.learner import choose_learners
 from anchorage_server.listening import AccessControl, Listening, new_status_store, open_access
 from anchorage_server.logs import log_event
-from anchorage_server.results import present, trains_classifier, write_results
 from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
 from anchorage_server.study import read_study
@@ -180,39 +177,19 @@ class _Server:
             self._thread.join()
         if not self._succeeded:
             return self._fail(self._thread.failure, tracking)
-        model, best = write_results(self._config.state / "model", self._run, self._store)
-        self._write_card(model, best)
+        state = self._config.state
+        with storage_errors("read what the images were", state):
+            images = read_images(state)
+        what = (self._study, self._run, self._store, self._learners[-1], images)
+        model, best = write_models(state / "model", *what)
         self._statuses.stored(model, best)
         fields = frozen_fields(self._study.federation, resolve)
         finished = FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=tracking.place)
-        finished.keep(self._config.state)
-        missing = finished.send(self._config.state, tracking, self._statuses)
+        finished.keep(state)
+        missing = finished.send(state, tracking, self._statuses)
         if missing is not None and not self._config.stay:
             raise missing
         return 0
-
-    def _write_card(self, final: StoredModel, best: StoredModel) -> None:
-        """Score both models in full, and write the model card beside them.
-
-        Raises
-        ------
-        AnchorageError
-            A checkpoint is damaged, the models' outputs are not finite, or the card cannot be written.
-        """
-        found: dict[str, TrainedModel] = {}
-        for role, stored, read in (("final", final, self._store.latest), ("best", best, self._store.best)):
-            if role == "best" and stored.digest == final.digest:
-                assessment = found["final"].assessment
-            else:
-                checkpoint = present(read)
-                assessment = self._learners[-1].assess(checkpoint.model, checkpoint.record.round)
-            name = Path(stored.path).name
-            found[role] = TrainedModel(file=name, digest=stored.digest, round=stored.round, assessment=assessment)
-        folder = Path(final.path).parent
-        with storage_errors("write the model card", folder):
-            images, trained = read_images(self._config.state), trains_classifier(self._run.method)
-            history = self._store.history()
-            write_card(folder, make_card(self._study, self._run, history, images, **found, classifier_trained=trained))
 
     def stop(self) -> None:
         """Close every port."""

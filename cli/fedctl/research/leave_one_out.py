@@ -57,7 +57,7 @@ def simulate_leaving_out(wanted: SimulationRequest, workdir: Path | None, output
         A signal came; what is committed stays.
     """
     studies = wanted.studies()
-    wanted = replace(wanted.rooted(studies[0]), prolongable=False)
+    wanted = replace(wanted.rooted(studies[0]), keep=False)
     _require_comparable(studies[0], wanted)
     root = (workdir or DEFAULT_FOLDER / studies[0].federation.metadata.name).resolve()
     terminal = output.for_people and sys.stdout.isatty()

@@ -228,6 +228,10 @@ class SimulationFolder:
         """Return the file of a finished seed."""
         return self.root / "seeds" / f"{seed}.json"
 
+    def models(self, seed: int) -> Path:
+        """Return the folder of a finished seed's models and their card."""
+        return self.root / "models" / str(seed)
+
     def committed(self) -> int:
         """Return the most rounds that a seed has: those of finished seeds, and of others as far as they are on disk."""
         journals = self.root.glob("seed-*/rounds/journal.jsonl")

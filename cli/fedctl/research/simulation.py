@@ -56,8 +56,8 @@ class SimulationRequest:
     """Address of a Ray cluster that trains the silos, or ``local``."""
     at_once: int | None = None
     """How many silos train at the same time; None: one per processor, on a GPU one."""
-    prolongable: bool = True
-    """Whether the last checkpoints of finished seeds stay, from which more rounds go on; without them these begin anew, to the same model."""
+    keep: bool = True
+    """Whether finished seeds leave their models, and the last checkpoints, from which more rounds go on: else these begin anew, to the same model."""
 
     @property
     def root(self) -> Path:
@@ -113,7 +113,7 @@ class Simulator:
     """As in `SimulationRequest`."""
     at_once: int = 1
     """How many silos train at the same time."""
-    prolongable: bool = True
+    keep: bool = True
     """As in `SimulationRequest`."""
 
     def play(self, study: Study, title: str) -> None:
@@ -143,7 +143,9 @@ class Simulator:
         rounds = latest_parts(simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
-        if not self.prolongable or study.federation.spec.protocol.mode == "Asynchronous":
+        if self.keep:
+            simulation.write_models(self.folder.models(seed))
+        if not self.keep or study.federation.spec.protocol.mode == "Asynchronous":
             rmtree(state, ignore_errors=True)
 
 
@@ -208,7 +210,7 @@ def simulate_seeds(
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
         at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
-        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.prolongable)
+        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.keep)
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
         played = play_missing(studies, simulator)
         if tracking is not None:

@@ -163,7 +163,7 @@ def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, d
                 silos=study.silos,
                 device=device,
                 data_root=data_root,
-                prolongable=False,
+                keep=False,
             )
             published = {**study.published, **grid.published, **case.published}
             yield Cell(setting, method, wanted, SimulationFolder(root / folder), published)

@@ -218,11 +218,16 @@ def _traffic(card: ModelCard) -> list[str]:
         if scored_silos(card.silos)
         else ""
     )
-    found = [
-        f"Images and labels stayed at the hospitals, unless an array below holds them. Silos sent {card.traffic.bytes_up:,} bytes of model "
-        f"updates and received {card.traffic.bytes_down:,} bytes of models, over mutually authenticated TLS 1.3, with counts of their images "
-        f"and metrics of their training{counts}. Each hospital's own audit log lists every message."
-    ]
+    sent, received = f"{card.traffic.bytes_up:,} bytes of model updates", f"{card.traffic.bytes_down:,} bytes of models"
+    beside = f"counts of their images and metrics of their training{counts}"
+    if card.simulated:
+        text = f"This was a simulation: nothing travelled. Silos would have sent {sent} and received {received}, with {beside}."
+    else:
+        text = (
+            f"Images and labels stayed at the hospitals, unless an array below holds them. Silos sent {sent} and received {received}, over "
+            f"mutually authenticated TLS 1.3, with {beside}. Each hospital's own audit log lists every message."
+        )
+    found = [text]
     for way, arrays in (("from each silo, beside its update", up), ("to each silo, beside the model", down)):
         if arrays:
             rows = ((plain(a.name), plain(a.shape), plain(a.meaning)) for a in arrays)

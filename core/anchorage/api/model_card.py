@@ -104,7 +104,9 @@ class SiloPart(Document):
     """A silo's part in the run."""
 
     name: str = Field(description="Name of the silo.")
-    labels: str = Field(description="Which of its images are labelled, by its document; empty where that is not here.")
+    labels: str = Field(
+        description="Which of its images are labelled, by its document or, in a cluster, as it said itself; empty where neither is here."
+    )
     rounds: _Count = Field(description="Rounds in which its update counted.")
     weight: _Unit = Field(description="Mean weight of the updates that counted.")
     samples: Mapping[str, _Count] = Field(description="Images of its last update, by use.")
@@ -159,5 +161,9 @@ class ModelCard(Document):
     best: TrainedModel = Field(description="Model with the best validation score; the last without validation images.")
     labels_alone: Metrics | None = Field(
         None, description="The same network trained on the server's labelled images alone, on the images of `final`."
+    )
+    simulated: bool = Field(
+        False,
+        description="Whether the silos were parts of one process, so that no hospital took part and nothing travelled.",
     )
     limits: tuple[str, ...] = Field(description="Known limits, a sentence each.")

@@ -106,7 +106,7 @@ class Engine(ABC):
         self._enter(self._stages[0])
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
-        self._fingerprints: dict[str, str] = {}
+        self._profiles: dict[str, Profile] = {}
         self._waiting = False
         self._early = EarlyEvents()
         limit = settings.active_deadline_seconds
@@ -208,12 +208,17 @@ class Engine(ABC):
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
         self.observer(StepBegan("commit"))
-        parts["silos"] = tuple(replace(part, fingerprint=self._fingerprints.get(part.name, "")) for part in silos)
+        parts["silos"] = tuple(map(self._as_it_said, silos))
         parts["test"] = {name: scored.metrics for name, scored in test.items()}
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
         self.store.commit(record, model, state or {})
         self.observer(RoundCommitted(record, model, report, test))
         return record
+
+    def _as_it_said(self, part: SiloRecord) -> SiloRecord:
+        """Return a silo's part with what the silo said of its images when it joined."""
+        profile = self._profiles.get(part.name)
+        return part if profile is None else replace(part, fingerprint=profile.fingerprint, labels=profile.labels)
 
     def _next(self, until: float | None) -> Event | None:
         """Wait for the next event until `until`; keeps track of who is connected.
@@ -239,7 +244,7 @@ class Engine(ABC):
                 self._change_members(silos)
             case Joined(silo, profile):
                 self.connected[silo] = profile
-                self._fingerprints[silo] = profile.fingerprint
+                self._profiles[silo] = profile
                 if silo not in self.silos:
                     self.silos.append(silo)
                 self.observer(SiloJoined(silo, profile))

@@ -19,7 +19,7 @@ class SiloRecord:
 
     `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
     member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1. `fingerprint` is of its
-    images, as `Profile` has it.
+    images and `labels` says which of them are labelled, as `Profile` has both.
     """
 
     name: str
@@ -30,6 +30,7 @@ class SiloRecord:
     code: str = ""
     message: str = ""
     fingerprint: str = ""
+    labels: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
 """Images whose embeddings a report carries."""
+KEPT_TESTS = 2
+"""Models whose outputs on the test images are kept: the final and the best one are assessed after they were tested."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +103,7 @@ class TorchServerLearner:
         self._anchors = self._labelled(images.get("anchors"))
         self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
         self._scorer: Network | None = None
+        self._tested: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._scoring = Lock()
         self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed)
         self._trainer = self._method.server_training.trainer(self._method)
@@ -266,17 +269,22 @@ class TorchServerLearner:
             The model's outputs are not finite.
         """
         part: Literal["test", "validation"] = "validation" if self._scored["test"] is None else "test"
-        outputs = self._outputs(model, part, round_number)
-        images = self._scored[part]
-        if outputs is None or images is None:
+        images, probabilities = self._scored[part], self._tested.get((model.digest, round_number))
+        if probabilities is None and (outputs := self._outputs(model, part, round_number)) is not None:
+            probabilities = outputs.probabilities
+        if probabilities is None or images is None:
             return None
         resampling = Draws(self._seed).numpy("resampling")
-        return expect(self._model.task, TaskHooks).assessment(part, images.labels, outputs.probabilities, resampling)
+        return expect(self._model.task, TaskHooks).assessment(part, images.labels, probabilities, resampling)
 
     def _score(self, model: ModelBytes, part: str, round_number: int) -> Report:
         outputs, images = self._outputs(model, part, round_number), self._scored[part]
         if outputs is None or images is None:
             return Report({})
+        if part == "test":
+            self._tested = dict(
+                [*self._tested.items(), ((model.digest, round_number), outputs.probabilities)][-KEPT_TESTS:]
+            )
         scores = expect(self._model.task, TaskHooks).scores(images.labels, outputs.probabilities)
         predictions = scores.predictions
         shown = np.sort(Draws(self._seed).numpy("embeddings").permutation(len(predictions))[:EMBEDDED_IMAGES])

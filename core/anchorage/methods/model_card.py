@@ -34,6 +34,7 @@ from anchorage.transport.files import write_atomically
 FEW_IMAGES = 30
 """Images of a class below which its scores are called uncertain."""
 
+SIMULATED = "It was trained in a simulation, on images that were all in one place."
 LAST_LIMITS = ("It is no medical device. Nobody checked labels, bias or consent as part of the run.",)
 
 
@@ -46,6 +47,7 @@ def make_card(
     final: TrainedModel,
     best: TrainedModel,
     classifier_trained: bool,
+    simulated: bool = False,
 ) -> ModelCard:
     """Return the card.
 
@@ -63,12 +65,11 @@ def make_card(
         The two models.
     classifier_trained : bool
         Whether anything trained the classifier; a self-supervised method trains the encoder alone.
+    simulated : bool
+        Whether no hospital took part.
     """
     spec, first, last = study.federation.spec, history[0], history[-1]
-    documents: tuple[Federation | Silo, ...] = (study.federation, *study.silos)
     silos = _silos(study, history)
-    methods = [*(stage.method for stage in run.warm_up), run.method]
-    up, down = ([array for method in methods for array in auxiliary_arrays(method, up=way)] for way in (True, False))
     preset = PRESETS.get(run.method.name)
     return ModelCard(
         anchorage=__version__,
@@ -87,35 +88,19 @@ def make_card(
         begun=timestamp(first.time),
         ended=timestamp(last.time),
         seconds=max(0.0, last.time - first.time),
-        documents=tuple(
-            DocumentDigest(
-                kind=document.kind,
-                name=document.metadata.name,
-                digest=hashlib.sha256(dump_yaml([document]).encode()).hexdigest(),
-            )
-            for document in documents
-        ),
-        images=tuple(
-            ServerImages(
-                part=part,
-                format=section.format,
-                digest=images[part]["digest"],
-                classes=images[part]["classes"],
-                unlabelled=images[part]["unlabelled"],
-            )
-            for part, section in spec.server_data.items()
-            if part in images
-        ),
+        documents=_documents(study),
+        images=_images(spec, images),
         silos=silos,
-        traffic=Traffic(
-            bytes_up=sum(record.bytes_up for record in history),
-            bytes_down=sum(record.bytes_down for record in history),
-            up=_sent(up),
-            down=_sent(down),
-        ),
+        traffic=_traffic(run, history),
         final=final,
         best=best,
-        limits=(*_limits(final.assessment, silos, classifier_trained), *_leakage(spec), *LAST_LIMITS),
+        simulated=simulated,
+        limits=(
+            *((SIMULATED,) if simulated else ()),
+            *_limits(final.assessment, silos, classifier_trained),
+            *_leakage(spec),
+            *LAST_LIMITS,
+        ),
     )
 
 
@@ -142,13 +127,45 @@ def read_images(state: Path) -> dict[str, dict[str, Any]]:
     return {path.stem.removeprefix("images-"): json.loads(path.read_bytes()) for path in state.glob("images-*.json")}
 
 
+def _documents(study: Study) -> tuple[DocumentDigest, ...]:
+    documents: tuple[Federation | Silo, ...] = (study.federation, *study.silos)
+    texts = [(document, dump_yaml([document]).encode()) for document in documents]
+    return tuple(
+        DocumentDigest(kind=document.kind, name=document.metadata.name, digest=hashlib.sha256(text).hexdigest())
+        for document, text in texts
+    )
+
+
+def _images(spec: FederationSpec, images: Mapping[str, Mapping[str, Any]]) -> tuple[ServerImages, ...]:
+    """Return the server's parts of which a fingerprint is there."""
+    shown = ("digest", "classes", "unlabelled")
+    return tuple(
+        ServerImages(part=part, format=section.format, **{name: images[part][name] for name in shown})
+        for part, section in spec.server_data.items()
+        if part in images
+    )
+
+
+def _traffic(run: RunDescription, history: Sequence[RoundRecord]) -> Traffic:
+    methods = [*(stage.method for stage in run.warm_up), run.method]
+    up, down = ([array for method in methods for array in auxiliary_arrays(method, up=way)] for way in (True, False))
+    return Traffic(
+        bytes_up=sum(record.bytes_up for record in history),
+        bytes_down=sum(record.bytes_down for record in history),
+        up=_sent(up),
+        down=_sent(down),
+    )
+
+
 def _silos(study: Study, history: Sequence[RoundRecord]) -> tuple[SiloPart, ...]:
-    labels = {silo.metadata.name: silo.spec.labels for silo in study.silos}
-    parts: dict[str, list[SiloRecord]] = {name: [] for name in labels}
+    """Return what is known of every silo; where its document is not here, as in a cluster, its labels are those that it said itself."""
+    parts: dict[str, list[SiloRecord]] = {silo.metadata.name: [] for silo in study.silos}
     for record in history:
         for silo in record.silos:
             parts.setdefault(silo.name, []).append(silo)
-    return tuple(_silo(name, labels.get(name, ""), records) for name, records in parts.items())
+    said = {name: next((part.labels for part in reversed(of) if part.labels), "") for name, of in parts.items()}
+    labels: dict[str, str] = {**said, **{silo.metadata.name: silo.spec.labels for silo in study.silos}}
+    return tuple(_silo(name, labels[name], records) for name, records in parts.items())
 
 
 def _silo(name: str, labels: str, records: Sequence[SiloRecord]) -> SiloPart:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -19,9 +19,11 @@ from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.engine.strategy import Strategy
+from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.held_out import kept_apart
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
+from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, initial_of, parts_of, round_settings, warm_up_stages
 from anchorage.simulation.images import FINGERPRINTS, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
@@ -98,6 +100,7 @@ class Simulation:
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
+        self._fingerprints = {name: asdict(Fingerprint.of(found, bytes(32))) for name, found in server.items()}
         *self._warm_up, self._learner = (
             build_server_learner(
                 model=spec.model_description,
@@ -173,6 +176,16 @@ class Simulation:
             return rounds.play()
         finally:
             self.store.close()
+
+    def write_models(self, folder: Path) -> None:
+        """Write the final and the best model of a simulation that is over, with their card.
+
+        Raises
+        ------
+        AnchorageError
+            They cannot be written.
+        """
+        write_models(folder, self._study, self.run, self.store, self._learner, self._fingerprints, simulated=True)
 
 
 def _has_begun(state: Path) -> bool:

@@ -15,6 +15,7 @@ from typer.testing import CliRunner, Result
 from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
+from anchorage.api.model_card import CARD, CARD_TEXT, ModelCard
 from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Sent
@@ -22,6 +23,7 @@ from anchorage.methods import validate_study
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description
 from fedctl.main import app
 from fedctl.processes import InterruptError
 from fedctl.research.results import SeedResult, SimulationFolder, read_results
@@ -105,6 +107,23 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
     assert sorted(path.name for path in (file.parent / "work").iterdir()) == sorted([*KEPT, "seed-6"])
 
 
+def test_every_seed_leaves_its_models_with_a_card(file: Path) -> None:
+    (seed,) = json.loads(simulate(file, "-o", "json").stdout)["seeds"]
+    folder = file.parent / "work" / "models" / "5"
+    card = ModelCard.model_validate_json((folder / CARD).read_bytes())
+    assert card.final.digest == read_description(folder / "final.safetensors")[1]["digest"] == seed["digest"]
+    assert (card.rounds, card.seed, card.method) == (1, 5, "FedAvg")
+    assert [(silo.name, silo.labels, silo.rounds) for silo in card.silos] == [("a", "All", 1)]
+    assert card.final.assessment is not None
+    assert card.final.assessment.metrics["accuracy"] == seed["rounds"][-1]["metrics"]["accuracy"]
+    assert [(part.part, sum(part.classes.values())) for part in card.images] == [("validation", 901)]
+    text = (folder / CARD_TEXT).read_text()
+    assert text.startswith("# Model card: tiny") and "nothing travelled" in text and "TLS" not in text
+    assert "trained in a simulation" in card.limits[0]
+    simulate(file, "--set", "spec.rounds=2")
+    assert ModelCard.model_validate_json((folder / CARD).read_bytes()).rounds == 2
+
+
 def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     played = Scripted(monkeypatch)
     first = simulate(file, "--seeds", 2).stdout
@@ -127,7 +146,7 @@ def test_an_interrupted_simulation_goes_on_at_its_seed(file: Path, monkeypatch: 
     assert simulate(file, "--seeds", 3).exit_code == 0 and played.seeds == [6, 7]
 
 
-KEPT = ["lock", "seed-5", "seeds", "simulation.yaml"]
+KEPT = ["lock", "models", "seed-5", "seeds", "simulation.yaml"]
 PERSIST = ("--set", "spec.method.local.optimiser.sgd.state=Persist", "--set", "spec.rounds=3")
 
 

@@ -95,6 +95,17 @@ def test_a_model_is_assessed_on_the_images_that_it_was_scored_on(part):
     assert again == found
 
 
+def test_a_tested_model_is_not_scored_again(monkeypatch):
+    server = build_server_learner(
+        model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9), test=images_of(60, 7)
+    )
+    model = server.initialise()
+    found = server.assess(model, 0)
+    report = server.test(model, 0)
+    monkeypatch.setattr(type(server), "_forward", None)
+    assert server.assess(model, 0) == found and found.metrics == report.metrics
+
+
 def test_nothing_is_assessed_without_images_to_score_on():
     server = build_server_learner(model=MODEL, method=ANCHOR[0], seed=1, anchors=images_of(30, 9))
     assert server.assess(server.initialise(), 0) is None

@@ -2,6 +2,8 @@
 
 import hashlib
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +81,13 @@ HISTORY = (
 )
 
 
-def make(scored: Assessment | None, *, classifier_trained: bool = True, study: Study | None = None) -> ModelCard:
+def make(
+    scored: Assessment | None,
+    *,
+    classifier_trained: bool = True,
+    study: Study | None = None,
+    history: Sequence[RoundRecord] = HISTORY,
+) -> ModelCard:
     study = study or validate_study(DIGITS)
     spec = study.federation.spec
     run = RunDescription(
@@ -95,7 +103,7 @@ def make(scored: Assessment | None, *, classifier_trained: bool = True, study: S
     images = {"anchors": {"run": "r", "digest": "ab" * 16, "classes": dict.fromkeys(CLASSES, 8), "unlabelled": 0}}
     final = TrainedModel(file="final.safetensors", digest="1" * 64, round=2, assessment=scored)
     best = TrainedModel(file="best.safetensors", digest="2" * 64, round=1, assessment=scored)
-    return make_card(study, run, HISTORY, images, final=final, best=best, classifier_trained=classifier_trained)
+    return make_card(study, run, history, images, final=final, best=best, classifier_trained=classifier_trained)
 
 
 def test_a_card_adds_the_rounds_up() -> None:
@@ -112,6 +120,16 @@ def test_a_card_adds_the_rounds_up() -> None:
     assert (c.name, c.rounds, c.digest, a.digest) == ("silo-c", 0, "", "f" * 32)
     assert [array.name for array in card.traffic.down] == ["prototypes"] and card.traffic.up == ()
     assert [part.part for part in card.images] == ["anchors"]  # of the others nothing was kept
+
+
+def test_silos_without_a_document_here_have_the_labels_that_they_said() -> None:
+    """In a cluster the server's documents have no silo; names come from the rounds."""
+    alone = replace(validate_study(DIGITS), silos=())
+    told = replace(HISTORY[1].silos[0], labels="Partial")
+    history = (HISTORY[0], replace(HISTORY[1], silos=(told, HISTORY[1].silos[1])), HISTORY[2])
+    card = make(assessment(), study=alone, history=history)
+    assert [(part.name, part.labels) for part in card.silos] == [("silo-a", "Partial"), ("silo-b", "")]
+    assert "| silo-a | Partial | 2 |" in markdown(card) and "| silo-b | ? | 1 |" in markdown(card)
 
 
 def test_documents_are_named_with_their_digests() -> None:

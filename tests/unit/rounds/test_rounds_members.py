@@ -93,6 +93,16 @@ def test_a_silo_that_is_taken_out_and_in_again_unseen_begins_anew(mode):
     assert s.clock.now() < 40
 
 
+def test_a_record_has_what_silos_said_of_their_images():
+    s = set_scene(ScriptedSilo("a"), ScriptedSilo("b"), rounds=1)
+    s.link.at(0.0, Joined("b", Profile("None", 100, "test", "f0")))
+    s.engine.run()
+    assert {p.name: (p.labels, p.fingerprint) for p in s.store.history()[1].silos} == {
+        "a": ("All", ""),
+        "b": ("None", "f0"),
+    }
+
+
 def test_a_removal_below_the_quorum_ends_the_round_by_name():
     s = set_scene(ScriptedSilo("a", train_seconds=5.0), ScriptedSilo("b", train_seconds=5.0), min_silos=2)
     taken_out(s, 0.5, "b", "a")

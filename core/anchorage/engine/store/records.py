@@ -24,6 +24,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
                 "code": silo.code,
                 "message": silo.message,
                 "fingerprint": silo.fingerprint,
+                "labels": silo.labels,
             }
             for silo in record.silos
         ],

@@ -10,11 +10,11 @@ from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.methods import PRESETS
+from anchorage.methods.results import write_results
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors
-from anchorage_server.results import write_results
 
 LAYOUT = Layout.of([("w", "F32", (3,)), ("control.w", "F32", (3,))])
 

@@ -1,23 +1,79 @@
-"""What a finished run leaves for others: the final and the best model as plain safetensors files, and what they are."""
+"""What a finished run leaves for others: the final and the best model as plain safetensors files, what they are, and their card."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from anchorage.api.files import Study
 from anchorage.api.inference import DESCRIPTION, describe
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.model_card import TrainedModel
 from anchorage.api.run import RunDescription
 from anchorage.api.status import StoredModel, metrics_of
-from anchorage.engine.interfaces import Checkpoint
-from anchorage.engine.store import DiskStore
+from anchorage.engine.interfaces import Checkpoint, ServerLearner
+from anchorage.engine.store import RoundStore
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.records import record_to_json
+from anchorage.methods.model_card import make_card, write_card
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.tensors.safetensors_file import write_safetensors
 
 
-def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[StoredModel, StoredModel]:
+def write_models(
+    folder: Path,
+    study: Study,
+    run: RunDescription,
+    store: RoundStore,
+    learner: ServerLearner,
+    images: Mapping[str, Mapping[str, Any]],
+    *,
+    simulated: bool = False,
+) -> tuple[StoredModel, StoredModel]:
+    """Write the models as `write_results` does, score both in full, and write their card beside them.
+
+    Parameters
+    ----------
+    folder, run, store
+        As `write_results` takes them.
+    study : Study
+        The documents.
+    learner : ServerLearner
+        Of the main method.
+    images, simulated
+        As `anchorage.methods.model_card.make_card` takes them.
+
+    Raises
+    ------
+    AnchorageError
+        As `write_results`, or a model's outputs are not finite.
+    """
+    final, best = stored = write_results(folder, run, store)
+    found: list[TrainedModel] = []
+    for model, read in zip(stored, (store.latest, store.best), strict=True):
+        if found and best.digest == final.digest:
+            assessment = found[0].assessment
+        else:
+            checkpoint = present(read)
+            assessment = learner.assess(checkpoint.model, checkpoint.record.round)
+        name = Path(model.path).name
+        found.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
+    with storage_errors("write the model card", folder):
+        card = make_card(
+            study,
+            run,
+            store.history(),
+            images,
+            final=found[0],
+            best=found[1],
+            classifier_trained=trains_classifier(run.method),
+            simulated=simulated,
+        )
+        write_card(folder, card)
+    return final, best
+
+
+def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple[StoredModel, StoredModel]:
     """Write ``final.safetensors``, ``best.safetensors`` and ``model.json``, and return where the two models lie.
 
     Parameters
@@ -26,7 +82,7 @@ def write_results(folder: Path, run: RunDescription, store: DiskStore) -> tuple[
         Made when missing.
     run : RunDescription
         The run.
-    store : DiskStore
+    store : RoundStore
         Holds at least one committed round.
 
     Raises
