@@ -2,7 +2,7 @@
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -27,7 +27,7 @@ from fedctl.configurations import LocalSilo, open_authority, write_server_config
 from fedctl.observation import ask_status, last_status, left_status, read_journal
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
-from fedctl.report import complete_card, write_report
+from fedctl.report import complete_card, send_card, write_report
 from fedctl.summary import print_summary
 from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
@@ -146,6 +146,7 @@ def run_federation(
                 watcher = RunWatcher(federation, view, comparison, begun=begun)
                 unsent = None if members is None else play_to_the_end(run, federation, members, root, watcher)
                 alone = comparison.metrics()
+                trouble = complete_card_everywhere(run, federation, alone, unsent, view.say)
         except (AnchorageError, InterruptError) as error:
             if not output.for_people:
                 emit(document_with_status(run, federation), output)
@@ -153,7 +154,8 @@ def run_federation(
                 raise InterruptError(error.number, f"{last_status(run).round} rounds are kept; {GO_ON}") from None
             raise
         elapsed = None if finished else monotonic() - begun
-        page = report_at_end(run, alone)
+        unsent = unsent or trouble
+        page = report_at_end(run)
         if output.for_people:
             print_summary(run, federation, left_status(run), alone, elapsed, unsent, read_journal(run), page)
         else:
@@ -162,10 +164,25 @@ def run_federation(
             raise unsent
 
 
-def report_at_end(run: Workdir, labels_alone: Mapping[str, float] | None) -> str:
-    """Complete the model card and write the report; return its path, or why there is none: the run is over all the same."""
+def complete_card_everywhere(
+    run: Workdir,
+    federation: Federation,
+    labels_alone: Mapping[str, float] | None,
+    unsent: AnchorageError | None,
+    say: Callable[[str], None],
+) -> AnchorageError | None:
+    """Complete the model card here and, unless it does not take results now (`unsent`), in MLflow; return what that does not have then."""
     try:
         complete_card(run, labels_alone)
+    except AnchorageError as error:
+        say(str(error))
+    uri = federation.spec.tracking.uri
+    return send_card(run, uri, say) if uri is not None and unsent is None else None
+
+
+def report_at_end(run: Workdir) -> str:
+    """Write the report and return its path, or why there is none: the run is over all the same."""
+    try:
         return str(write_report(run, run.report))
     except AnchorageError as error:
         return f"none, {error}"

@@ -3,7 +3,7 @@
 import json
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,8 +14,10 @@ from pydantic import ValidationError
 
 from anchorage.api.card_text import headline_table, markdown, plain, table
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import load_federation
 from anchorage.api.model_card import CARD, ModelCard
+from anchorage.engine.tracking import Outbox, Sender, what_is_sent
 from anchorage.methods.model_card import write_card
 from anchorage.transport.files import write_atomically
 from fedctl.observation import left_status, read_journal
@@ -73,7 +75,7 @@ def report_run(where: str, out: Path | None, output: Format) -> None:
 
 
 def complete_card(run: Workdir, labels_alone: Mapping[str, float] | None) -> None:
-    """Add to the model card what only the runner knows: training on the labels alone.
+    """Add to the model card what only the runner knows: training on the labels alone; `send_card` has MLflow take it.
 
     Raises
     ------
@@ -87,8 +89,21 @@ def complete_card(run: Workdir, labels_alone: Mapping[str, float] | None) -> Non
     if card.labels_alone != metrics:
         try:
             write_card(run.model, card.model_copy(update={"labels_alone": metrics}))
+            if run.outbox.exists():
+                outbox = Outbox(run.outbox)
+                outbox.append("card", {"models": str(run.model)})
+                outbox.close()
         except OSError as error:
             raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{run.model / CARD}: {error.strerror}") from error
+
+
+def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageError | None:
+    """Have MLflow at `uri` take the completed model card, unless it has that; return what it does not have."""
+    missing = what_is_sent(run.outbox, "").missing if run.outbox.exists() else None
+    if missing is None or missing.failure is not TRACKING_UNREACHABLE:
+        return None
+    say("sending the completed model card to MLflow")
+    return Sender(run.outbox, uri).finish().missing
 
 
 def read_card(run: Workdir) -> ModelCard | None:

@@ -70,6 +70,11 @@ class Workdir:
         return self.server / "model"
 
     @property
+    def outbox(self) -> Path:
+        """What waits for MLflow."""
+        return self.server / "outbox"
+
+    @property
     def report(self) -> Path:
         """The page about the run."""
         return self.root / "report.html"

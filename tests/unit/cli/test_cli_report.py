@@ -15,16 +15,18 @@ import pytest
 from typer.testing import CliRunner
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.model_card import CARD, Assessment, Calibration, ClassScores, Interval, ReliabilityBin, TrainedModel
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.records import record_to_json
+from anchorage.engine.tracking import Outbox, Sent
 from anchorage.methods import validate_study
 from anchorage.methods.model_card import make_card, write_card
 from anchorage.methods.resolution import resolve
 from fedctl.local_run import report_at_end
 from fedctl.main import app
-from fedctl.report import complete_card, read_card, write_report
+from fedctl.report import complete_card, read_card, send_card, write_report
 from fedctl.workdir import Workdir
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
@@ -171,6 +173,29 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
     assert read_card(run).labels_alone == {"accuracy": 0.6543}  # type: ignore[union-attr]
 
 
+def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, said = make_run(tmp_path, names=["naevus", "melanoma"]), list[str]()
+    complete_card(run, None)
+    assert not run.outbox.exists() and send_card(run, "sqlite:///x", said.append) is None
+    Outbox(run.outbox).close()
+    assert send_card(run, "sqlite:///x", said.append) is None and not said
+    down = AnchorageError(TRACKING_UNREACHABLE, "down")
+
+    class Down:
+        def __init__(self, outbox: Path, uri: str) -> None:
+            assert (outbox, uri) == (run.outbox, "sqlite:///x")
+
+        def finish(self) -> Sent:
+            return Sent("", "", "", "", down)
+
+    monkeypatch.setattr("fedctl.report.Sender", Down)
+    for _ in range(2):
+        complete_card(run, {"accuracy": 0.5})
+        assert send_card(run, "sqlite:///x", said.append) is down
+    assert [(event["kind"], event["models"]) for event in Outbox(run.outbox).events()] == [("card", str(run.model))]
+    assert said == ["sending the completed model card to MLflow"] * 2
+
+
 def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=[HOSTILE, "b"])
     page = Page(write_report(run, run.report).read_text())
@@ -227,12 +252,12 @@ def test_a_damaged_card_and_an_unwritable_page_are_named_and_end_no_run(tmp_path
     (tmp_path / "taken").write_text("")
     with pytest.raises(AnchorageError, match="ANC-5002|cannot be written"):
         write_report(run, tmp_path / "taken" / "report.html")
-    assert report_at_end(run, None) == str(run.report)
+    assert report_at_end(run) == str(run.report)
     (run.model / CARD).write_text('{"format": "other"}')
     with pytest.raises(AnchorageError) as raised:
         read_card(run)
     assert raised.value.failure is commands.NO_RESULTS
-    assert report_at_end(run, {"accuracy": 0.5}).startswith("none, ANC-5009")
+    assert report_at_end(run).startswith("none, ANC-5009")
 
 
 def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -139,6 +139,14 @@ def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
         )
         assert (with_card / "artifacts" / "model-card.md").read_text() == "# Model card: derm\n"
         assert json.loads((with_card / "artifacts" / "model-card.json").read_text()) == {"federation": "derm"}
+    (tmp_path / "model" / "model-card.md").write_text("# completed\n")
+    Outbox(tmp_path / "outbox").append("card", {"models": str(tmp_path / "model")})
+    assert Sender(tmp_path / "outbox", uri).finish().missing is None
+    places = {role: f"models:/derm-model@{role}/artifacts/model-card.md" for role in ("final", "best")}
+    for role, place in {**places, "run": f"runs:/{sent.run_id}/model-card.md"}.items():
+        text = mlflow.artifacts.download_artifacts(place, dst_path=str(tmp_path / f"again-{role}"))
+        assert Path(text).read_text() == "# completed\n", role
+    assert only_run(uri).info.status == "FINISHED"
 
 
 def check_answers(uri: str) -> None:

@@ -3,7 +3,7 @@
 import base64
 import json
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -31,6 +31,8 @@ IMAGE = "image"
 """The column of images that a registered model takes."""
 _SERVING = Path(__file__).with_name("serving.py")
 """The registered model's code, which MLflow runs; it is not imported."""
+_LOGGED = "models:/"
+"""What the source of a version begins with, before the id of the logged model."""
 _LONGEST_PARAM = 6000
 _PARAMS_PER_CALL = 100
 _METRICS_PER_CALL = 1000
@@ -129,10 +131,13 @@ class MlflowRun:
         self._client.set_registered_model_alias(self.registered_model, role, version)
         return version
 
-    def log_card(self, models: Path) -> None:
-        """Log the model card as files of the run, where there is one."""
+    def log_card(self, models: Path, versions: Collection[str] = ()) -> None:
+        """Log the model card, where there is one, as files of the run and of versions that were registered with another."""
         for path in _cards(models).values():
             self._client.log_artifact(self.run_id, str(path))
+            for version in versions:
+                source = self._client.get_model_version(self.registered_model, version).source or ""
+                self._client.log_model_artifact(source.removeprefix(_LOGGED), str(path), "artifacts")
 
     def end(self, code: str) -> None:
         """Close the run: finished, or failed with a code of the catalogue."""

@@ -53,7 +53,7 @@ class Outbox:
         Parameters
         ----------
         kind : str
-            ``run``, ``round`` or ``end``.
+            ``run``, ``round``, ``end``, or ``card``: the model card changed after the end.
         values : mapping of str to Any
             What JSON can hold.
         arrays : mapping of str to ndarray, optional

@@ -140,6 +140,9 @@ class Sending:
             self._leave_out(what, "there is no run that it belongs to")
         elif event["kind"] == "round":
             self._run.log_round(event, self._folder)
+        elif event["kind"] == "card":
+            versions = {self._progress.final_version, self._progress.best_version} - {""}
+            self._run.log_card(Path(event["models"]), versions)
         elif event["kind"] == "end":
             self._finish(self._run, event)
 
