@@ -291,12 +291,16 @@ def report(
     out: Annotated[
         Path | None, typer.Option(help="File for the page; default: report.html in the run's folder.")
     ] = None,
+    bound: Annotated[
+        Path | None,
+        typer.Option(metavar="DIR", help="Folder of a run or simulation with every label, for the model card to name."),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Write one page about a run (HTML): scores, curves, silos and the model card."""
     from fedctl.report import report_run
 
-    report_run(where, out, output)
+    report_run(where, out, bound, output)
 
 
 @data_app.command("check")

@@ -4,6 +4,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Content security policy of the page: nothing is fetched, and nothing runs."""
 
 
-def report_run(where: str, out: Path | None, output: Format) -> None:
+def report_run(where: str, out: Path | None, bound: Path | None, output: Format) -> None:
     """Write the page and say where it is.
 
     Parameters
@@ -54,19 +55,23 @@ def report_run(where: str, out: Path | None, output: Format) -> None:
         Working folder of a run, or the name of one below ``.anchorage``.
     out : Path or None
         The page; None: ``report.html`` in the working folder.
+    bound : Path or None
+        Working folder of the supervised bound, which is added to the model card.
     output : Format
         How to say it.
 
     Raises
     ------
     AnchorageError
-        There is no such run, its files cannot be read, matplotlib is missing, or the page cannot be written.
+        There is no such run or bound, its files cannot be read, matplotlib is missing, or the page cannot be written.
     """
     places = [Workdir(Path(where).resolve()), Workdir((DEFAULT_PARENT / where).resolve())]
     run = next((run for run in places if run.federation.exists()), None)
     if run is None:
         message = f"{where} is neither the folder of a run nor the name of one below {DEFAULT_PARENT.resolve()}"
         raise AnchorageError(commands.NO_RUN_HERE, message)
+    if bound is not None:
+        add_bound(run, bound)
     file = write_report(run, out or run.report)
     if output.for_people:
         typer.echo(f"{file}: {amount(file.stat().st_size)}; open it in any browser")
@@ -74,27 +79,51 @@ def report_run(where: str, out: Path | None, output: Format) -> None:
         emit({"path": str(file), "bytes": file.stat().st_size}, output)
 
 
-def complete_card(run: Workdir, labels_alone: Mapping[str, float] | None) -> None:
-    """Add to the model card what only the runner knows: training on the labels alone; `send_card` has MLflow take it.
+def add_bound(run: Workdir, folder: Path) -> None:
+    """Add the supervised bound to the card of a run that is over, also in MLflow.
+
+    Raises
+    ------
+    AnchorageError
+        There is no card, or as `fedctl.bound.read_bound`.
+    """
+    from fedctl.bound import read_bound
+
+    card, uri = read_card(run), load_federation(run.federation).federation.spec.tracking.uri
+    if card is None:
+        raise AnchorageError(commands.NO_RESULTS, f"{run.root} is not over, so there is no model card to complete")
+    complete_card(run, None, read_bound(folder.resolve(), card))
+    missing = send_card(run, uri, partial(typer.echo, err=True)) if uri is not None else None
+    if missing is not None:
+        typer.echo(f"{missing}; fedctl run sends the rest", err=True)
+
+
+def complete_card(
+    run: Workdir, labels_alone: Mapping[str, float] | None, supervised_bound: Mapping[str, float] | None = None
+) -> None:
+    """Add to the model card what only the runner knows: training on the labels alone, and on all labels; `send_card` has MLflow take it.
 
     Raises
     ------
     AnchorageError
         The card cannot be read or written.
     """
-    card = read_card(run)
-    if card is None or labels_alone is None:
+    card, told = read_card(run), {"labels_alone": labels_alone, "supervised_bound": supervised_bound}
+    known = {
+        name: {metric: value for metric, value in metrics.items() if math.isfinite(value)}
+        for name, metrics in told.items()
+        if metrics is not None
+    }
+    if card is None or all(getattr(card, name) == metrics for name, metrics in known.items()):
         return
-    metrics = {name: value for name, value in labels_alone.items() if math.isfinite(value)}
-    if card.labels_alone != metrics:
-        try:
-            write_card(run.model, card.model_copy(update={"labels_alone": metrics}))
-            if run.outbox.exists():
-                outbox = Outbox(run.outbox)
-                outbox.append("card", {"models": str(run.model)})
-                outbox.close()
-        except OSError as error:
-            raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{run.model / CARD}: {error.strerror}") from error
+    try:
+        write_card(run.model, card.model_copy(update=known))
+        if run.outbox.exists():
+            outbox = Outbox(run.outbox)
+            outbox.append("card", {"models": str(run.model)})
+            outbox.close()
+    except OSError as error:
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{run.model / CARD}: {error.strerror}") from error
 
 
 def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageError | None:
@@ -114,13 +143,18 @@ def read_card(run: Workdir) -> ModelCard | None:
     AnchorageError
         It is damaged.
     """
+    return read_card_at(run.model / CARD)
+
+
+def read_card_at(file: Path) -> ModelCard | None:
+    """Return a model card, None where there is no file; a damaged one is refused as by `read_card`."""
     try:
-        return ModelCard.model_validate_json((run.model / CARD).read_bytes())
+        return ModelCard.model_validate_json(file.read_bytes())
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:
         reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
-        raise AnchorageError(commands.NO_RESULTS, f"{run.model / CARD} is no model card: {reason}") from error
+        raise AnchorageError(commands.NO_RESULTS, f"{file} is no model card: {reason}") from error
 
 
 def write_report(run: Workdir, out: Path) -> Path:

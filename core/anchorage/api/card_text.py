@@ -80,6 +80,8 @@ def headline_table(card: ModelCard) -> str:
         columns[f"best by validation, round {card.best.round}"] = best.metrics
     if card.labels_alone is not None:
         columns["labels alone"] = card.labels_alone
+    if card.supervised_bound is not None:
+        columns["supervised bound"] = card.supervised_bound
     rows = (
         (plain(name.replace("_", " ")), *(_number(values.get(name)) for values in columns.values()))
         for name in ordered(final.metrics)
@@ -96,6 +98,7 @@ def _results(card: ModelCard) -> list[str]:
         "*Labels alone* is the same network trained on the server's labelled images only."
         if card.labels_alone is not None
         else "Training on the labels alone was not measured; `fedctl run` does, where the server trains on labelled images.",
+        *(["*Supervised bound* is another run, which had every label."] if card.supervised_bound is not None else []),
         "### Classes, last round",
         _classes(final),
         "### Calibration, last round",

@@ -162,6 +162,9 @@ class ModelCard(Document):
     labels_alone: Metrics | None = Field(
         None, description="The same network trained on the server's labelled images alone, on the images of `final`."
     )
+    supervised_bound: Metrics | None = Field(
+        None, description="Another run or simulation that had every label, on the images of `final`."
+    )
     simulated: bool = Field(
         False,
         description="Whether the silos were parts of one process, so that no hospital took part and nothing travelled.",

@@ -79,8 +79,10 @@ class SharedImages:
         """Compare images with those that a process before this one read, unless the section allows others, and keep what they are."""
         name = blake3(section.model_dump_json(exclude={"on_change"}).encode()).hexdigest(16)
         file, found = self._folder / FINGERPRINTS / f"{name}.json", Fingerprint.of(images, bytes(32))
-        if getattr(section, "on_change", "Refuse") == "Refuse":
+        refused = getattr(section, "on_change", "Refuse") == "Refuse"
+        if refused and file.exists():
             found.compare(file, "the images", remedy="restore them, or name another --workdir")
+            return
         with storage_errors("keep what the images are", file):
             file.parent.mkdir(exist_ok=True)
             found.keep(file)

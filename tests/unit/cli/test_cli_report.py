@@ -196,6 +196,35 @@ def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytes
     assert said == ["sending the completed model card to MLflow"] * 2
 
 
+def test_a_supervised_bound_stands_in_the_card(tmp_path: Path) -> None:
+    run, bound = (make_run(tmp_path / name, names=["naevus", "melanoma"]) for name in ("run", "bound"))
+    simulated = tmp_path / "simulated" / "models" / "1"
+    card = read_card(bound)
+    assert card is not None and card.final.assessment is not None
+    higher = card.final.assessment.model_copy(update={"metrics": {"accuracy": 0.9876}})
+    silos = tuple(silo.model_copy(update={"labels": "All"}) for silo in card.silos)
+    supervised = {"silos": silos, "final": card.final.model_copy(update={"assessment": higher})}
+
+    def told(folder: Path) -> str:
+        result = CliRunner().invoke(app, ["report", str(run.root), "--bound", str(folder)])
+        return str(result.exception or run.report.read_text())
+
+    assert "is no supervised bound: that has labels: All at every silo" in told(bound.root)
+    assert "has no model card of a finished run of seed 1" in told(tmp_path)
+    other = card.final.model_copy(update={"assessment": assessment(["naevus", "other"])})
+    write_card(bound.model, card.model_copy(update={**supervised, "final": other}))
+    assert "was not scored on the images of this run" in told(bound.root)
+    simulated.mkdir(parents=True)
+    write_card(simulated, card.model_copy(update=supervised))
+    page = told(tmp_path / "simulated")
+    assert "0.9876" in page and "supervised bound" in page
+    completed = read_card(run)
+    assert completed is not None and completed.supervised_bound == {"accuracy": 0.9876}
+    bare = make_run(tmp_path / "unfinished")
+    result = CliRunner().invoke(app, ["report", str(bare.root), "--bound", str(bound.root)])
+    assert "is not over" in str(result.exception)
+
+
 def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=[HOSTILE, "b"])
     page = Page(write_report(run, run.report).read_text())
