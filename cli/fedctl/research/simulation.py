@@ -140,11 +140,11 @@ class Simulator:
         tracked = self.tracking.seed(study, simulation.run, history) if self.tracking else nullcontext(None)
         with tracked as observer:
             simulation.play(tell_all(watcher, *([observer] if observer else [])))
+        if self.keep:
+            simulation.write_models(self.folder.models(seed))
         rounds = latest_parts(simulation.store.history())
         seconds = monotonic() - begun + sum(sum(record.seconds.values()) for record in history)
         write_result(self.folder.result(seed), SeedResult(seed, rounds, seconds, self.device), study)
-        if self.keep:
-            simulation.write_models(self.folder.models(seed))
         if not self.keep or study.federation.spec.protocol.mode == "Asynchronous":
             rmtree(state, ignore_errors=True)
 

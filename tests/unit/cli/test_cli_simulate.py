@@ -5,17 +5,14 @@ import json
 import signal
 import sys
 from pathlib import Path
-from shutil import rmtree
 
 import pytest
-from PIL import Image
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, Failure, commands, data, documents, learning, storage
 from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.files import Study
-from anchorage.api.model_card import CARD, CARD_TEXT, ModelCard
 from anchorage.engine.events import RoundCommitted, RoundStarted, SiloChanged, SiloJoined, StepBegan, Waiting
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.tracking import Sent
@@ -23,10 +20,9 @@ from anchorage.methods import validate_study
 from anchorage.transport.messages import Profile
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage.transport.tensors.safetensors_file import read_description
 from fedctl.main import app
 from fedctl.processes import InterruptError
-from fedctl.research.results import SeedResult, SimulationFolder, read_results
+from fedctl.research.results import SeedResult, SimulationFolder
 from fedctl.research.simulation import Simulator, play_missing, write_result
 from fedctl.research.simulation_view import SeedWatcher
 from fedctl.view import LineView, LiveView
@@ -107,21 +103,20 @@ def test_a_seed_reaches_what_the_simulation_alone_reaches_and_is_kept(file: Path
     assert sorted(path.name for path in (file.parent / "work").iterdir()) == sorted([*KEPT, "seed-6"])
 
 
-def test_every_seed_leaves_its_models_with_a_card(file: Path) -> None:
-    (seed,) = json.loads(simulate(file, "-o", "json").stdout)["seeds"]
-    folder = file.parent / "work" / "models" / "5"
-    card = ModelCard.model_validate_json((folder / CARD).read_bytes())
-    assert card.final.digest == read_description(folder / "final.safetensors")[1]["digest"] == seed["digest"]
-    assert (card.rounds, card.seed, card.method) == (1, 5, "FedAvg")
-    assert [(silo.name, silo.labels, silo.rounds) for silo in card.silos] == [("a", "All", 1)]
-    assert card.final.assessment is not None
-    assert card.final.assessment.metrics["accuracy"] == seed["rounds"][-1]["metrics"]["accuracy"]
-    assert [(part.part, sum(part.classes.values())) for part in card.images] == [("validation", 901)]
-    text = (folder / CARD_TEXT).read_text()
-    assert text.startswith("# Model card: tiny") and "nothing travelled" in text and "TLS" not in text
-    assert "trained in a simulation" in card.limits[0]
-    simulate(file, "--set", "spec.rounds=2")
-    assert ModelCard.model_validate_json((folder / CARD).read_bytes()).rounds == 2
+def test_accepted_pseudo_labels_and_how_many_are_right(file: Path) -> None:
+    method = "spec.method={name: FedAvgFixMatch, local: {epochs: 1}, pseudoLabels: {fixMatch: {threshold: 0.1}}}"
+    half = ("--set", "silo.spec.labels=Partial", "--set", "silo.spec.managed.data.labelledPercent=50")
+    options = ("--set", method, *half, "--seeds", 2)
+    found = json.loads(simulate(file, *options, "-o", "json").stdout)
+    known = found["silos"]["a"]
+    shares = [seed["rounds"][1]["silos"][0]["metrics"]["pseudo_label_accuracy"] for seed in found["seeds"]]
+    assert known["pseudo_label_accuracy"]["values"] == shares and 0 < min(shares) < 0.95
+    assert known["acceptance"]["values"] == [1.0, 1.0]
+    shown = [" ".join(line.split()) for line in simulate(file, *options).stdout.splitlines()]
+    row = shown[shown.index("PSEUDO-LABELS ACCEPTED OF THESE RIGHT") + 1]
+    assert row.startswith(f"a 100.0 ± 0.0 % {100 * known['pseudo_label_accuracy']['mean']:.1f} ±")
+    told = "every silo accepts all its pseudo-labels, of which"
+    assert sum(line.startswith((f"seed 5: {told}", f"seed 6: {told}")) for line in shown) == 2
 
 
 def test_finished_seeds_are_not_run_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -240,68 +235,6 @@ def test_a_folder_belongs_to_its_documents(file: Path, monkeypatch: pytest.Monke
     assert simulate(file, "--set", "spec.seed=9").exit_code == 0 and played.seeds == [5, 9]
     other = simulate(file, "--set", "spec.method.local.epochs=2")
     assert refused(other) is commands.WORKDIR_TAKEN and "differs in spec.method.local.epochs;" in str(other.exception)
-
-
-COSINE = ("--set", "spec.method.local.optimiser.sgd.schedule=Cosine")
-HELPED = (
-    *("--set", "spec.method={name: FedMatch, local: {epochs: 1}, pseudoLabels: {helpers: {every: 1, helpers: 1, threshold: 0.1}}}"),
-    *("--set", "silo.spec.labels=Partial", "--set", "silo.spec.managed.data.labelledPercent=50", "--silos", 3),
-)  # fmt: skip
-ASYNCHRONOUS = ("--set", "spec.protocol.mode=Asynchronous", "--silos", 3)
-TO_3 = ("--set", "spec.rounds=3")
-
-
-@pytest.mark.parametrize(
-    ("options", "told"),
-    [(PERSIST[:2], ["1/3", "2/3", "3/3"]), (HELPED, ["1/3", "2/3", "3/3"]), (COSINE, None), (ASYNCHRONOUS, None)],
-)
-def test_more_rounds_prolong_a_finished_simulation(
-    options: tuple[object, ...], told: list[str] | None, file: Path
-) -> None:
-    """To the very model of one that had as many from the start; where rounds depend on how many there are, they begin anew."""
-    whole = json.loads(simulate(file, *options, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
-    assert simulate(file, *options).exit_code == 0
-    longer = simulate(file, *options, *TO_3, "-o", "json")
-    (seed,) = json.loads(longer.stdout)["seeds"]
-    assert seed["digest"] == whole["seeds"][0]["digest"] and len(seed["rounds"]) == 4
-    shown = [line.split()[1] for line in longer.stderr.splitlines() if "committed" in line]
-    assert shown == (told or ["0/3", "1/3", "2/3", "3/3"])
-    assert "finished before" in simulate(file, *options, *TO_3).stdout
-    shorter = simulate(file, *options, "--set", "spec.rounds=2")
-    assert refused(shorter) is commands.WORKDIR_TAKEN
-    assert "differs in spec.rounds (3 rounds are committed);" in str(shorter.exception)
-
-
-def test_a_seed_without_its_checkpoints_is_prolonged_from_the_start(file: Path) -> None:
-    whole = json.loads(simulate(file, *TO_3, "--workdir", file.parent / "whole", "-o", "json").stdout)
-    simulate(file)
-    rmtree(file.parent / "work" / "seed-5")
-    assert json.loads(simulate(file, *TO_3, "-o", "json").stdout)["seeds"][0]["digest"] == whole["seeds"][0]["digest"]
-
-
-def test_seeds_of_several_lengths_are_not_compared(file: Path) -> None:
-    simulate(file, "--seeds", 2)
-    simulate(file, *TO_3)
-    assert [seed.seed for seed in read_results(file.parent / "work").seeds] == [5]
-    simulate(file, *TO_3, "--seeds", 2)
-    assert [len(seed.rounds) for seed in read_results(file.parent / "work").seeds] == [4, 4]
-
-
-def test_images_that_changed_are_named(file: Path) -> None:
-    images = file.parent / "own" / "pool"
-    for label in range(10):
-        (images / str(label)).mkdir(parents=True)
-        for number in range(3):
-            Image.new("L", (8, 8), 20 * label + number).save(images / str(label) / f"{number}.png")
-    file.write_text(DOCUMENTS.replace(PART, "{format: ImageFolder, claimName: own, path: pool}"))
-    assert simulate(file).exit_code == 0
-    (images / "3" / "1.png").unlink()
-    changed = simulate(file, *TO_3)
-    assert refused(changed) is data.IMAGES_CHANGED
-    assert "silo a: the images changed since training began: 3 2 (were 3)" in str(changed.exception)
-    assert simulate(file, *TO_3, "--set", "silo.spec.managed.data.onChange=Allow").exit_code == 0
-    other = simulate(file, *TO_3, "--workdir", file.parent / "other")
-    assert other.exit_code == 0, "another folder begins with the images that are there"
 
 
 def test_a_folder_in_which_nothing_came_to_round_1_takes_mended_documents(file: Path) -> None:
