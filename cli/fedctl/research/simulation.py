@@ -252,7 +252,8 @@ def play_missing(studies: Sequence[Study], simulator: Simulator) -> int:
         try:
             simulator.play(study, f"seed {seed} ({number + 1} of {len(studies)}) on {simulator.device}")
         except InterruptError as error:
-            kept = f"{len(folder.finished())} finished seeds and the rounds of this one are kept"
+            finished = sum(each.rounds[-1].round == study.federation.spec.rounds for each in folder.finished())
+            kept = f"{finished} finished seeds and the rounds of this one are kept"
             raise InterruptError(error.number, f"{kept}; {GO_ON}") from None
         played += 1
     return played
