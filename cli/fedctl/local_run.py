@@ -19,6 +19,7 @@ from anchorage.api.errors.tracking import UNSENT
 from anchorage.api.federation import Federation
 from anchorage.api.files import Study, as_mapping, dump_yaml, load_federation
 from anchorage.api.mistakes import DocumentError, without_password
+from anchorage.api.model import require_package
 from anchorage.api.status import FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
 from anchorage.methods.study import initial_of
@@ -136,6 +137,7 @@ def run_federation(
         finished = already_finished(run, federation)
         if not finished:
             initial_of(federation.spec, root)
+            require_package(federation.spec.model.network)
         remember_folder(name, run)
         members = None if finished and is_tracked(run, federation) else () if finished else silos
         try:

@@ -1,15 +1,18 @@
 """The network that is trained."""
 
 from collections.abc import Mapping
-from itertools import count
+from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
+from pydantic_core import PydanticCustomError
 
 from anchorage.api.base import Document
 from anchorage.api.data import PathBelow
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.commands import PACKAGE_MISSING
 from anchorage.api.piece import PIECES, Piece
-from anchorage.api.slot import Kind, Slot
+from anchorage.api.slot import UNKNOWN_ALTERNATIVE, Kind, Slot, unknown
 from anchorage.api.task import Task
 
 
@@ -18,6 +21,19 @@ class NetworkKind(Piece):
 
     least_side: ClassVar[int] = 1
     """Smallest side of a view in pixels."""
+
+    members: ClassVar[tuple[str, ...]] = ()
+    """Of a library: the names of its networks; empty where only the library knows them."""
+
+    package: ClassVar[str] = ""
+    """Of a library: the package that must be installed where the network is built."""
+
+    member: str = ""
+    """Of a library: which of its networks this is."""
+
+    def takes(self, side: int) -> bool:
+        """Return whether views may have this side in pixels."""
+        return side >= self.least_side
 
 
 class AugmentationKind(Piece):
@@ -32,11 +48,45 @@ class AugmentationKind(Piece):
         return {"rule": self.name}
 
 
+def network_called(name: str) -> NetworkKind:
+    """Return the network that documents call so; ``torchvision/resnet18`` is the member ``resnet18`` of the library ``torchvision/``.
+
+    Raises
+    ------
+    KeyError
+        No installed package has it.
+    ValueError
+        A package registered something else.
+    """
+    library, slash, member = name.partition("/")
+    network = PIECES.of("network")[library + slash](**{"member": member} if slash else {})
+    if not isinstance(network, NetworkKind):
+        raise ValueError(f"found {name}, which is no Network; mend its package")
+    return network
+
+
+def require_package(network: str) -> None:
+    """Check that the library of a network is installed; nothing of it is imported.
+
+    Raises
+    ------
+    AnchorageError
+        PACKAGE_MISSING: it is not.
+    """
+    package = network_called(network).package
+    if package and find_spec(package) is None:
+        extra = "learning" if package == "torchvision" else package
+        message = (
+            f"{network} needs {package}, which is not installed; install it with: pip install 'anchorage[{extra}]'"
+        )
+        raise AnchorageError(PACKAGE_MISSING, message)
+
+
 class ModelSpec(Document):
     """A network and the images it takes (methods reference, section 5.1)."""
 
     network: Annotated[str, Kind("network")] = Field(
-        description="Architecture. ResNet18: 3×3 stem for small images. ResNet18ImageNet: 7×7 stem."
+        description="Architecture, or torchvision/NAME, timm/NAME, monai/NAME. ResNet18: 3×3 stem. ResNet18ImageNet: 7×7 stem."
     )
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
@@ -48,16 +98,27 @@ class ModelSpec(Document):
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
     )
 
+    @field_validator("network")
+    @classmethod
+    def _known_member(cls, name: str) -> str:
+        network = network_called(name)
+        if network.members and network.member not in network.members:
+            raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, [network.name + m for m in network.members]))
+        return name
+
     @model_validator(mode="after")
-    def _large_enough(self) -> Self:
-        network, views = PIECES.of("network")[self.network], PIECES.of("augmentation")[self.augmentation]()
-        if not issubclass(network, NetworkKind) or not isinstance(views, AugmentationKind):
-            found = f"found {self.network} and {self.augmentation}, of which one is no Network or ImageAugmentation"
-            raise ValueError(f"{found}; mend its package")
-        if views.view_side(self.image_size) < network.least_side:
-            least = next(side for side in count(self.image_size) if views.view_side(side) >= network.least_side)
-            found = f"found imageSize {self.image_size}, but {self.network} takes images of at least {least} pixels"
-            raise ValueError(found)
+    def _taken_size(self) -> Self:
+        network, views = network_called(self.network), PIECES.of("augmentation")[self.augmentation]()
+        if not isinstance(views, AugmentationKind):
+            raise ValueError(f"found {self.augmentation}, which is no ImageAugmentation; mend its package")
+
+        def taken(sizes: range) -> int | None:
+            return next((size for size in sizes if network.takes(views.view_side(size))), None)
+
+        if taken(range(self.image_size, self.image_size + 1)) is None:
+            below, above = taken(range(self.image_size, 7, -1)), taken(range(self.image_size, 4097))
+            nearest = f"of at least {above} pixels" if below is None else f"of {below} or {above} pixels"
+            raise ValueError(f"found imageSize {self.image_size}, but {self.network} takes images {nearest}")
         return self
 
 

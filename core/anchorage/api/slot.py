@@ -1,6 +1,7 @@
 """How a document writes a slot: a mapping of exactly one member, named after the alternative, that holds this alternative's options."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar, get_args
@@ -30,6 +31,8 @@ PLUGIN_NAME_PATTERN = r"^[a-z][a-z0-9_]*\.[A-Za-z][A-Za-z0-9]*$"
 
 UNKNOWN_ALTERNATIVE = "unknown_alternative"
 """Type of the error about a word that is no alternative's name, told at that word."""
+
+_WORD = re.compile(r"\w+\Z", re.ASCII)
 
 _OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "assertion_error"}
 """Types of errors that pydantic words itself."""
@@ -101,7 +104,10 @@ class Slot:
 
 @dataclass(frozen=True)
 class Kind:
-    """Marks a field that holds the name of a piece without options: ``Annotated[str, Kind("network")]``."""
+    """Marks a field that holds the name of a piece without options: ``Annotated[str, Kind("network")]``.
+
+    A piece whose name ends with a slash stands for a library: a document names something of it after the slash.
+    """
 
     slot: str
     """Slot of the pieces that it can name."""
@@ -112,15 +118,23 @@ class Kind:
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
         """Describe this package's names, and the form of those that other packages add."""
-        own = [name for name in PIECES.of(self.slot) if "." not in name]
-        pattern = rf"^({'|'.join(own)}|[a-z]\w*\.\w+)$"
+        names = list(PIECES.of(self.slot))
+        own = [name for name in names if not {".", "/"} & {*name}]
+        mark = "[./]" if any(map(_is_library, names)) else r"\."
+        pattern = rf"^({'|'.join(own)}|[a-z]\w*{mark}\w+)$"
         return {"type": "string", "maxLength": 128, "pattern": pattern, "examples": own}
 
     def _known(self, name: str) -> str:
         names = list(PIECES.of(self.slot))
-        if name not in names:
-            raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, names))
+        library, slash, member = name.partition("/")
+        if library + slash not in names or bool(slash) != bool(_WORD.match(member)):
+            known = [f"{known}NAME" if _is_library(known) else known for known in names]
+            raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, known))
         return name
+
+
+def _is_library(name: str) -> bool:
+    return name.endswith("/")
 
 
 def member_of(piece: Piece) -> str:

@@ -14,8 +14,10 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import MODEL_UNUSABLE
 from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights
+from anchorage.api.model import network_called, require_package
 from anchorage.api.piece import PIECES, Piece
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
+from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load_arrays
@@ -46,7 +48,7 @@ class ImageClassifier(nn.Module):
 
     def __init__(self, described: Inference, arrays: Mapping[str, NDArray[Any]]) -> None:
         super().__init__()
-        kind = _piece("network", described.network, NetworkHooks)
+        kind = _network(described.network)
         projection, weight = arrays.get("projection.0.weight"), arrays.get("classifier.weight")
         if weight is None or weight.ndim != 2 or (projection is not None and projection.ndim != 2):
             raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
@@ -109,6 +111,15 @@ def _augmentation(described: Inference) -> Augmentation:
     if found.rule == PER_CHANNEL:
         return Augmentation(found.mean, found.std)
     return CroppedAugmentation((), ()) if found.rule == PER_IMAGE else augmentation_of(found.rule)
+
+
+def _network(name: str) -> NetworkHooks:
+    try:
+        found = network_called(name)
+    except (KeyError, ValueError) as error:
+        raise AnchorageError(MODEL_UNUSABLE, f"no installed package has the network {name}") from error
+    require_package(name)
+    return expect(found, NetworkHooks)
 
 
 def _piece(slot: str, name: str, kind: type[P], **fields: Any) -> P:

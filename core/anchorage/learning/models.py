@@ -5,8 +5,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from anchorage.api.model import ModelDescription, ModelSpec
-from anchorage.api.piece import PIECES
+from anchorage.api.model import ModelDescription, ModelSpec, network_called, require_package
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.method import TrainingMethod
@@ -128,8 +127,15 @@ class Psi(nn.Module):
 
 
 def network_of(model: ModelSpec) -> NetworkHooks:
-    """Return the network that a model's document names."""
-    return expect(PIECES.of("network")[model.network](), NetworkHooks)
+    """Return the network that a model's document names.
+
+    Raises
+    ------
+    AnchorageError
+        PACKAGE_MISSING: its library is not installed.
+    """
+    require_package(model.network)
+    return expect(network_called(model.network), NetworkHooks)
 
 
 def build_encoder(model: ModelSpec, seed: int) -> nn.Module:

@@ -52,3 +52,8 @@ MEANS_TOO_LARGE = failure(
     "Raise maximumPoolMiB of spec.method.inputMixing, or its groupSize (fewer means, and each reveals less of an image), or lower "
     "spec.model.imageSize; then start the run anew, for the method is part of it.",
 )
+NETWORK_UNUSABLE = failure(
+    "ANC-1310 NetworkUnusable",
+    "A library has no such network, or its network cannot take images of this size.",
+    "Correct spec.model.network, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
+)

@@ -1,0 +1,118 @@
+"""Networks of other libraries as encoders, fitted to the images (docs/networks.md)."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.dropout import _DropoutNd
+from torchvision.ops import StochasticDepth
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import NETWORK_UNUSABLE
+from anchorage.learning.device import mixed_precision
+from anchorage.learning.networks.stems import SMALL, patch_side
+from anchorage.transport.tensors.layout import BUFFERS
+
+
+class ZooEncoder(nn.Module):
+    """A library's classifier of images without its last linear map: images [n, channels, H, W] to embeddings [n, width].
+
+    What is drawn while it trains, dropout and stochastic depth, is off: it would come from the process' generator, and the same seed would
+    not give the same model. Tensors that neither are trained nor belong to batch normalisation are constants, made with the network: they
+    do not travel.
+
+    Parameters
+    ----------
+    network : Module
+        The classifier; it is changed.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        path, head = [(path, m) for path, m in network.named_modules() if isinstance(m, nn.Linear)][-1]
+        network.set_submodule(path, nn.Identity())
+        self.network, self.width = network, head.in_features
+        layers = list(network.modules())
+        if not any(isinstance(layer, _BatchNorm) for layer in layers):
+            self.reduction = 1  # a single image can be trained on
+        for layer in layers:
+            if isinstance(layer, (_DropoutNd, StochasticDepth)):
+                layer.p = 0.0
+            elif hasattr(layer, "drop_prob"):  # timm's stochastic depth
+                layer.drop_prob = 0.0
+            for name, constant in list(layer.named_buffers(recurse=False)):
+                if name not in BUFFERS:
+                    layer.register_buffer(name, constant, persistent=False)
+
+    @mixed_precision
+    def forward(self, x: Tensor) -> Tensor:
+        """Map images float [n, channels, H, W] to embeddings [n, width]."""
+        embeddings: Tensor = self.network(x)
+        return embeddings
+
+
+def checked_encoder(name: str, build: Callable[[], nn.Module], channels: int, side: int) -> ZooEncoder:
+    """Return the encoder of a network that only its library knows, having seen that it embeds an image.
+
+    Parameters
+    ----------
+    name : str
+        How documents call it.
+    build : callable
+        Returns the classifier, fitted to the images.
+    channels, side : int
+        Of the images.
+
+    Raises
+    ------
+    AnchorageError
+        NETWORK_UNUSABLE: it cannot be built for these images, or takes none.
+    """
+    try:
+        encoder = ZooEncoder(build())
+        with torch.no_grad():
+            found = tuple(encoder.eval()(torch.zeros(1, channels, side, side)).shape)
+    except (RuntimeError, TypeError, ValueError, AttributeError, LookupError, AssertionError, ArithmeticError) as error:
+        first = next(iter(str(error).splitlines()), type(error).__name__)
+        message = f"{name} cannot take images of {side} pixels and {channels} channels: {first[:200]}"
+        raise AnchorageError(NETWORK_UNUSABLE, f"{message}; choose another network or imageSize") from error
+    if found != (1, encoder.width):
+        raise AnchorageError(NETWORK_UNUSABLE, f"{name} classifies no images by a linear map; choose another network")
+    return encoder.train()
+
+
+def first_convolution(network: nn.Module) -> nn.Conv2d:
+    """Return the convolution that an image meets first."""
+    return next(layer for layer in network.modules() if isinstance(layer, nn.Conv2d))
+
+
+def fit_stem(network: nn.Module, channels: int, side: int) -> None:
+    """Fit a network's first convolution to the images' channels and, as `anchorage.learning.networks.stems` says, to their size.
+
+    Parameters
+    ----------
+    network : Module
+        Its first convolution's weights are drawn anew where they change.
+    channels : int
+        Channels of the images.
+    side : int
+        Their height and width in pixels.
+    """
+    first = first_convolution(network)
+    kernel, stride = first.kernel_size, first.stride
+    patches = kernel == stride
+    if side < SMALL and patches:
+        kernel = stride = (patch_side(kernel[0], side),) * 2
+    elif side < SMALL:
+        kernel, stride = (3, 3), (1, 1)
+        layers = [(path, m) for path, m in network.named_modules() if isinstance(m, (nn.Conv2d, nn.MaxPool2d))]
+        if isinstance(layers[1][1], nn.MaxPool2d):
+            network.set_submodule(layers[1][0], nn.Identity())
+    if (kernel, stride, channels) == (first.kernel_size, first.stride, first.in_channels):
+        return
+    first.kernel_size, first.stride, first.in_channels = kernel, stride, channels
+    if not patches and side < SMALL:
+        first.padding = (1, 1)
+    first.weight = nn.Parameter(torch.empty(first.out_channels, channels, *kernel, device=first.weight.device))
+    first.reset_parameters()

@@ -1,0 +1,41 @@
+"""A federation that trains a network of torchvision, from its document to the best model."""
+
+from pathlib import Path
+
+import pytest
+
+from anchorage.methods import validate_study
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from anchorage.simulation.run import Simulation
+
+DOCUMENTS = """
+kind: Federation
+metadata: {name: tiny}
+spec:
+  rounds: 3
+  task: {classification: {classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}
+  model: {network: torchvision/resnet18, imageSize: 8, channels: 1, augmentation: Digits}
+  method: {name: FedAvg, local: {epochs: 1, batchSize: 8, optimiser: {sgd: {learningRate: "0.003"}}}}
+  evaluation: {validation: {format: Digits, use: Test, testPercent: 40}}
+"""
+SILO = """
+---
+kind: Silo
+metadata: {name: NAME}
+spec:
+  federation: tiny
+  labels: All
+  managed: {data: {format: Digits, use: Part, testPercent: 40, partition: {recipe: Iid, parts: 8, part: PART}}}
+"""
+
+
+@pytest.mark.slow
+def test_a_network_by_its_librarys_name_learns_and_repeats(tmp_path: Path) -> None:
+    file = tmp_path / "tiny.yaml"
+    file.write_text(DOCUMENTS + "".join(SILO.replace("NAME", "ab"[n]).replace("PART", str(n)) for n in range(2)))
+    first, second = [Simulation(validate_study(file), tmp_path, tmp_path / f"state{n}").play() for n in range(2)]
+    assert first.digest == second.digest
+    assert first.metrics["accuracy"] > 0.5  # chance is 0.1
