@@ -60,7 +60,7 @@ def _parts(piece: type[Piece]) -> list[RenderableType]:
 def _options(piece: type[Piece]) -> list[tuple[str, Any, str]]:
     schema = piece.model_json_schema(by_alias=True)["properties"]
     values = _plain(piece).model_dump(mode="json", by_alias=True)
-    return [(name, values[name], schema[name].get("description", "")) for name in fields(piece, ())]
+    return [(name, values[name], " ".join(schema[name].get("description", "").split())) for name in fields(piece, ())]
 
 
 def _plain(piece: type[Piece]) -> Piece:

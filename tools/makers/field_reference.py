@@ -103,4 +103,4 @@ def _default(kind: type[Document], path: FieldPath, value: Any) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+    return " ".join(text.split()).replace("|", "\\|")

@@ -136,21 +136,21 @@ class DataSection(Document):
     )
     claim_name: Name | None = Field(
         None,
-        description="Volume claim; outside a cluster, folder below the data root. Digits needs none.",
+        description="Volume claim; outside a cluster, folder below the data root.\n\nDigits needs none.",
     )
     path: PathBelow = Field(".", description="Folder of the images, relative to the claim.")
     manifest: PathBelow | None = Field(None, description="Table of CsvManifest, below path.")
     image_column: Column | None = Field(
         None,
-        description="Column of file names. Default: such as image_id, else the first.",
+        description="Column of file names.\n\nDefault: such as image_id, else the first.",
     )
     label_column: Column | None = Field(
         None,
-        description="Column of labels. Default: one-hot columns, else such as dx.",
+        description="Column of labels.\n\nDefault: one-hot columns, else such as dx.",
     )
     group_by: Column | None = Field(
         None,
-        description="Column of what the splits keep together. Default: patient_id or lesion_id.",
+        description="Column of what the splits keep together.\n\nDefault: patient_id or lesion_id.",
     )
     class_map: Annotated[dict[Label, Label], Field(max_length=1000)] = Field(
         {},
@@ -158,20 +158,20 @@ class DataSection(Document):
     )
     on_bad_image: Literal["Refuse", "Skip"] = Field(
         "Refuse",
-        description="Whether an unreadable or mislabelled image ends the run or is left out.",
+        description="What becomes of unreadable or mislabelled images.",
     )
     test_percent: Annotated[int, Field(ge=0, le=90)] = Field(
         0, description="Percentage of the pool held out as the test part."
     )
     validation_percent: Annotated[int, Field(ge=0, le=90)] = Field(
-        0, description="Percentage of the other images held out as the validation part."
+        0, description="Percentage of the others held out as the validation part."
     )
     anchors: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Number of the server's labelled anchors."
     )
     anchor_draw: Literal["Balanced", "Random"] = Field(
         "Balanced",
-        description="Draw of the anchors. Balanced: equally many per class.",
+        description="Draw of the anchors.\n\nBalanced: equally many per class.",
     )
 
     @property

@@ -120,11 +120,11 @@ class Evaluation(Document):
     )
     every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
-        0, description="Percentage of each silo's labelled images that it scores models on and does not train on."
+        0, description="Percentage of each silo's labelled images held out to score models on."
     )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
-        description="Whether such an image that would be trained on, too, ends the run, is left out of training, or stays.",
+        description="What becomes of such images that would be trained on, too.\n\nThey end the run, are left out of training, or stay.",
     )
 
     @model_validator(mode="after")
@@ -167,7 +167,7 @@ class FederationSpec(Document):
     model: ModelSpec = Field(description="Network to train.")
     method: MethodSpec = Field(description="Preset and overrides.")
     warm_up: Annotated[tuple[WarmUp, ...], Field(max_length=8)] = Field(
-        (), description="Methods that train first, one after the other, each on the model of the one before."
+        (), description="Methods that train first, each on the model of the one before."
     )
     protocol: Protocol = Field(Protocol(), description="How rounds are run.")
     suspend: bool = Field(

@@ -17,6 +17,7 @@ from anchorage.api.slot import Slot
 MethodName = Annotated[str, StringConstraints(strict=True, pattern=WORD_PATTERN, max_length=63)]
 """A preset's name. `anchorage.methods.PRESETS` knows which ones exist; a package may add its own."""
 
+Accumulation = Annotated[int, Field(ge=1, le=1000)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 NamePattern = Annotated[str, StringConstraints(strict=True, pattern=NAMES_PATTERN, max_length=63)]
@@ -75,6 +76,7 @@ class Local(Document):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Passes over the silo's images per round.")
     batch_size: Count = Field(10, description="Images per step.")
+    accumulation: Accumulation = Field(1, description="Batches whose mean gradient makes one step.")
     optimiser: Annotated[Piece, Slot("optimiser")] | None = Field(
         None, description="Optimiser of the silo; absent: the preset's."
     )

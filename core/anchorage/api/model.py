@@ -28,8 +28,7 @@ class NetworkKind(Piece):
     package: ClassVar[str] = ""
     """Of a library: the package that must be installed where the network is built."""
 
-    member: str = ""
-    """Of a library: which of its networks this is."""
+    member: str = Field("", description="Of a library: which of its networks this is.")
 
     def takes(self, side: int) -> bool:
         """Return whether views may have this side in pixels."""
@@ -86,7 +85,7 @@ class ModelSpec(Document):
     """A network and the images it takes (methods reference, section 5.1)."""
 
     network: Annotated[str, Kind("network")] = Field(
-        description="Architecture, or torchvision/NAME, timm/NAME, monai/NAME. ResNet18: 3×3 stem. ResNet18ImageNet: 7×7 stem."
+        description="Architecture, or torchvision/NAME, timm/NAME, monai/NAME.\n\nResNet18: 3×3 stem for small images. ResNet18ImageNet: 7×7 stem."
     )
     image_size: Annotated[int, Field(ge=8, le=4096)] = Field(description="Height and width of an image in pixels.")
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")

@@ -309,6 +309,9 @@ class OptimiserHooks(LearningHooks):
     learning_rate: Any
     clip_norm: Any
 
+    follows_gradient: ClassVar[bool] = True
+    """Whether a step is the gradient times the learning rate, momentum and decay aside."""
+
     @property
     @abstractmethod
     def persists(self) -> bool:
@@ -322,7 +325,7 @@ class OptimiserHooks(LearningHooks):
         learning_rate: float | None = None,
         decay_classifier: bool = True,
         classifier_rate: float | None = None,
-        done: float = 0.0,
+        done: float | None = None,
         epochs: int = 0,
         buffers: dict[Tensor, Tensor] | None = None,
     ) -> torch.optim.Optimizer:
@@ -338,8 +341,8 @@ class OptimiserHooks(LearningHooks):
             Whether weight decay acts on the classifier.
         classifier_rate : float, optional
             Learning rate of the classifier, where it is another one.
-        done : float
-            Share of the rounds that are over, 0 to 1.
+        done : float, optional
+            Share of the rounds that are over, 0 to 1; None before the rounds, where the learning rate is constant.
         epochs : int
             Epochs that are over.
         buffers : dict of Tensor to Tensor, optional

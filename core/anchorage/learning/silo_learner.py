@@ -316,8 +316,8 @@ class TorchSiloLearner:
             work.after_step()
             progress(done, work.steps)
 
-        clip = float(self._local.optimiser.clip_norm)
-        return take_steps(self._network, optimiser, losses, clip_norm=clip, after_step=after_step)
+        clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
+        return take_steps(self._network, optimiser, losses, clip_norm=clip, accumulation=several, after_step=after_step)
 
     def _carried(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int

@@ -20,9 +20,10 @@ def take_steps(
     losses: Iterable[Tensor],
     *,
     clip_norm: float = 0.0,
+    accumulation: int = 1,
     after_step: Callable[[int], None] = lambda done: None,
 ) -> tuple[float, int]:
-    """Step on every loss as it comes; each is computed in train mode from the weights that the step before left.
+    """Step on every loss as it comes, or on the mean of several; each is computed in train mode from the weights that the step before left.
 
     Parameters
     ----------
@@ -34,39 +35,54 @@ def take_steps(
         Scalars with a graph, computed lazily.
     clip_norm : float
         Largest gradient norm, 0 for none.
+    accumulation : int
+        Losses whose mean gradient makes one step; the last step may have fewer.
     after_step : callable
-        Told the number of steps done.
+        Told the number of losses stepped on.
 
     Returns
     -------
     loss : float
-        Mean over the steps, 0 where there were none.
+        Their mean, 0 where there were none.
     steps : int
-        How many.
+        How many steps were taken.
 
     Raises
     ------
     AnchorageError
-        A loss is not finite; noticed at the latest 64 steps later, because every check waits for the device.
+        A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
-    total, steps = torch.zeros((), dtype=torch.float64, device=network.classifier.weight.device), 0
+    total, count, steps = torch.zeros((), dtype=torch.float64, device=network.classifier.weight.device), 0, 0
+
+    def step(summed: int) -> int:
+        if summed < accumulation:
+            for parameter in network.parameters():
+                if parameter.grad is not None:
+                    parameter.grad *= accumulation / summed
+        if clip_norm > 0:
+            clip_grad_norm_(network.parameters(), clip_norm)
+        optimiser.step()
+        after_step(count)
+        return steps + 1
+
     network.train()
     try:
         for loss in losses:
-            optimiser.zero_grad(set_to_none=True)
-            loss.backward()  # type: ignore[no-untyped-call]
-            if clip_norm > 0:
-                clip_grad_norm_(network.parameters(), clip_norm)
-            optimiser.step()
+            if count % accumulation == 0:
+                optimiser.zero_grad(set_to_none=True)
+            (loss if accumulation == 1 else loss / accumulation).backward()  # type: ignore[no-untyped-call]
             total += loss.detach()
-            steps += 1
-            if steps % _CHECK_EVERY == 0:
-                _check(float(total), steps)
-            after_step(steps)
+            count += 1
+            if count % _CHECK_EVERY == 0:
+                _check(float(total), count)
+            if count % accumulation == 0:
+                steps = step(accumulation)
+        if count % accumulation:
+            steps = step(count % accumulation)
     finally:
         network.eval()
-    _check(float(total), steps)
-    return float(total) / max(steps, 1), steps
+    _check(float(total), count)
+    return float(total) / max(count, 1), steps
 
 
 def _check(total: float, steps: int) -> None:

@@ -26,6 +26,7 @@ MEANINGLESS, MODE = "ANC-1116", "ANC-1120"
             ["spec.method={name: SCAFFOLD, local: {unlabelled: {clipNorm: '5'}}}"],
             {(MEANINGLESS, "method.local.unlabelled.clipNorm")},
         ),
+        (["spec.method={name: SCAFFOLD, local: {optimiser: {adamW: {}}}}"], {(MEANINGLESS, "method.local.optimiser")}),
         (["spec.method={name: SCAFFOLD, weighting: {sampleCount: {}}}"], {(MEANINGLESS, "method.weighting")}),
         (["spec.method={name: SCAFFOLD, selfSupervised: {byol: {}}}"], {(MEANINGLESS, "method.selfSupervised")}),
         (["spec.method={name: SCAFFOLD, regulariser: {proximal: {}}}"], {(MEANINGLESS, "method.regulariser")}),

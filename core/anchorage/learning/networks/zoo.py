@@ -37,10 +37,11 @@ class ZooEncoder(nn.Module):
         if not any(isinstance(layer, _BatchNorm) for layer in layers):
             self.reduction = 1  # a single image can be trained on
         for layer in layers:
-            if isinstance(layer, (_DropoutNd, StochasticDepth)):
-                layer.p = 0.0
-            elif hasattr(layer, "drop_prob"):  # timm's stochastic depth
-                layer.drop_prob = 0.0
+            chance = (
+                "p" if isinstance(layer, (_DropoutNd, StochasticDepth)) else "drop_prob"
+            )  # as timm's stochastic depth has it
+            if hasattr(layer, chance):
+                setattr(layer, chance, 0.0)
             for name, constant in list(layer.named_buffers(recurse=False)):
                 if name not in BUFFERS:
                     layer.register_buffer(name, constant, persistent=False)

@@ -39,7 +39,7 @@ class ClassAdaptive(ByConfidence):
     ceiling: Fraction = Field("0.95", description="Largest threshold of a class.")
     rare_below: Fraction = Field(
         "0.03",
-        description="Share of the images, times C/10, below which a class is rare: its second guesses count, too.",
+        description="Share of the images, times C/10, below which a class is rare.\n\nThen its second guesses count, too.",
     )
 
     def needs(self) -> Sequence[Need]:

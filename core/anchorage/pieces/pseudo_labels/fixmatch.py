@@ -32,7 +32,7 @@ class FixMatch(Consistency):
 
     adjustment: Literal["None", "Local", "Labelled"] = Field(
         "None",
-        description="Class shares that labels make up for, beside a balanced head: the silo's or those of all labels.",
+        description="Class shares that labels make up for, beside a balanced head.\n\nThe silo's or those of all labels.",
     )
 
     def facts(self) -> frozenset[str]:

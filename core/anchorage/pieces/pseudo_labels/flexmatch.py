@@ -33,7 +33,7 @@ class FlexMatch(ByConfidence):
     decays_classifier: ClassVar[bool] = False
 
     curriculum: Literal["Persist", "Reset"] = Field(
-        "Persist", description="Class counters of a silo at the start of a round: as they were (Persist), or new."
+        "Persist", description="Class counters at a round's start: as they were (Persist), or new."
     )
 
     def facts(self) -> frozenset[str]:

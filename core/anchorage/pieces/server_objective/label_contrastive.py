@@ -34,12 +34,12 @@ class LabelContrastive(ServerObjective):
     temperature: AboveZero = Field("0.5", description="Temperature of the contrastive loss.")
     denominator: Literal["AllNegatives", "Bounded"] = Field(
         "AllNegatives",
-        description="Pairs in the loss's denominator: all of different classes, or the class's own as well (Bounded).",
+        description="Pairs in the loss's denominator.\n\nAll of different classes, or the class's own as well (Bounded).",
     )
 
     batch_size: Annotated[int, Field(ge=4, le=1_000_000)] = Field(
         50,
-        description="Anchors per contrastive step, classes evenly; one step an epoch up to so many anchors.",
+        description="Anchors per contrastive step, classes evenly.\n\nUp to so many anchors there is one step an epoch.",
     )
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(5, description="Contrastive epochs before round 1.")
 

@@ -18,7 +18,7 @@ from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import Plan
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import StatelessStep
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.hooks import OptimiserHooks, RoundPart
 from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.layout import BUFFERS, CONTROL, Layout
@@ -74,7 +74,12 @@ class ControlVariates(WholeRoundStep):
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need plain SGD at the silos, and silos that train."""
         local, values = plan.method.local, {}
-        if local.optimiser is not None:
+        if isinstance(local.optimiser, OptimiserHooks) and not local.optimiser.follows_gradient:
+            message = (
+                f"found {local.optimiser.name}, but control variates are mean gradients of plain SGD alone; set sgd"
+            )
+            yield Mistake(MEANINGLESS_OVERRIDE, local.optimiser.path, message)
+        elif local.optimiser is not None:
             for name in ("momentum", "weight_decay", "clip_norm"):
                 values[local.optimiser.option(to_camel(name))] = getattr(local.optimiser, name, "0")
         values[*_METHOD, "local", "unlabelled", "clipNorm"] = local.unlabelled.clip_norm or "0"

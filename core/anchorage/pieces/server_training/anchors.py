@@ -10,6 +10,7 @@ from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA, SERVER_TRAINING_ASYNCHRONOUS
+from anchorage.api.method import Accumulation
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need, Piece, piece
 from anchorage.api.plan import ANCHORS, ROUNDS
@@ -22,10 +23,12 @@ from anchorage.pieces.server_objective.cross_entropy import AnchorCrossEntropy
 from anchorage.pieces.slots import ServerTraining
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from anchorage.api.plan import Plan
     from anchorage.learning.local_training import Batching
+    from anchorage.learning.models import Network
     from anchorage.learning.server_round import ServerRound
 
 
@@ -44,6 +47,7 @@ class Anchors(ServerTraining):
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
     )
+    accumulation: Accumulation = Field(1, description="Batches whose mean gradient makes one step.")
     views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
     objective: Annotated[Piece, Slot("server_objective")] = Field(
         AnchorCrossEntropy(),
@@ -95,24 +99,17 @@ class AnchorTrainer(ServerTrainer):
 
     def pretrain(self, server_round: ServerRound) -> None:
         """Train on the anchors before round 1."""
-        from anchorage.learning.stepping import take_steps
-
-        slot = self._slot
+        slot, network = self._slot, server_round.network
         if slot.pretrain_epochs:
-            rate = float(slot.pretrain_learning_rate)
-            optimiser = self._optimiser.build(server_round.network, learning_rate=rate)
+            optimiser = self._optimiser.build(network, learning_rate=float(slot.pretrain_learning_rate))
             batching = server_round.batching(slot.pretrain_epochs, slot.batch_size)
-            losses = self.cross_entropy(server_round, batching)
-            take_steps(server_round.network, optimiser, losses, clip_norm=float(self._optimiser.clip_norm))
+            self._take_steps(network, optimiser, self.cross_entropy(server_round, batching))
         further = self._objective.further_losses(server_round, slot.pretrain_epochs, before_rounds=True)
         if further is not None:
-            optimiser = self._optimiser.build(server_round.network)
-            take_steps(server_round.network, optimiser, further[1], clip_norm=float(self._optimiser.clip_norm))
+            self._take_steps(network, self._optimiser.build(network), further[1])
 
     def train(self, server_round: ServerRound) -> Mapping[str, float]:
         """Train on the anchors and return ``server_loss``; momentum starts anew in each round."""
-        from anchorage.learning.stepping import take_steps
-
         slot, network = self._slot, server_round.network
         optimiser = self._optimiser.build(
             network, done=server_round.done, epochs=server_round.over * slot.epochs, buffers=server_round.momentum
@@ -123,13 +120,19 @@ class AnchorTrainer(ServerTrainer):
             losses = mixup.losses(network, anchors, anchors, batching, server_round.draws)
         else:
             losses = self.cross_entropy(server_round, batching)
-        loss, _ = take_steps(network, optimiser, losses, clip_norm=float(self._optimiser.clip_norm))
+        loss = self._take_steps(network, optimiser, losses)
         further = self._objective.further_losses(server_round, slot.epochs, before_rounds=False)
         if further is None:
             return {"server_loss": loss}
         metric, more = further
-        value, _ = take_steps(network, optimiser, more, clip_norm=float(self._optimiser.clip_norm))
-        return {"server_loss": loss, metric: value}
+        return {"server_loss": loss, metric: self._take_steps(network, optimiser, more)}
+
+    def _take_steps(self, network: Network, optimiser: torch.optim.Optimizer, losses: Iterator[Tensor]) -> float:
+        """Step on the losses and return their mean."""
+        from anchorage.learning.stepping import take_steps
+
+        clip, several = float(self._optimiser.clip_norm), self._slot.accumulation
+        return take_steps(network, optimiser, losses, clip_norm=clip, accumulation=several)[0]
 
     def cross_entropy(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
         """Return the losses of the anchors: those of the pseudo-labels or the objective, else cross entropy of one view."""

@@ -45,7 +45,8 @@ class SubConsensus(Weighting):
     scale: PositiveDecimal = Field("10000", description="Scale beta of the distances in a group without labels.")
     labelled_scale: PositiveDecimal = Field("100", description="Scale beta of the distances in a group with labels.")
     distance: Literal["Parameters", "All"] = Field(
-        "Parameters", description="Tensors over which distances are taken. All: buffers too, as in the published code."
+        "Parameters",
+        description="Tensors over which distances are taken.\n\nAll: buffers too, as in the published code.",
     )
 
     def needs(self) -> Sequence[Need]:
