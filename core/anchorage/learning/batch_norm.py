@@ -9,18 +9,50 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.learning.models import Network
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of
 from anchorage.transport.tensors.layout import norm_names
 
 _KEPT = "batch-norm/"
+_GROUPS, _GROUP = 32, 4
 
 
 def freeze_statistics(network: nn.Module) -> None:
     """Have training leave running statistics as they came; it normalises by each batch's own anyway."""
     for layer in _layers(network):
         layer.momentum = 0.0
+
+
+def use_statistics(module: nn.Module) -> None:
+    """Have training normalise by the running statistics, as evaluation does; they stay as they came."""
+    for layer in _layers(module):
+        layer.register_forward_pre_hook(_in_evaluation)
+
+
+def _in_evaluation(layer: nn.Module, _inputs: object) -> None:
+    layer.eval()  # whatever train() said of the network
+
+
+def replace_by_groups(encoder: Any) -> None:
+    """Put group normalisation in place of batch normalisation: as many groups up to `_GROUPS` as have at least `_GROUP` channels.
+
+    Raises
+    ------
+    AnchorageError
+        NETWORK_UNUSABLE: a layer does more than normalise, as some of timm's do.
+    """
+    for path, layer in [(path, m) for path, m in encoder.named_modules() if isinstance(m, _BatchNorm)]:
+        if type(layer) is not nn.BatchNorm2d:
+            found = f"found the layer {type(layer).__name__}, which group normalisation cannot replace"
+            raise AnchorageError(NETWORK_UNUSABLE, f"{found}; choose another network, or another batchNorm")
+        channels = layer.num_features
+        most = min(_GROUPS, max(1, channels // _GROUP))
+        groups = next(count for count in range(most, 0, -1) if channels % count == 0)
+        encoder.set_submodule(path, nn.GroupNorm(groups, channels, layer.eps, layer.affine, layer.weight.device))
+        encoder.reduction = 1  # a single image can be trained on
 
 
 def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> None:

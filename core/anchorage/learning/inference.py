@@ -16,11 +16,13 @@ from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.inference import PER_CHANNEL, PER_IMAGE, Inference, Weights
 from anchorage.api.model import network_called, require_package
 from anchorage.api.piece import PIECES, Piece
+from anchorage.learning.batch_norm import replace_by_groups
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
 from anchorage.learning.models import Network
 from anchorage.learning.weights import load_arrays
+from anchorage.transport.tensors.layout import BUFFERS
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_safetensors
 
@@ -53,8 +55,11 @@ class ImageClassifier(nn.Module):
         if weight is None or weight.ndim != 2 or (projection is not None and projection.ndim != 2):
             raise AnchorageError(MODEL_UNUSABLE, "the weights have no classifier")
         self.described = described
+        encoder = kind.encoder(described.channels, described.side)
+        if not any(name.startswith("encoder.") and name.endswith(BUFFERS) for name in arrays):
+            replace_by_groups(encoder)  # trained so (batchNorm groupNorm), or without any batch normalisation
         self.network = Network(
-            kind.encoder(described.channels, described.side),
+            encoder,
             (weight if projection is None else projection).shape[1],
             len(described.classes),
             anchor_head=False,

@@ -5,9 +5,9 @@ import pytest
 import torch
 from learning_party import MODEL, Party, images_of, method_of, network_of
 
-from anchorage.api.errors import AnchorageError
+from anchorage.api.errors import AnchorageError, learning
 from anchorage.engine.aggregation import weighted_mean
-from anchorage.learning.batch_norm import freeze_statistics, recalibrate
+from anchorage.learning.batch_norm import freeze_statistics, recalibrate, replace_by_groups
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.views import Views
@@ -17,7 +17,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
 
 COUNTED = ("running_mean", "running_var", "num_batches_tracked")
-POLICIES = ("average", "pooled", "recalibrate", "local", "static")
+POLICIES = ("average", "pooled", "recalibrate", "local", "static", "frozen")
 
 
 def party(tmp_path, policy, name="FedAvg", **slots):
@@ -41,7 +41,8 @@ def counted(arrays):
 def test_what_travels(tmp_path, policy):
     silo = party(tmp_path, policy)
     down, up = {t.name for t in silo.server.down.tensors}, names_of(silo)
-    missing = {"local": of_layers(down), "static": {n for n in down if n.endswith(COUNTED)}}.get(policy, set())
+    statistics = {n for n in down if n.endswith(COUNTED)}
+    missing = {"local": of_layers(down), "static": statistics, "frozen": statistics}.get(policy, set())
     assert len(of_layers(down)) == 20, "four layers: weight, bias, mean, variance, counter"
     assert down - up == missing
     assert silo.train().update is not None
@@ -114,6 +115,63 @@ def test_recounted_statistics_are_those_of_the_images():
     assert torch.allclose(norm.running_var, seen.var(1), rtol=1e-5)
     assert norm.momentum == 0.1 and not network.training
     assert norm.num_batches_tracked == 1
+
+
+def known_statistics(silo):
+    """A model whose statistics are those of other images."""
+    rng = np.random.default_rng(4)
+    arrays = dict(silo.model.arrays())
+    for name, array in arrays.items():
+        if name.endswith("running_mean"):
+            arrays[name] = rng.normal(0, 0.01, array.shape).astype(np.float32)
+        if name.endswith("running_var"):
+            arrays[name] = rng.uniform(0.1, 0.5, array.shape).astype(np.float32)
+    return ModelBytes.from_arrays(silo.server.down, arrays)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "SemiFL"])
+def test_frozen_layers_normalise_by_what_they_started_from_at_silo_and_server(tmp_path, name):
+    """In train mode a network gives what it gives in eval mode; scale and shift are trained."""
+    pseudo = {"pseudoLabels": {"threshold": "0"}} if name == "SemiFL" else {}
+    silo = party(tmp_path, "frozen", name, **pseudo)
+    silo.model = known_statistics(silo)
+    silo.train()
+    network, images = silo.learner._network, torch.rand(4, 1, 8, 8)
+    assert torch.equal(network.train()(images), network.eval()(images))
+    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    trained, _ = silo.server.train(received, 1)
+    before, after = silo.model.arrays(), trained.arrays()
+    for tensor in before:
+        changed = not np.array_equal(before[tensor], after[tensor])
+        assert changed == (not tensor.endswith(COUNTED)), tensor
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(16, 4), (64, 16), (512, 32), (40, 10), (3, 1), (116, 29)])
+def test_groups_divide_the_channels_with_four_at_least(channels, groups):
+    encoder = torch.nn.Sequential(torch.nn.BatchNorm2d(channels, eps=0.5))
+    replace_by_groups(encoder)
+    assert isinstance(encoder[0], torch.nn.GroupNorm)
+    assert (encoder[0].num_groups, encoder[0].num_channels, encoder[0].eps) == (groups, channels, 0.5)
+
+
+def test_a_layer_that_does_more_than_normalise_is_not_replaced():
+    class Activating(torch.nn.BatchNorm2d):
+        pass
+
+    with pytest.raises(AnchorageError, match="found the layer Activating") as caught:
+        replace_by_groups(torch.nn.Sequential(Activating(8)))
+    assert caught.value.failure is learning.NETWORK_UNUSABLE
+
+
+def test_group_normalisation_treats_every_image_by_itself(tmp_path):
+    silo = party(tmp_path, "groupNorm")
+    network, images = silo.learner._network, torch.rand(4, 1, 8, 8)
+    assert not [name for name in names_of(silo) if name.endswith(COUNTED)]
+    assert torch.allclose(network.train()(images)[:1], network(images[:1]), atol=1e-6)
+    assert network.smallest_batch(8) == 1
+    assert silo.digest() == party(tmp_path / "again", "groupNorm").digest()
+    received = silo.model.replaced(ModelBytes.of(silo.server.up, silo.update))
+    assert silo.server.evaluate(received, 1).metrics["accuracy"] > 0.3
 
 
 def test_frozen_statistics_survive_a_training_pass():

@@ -77,6 +77,17 @@ def test_heads_that_only_help_training_are_left_out(preset: str) -> None:
     np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
 
 
+@pytest.mark.parametrize("network", ["SmallCnn", "MoonCnn", "torchvision/mobilenet_v3_small"])
+def test_a_description_tells_group_normalisation_by_the_weights(network: str) -> None:
+    model = ModelDescription(network=network, task=TASK, image_size=16, channels=1)
+    method = resolve(MethodSpec.model_validate({"name": "FedAvg", "batchNorm": {"groupNorm": {}}}))
+    made = build_model(model, TrainingMethod.of(method), 3).eval()
+    with torch.no_grad():
+        made.classifier.weight.mul_(10)
+    found = classifier(model, made).score(images(model))
+    np.testing.assert_allclose(found, scores(model, made, images(model)), atol=1e-5)
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:FutureWarning")
 @pytest.mark.parametrize("network", sorted(name for name in PIECES.of("network") if not name.endswith("/")))

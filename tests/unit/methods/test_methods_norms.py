@@ -28,6 +28,10 @@ def policy(name: str) -> str:
         [policy("recalibrate"), ANCHORS],
         [policy("static"), ANCHORS],
         ["spec.method.name=DVW", policy("pooled")],
+        [policy("frozen"), "spec.model.initial=weights.safetensors"],
+        [policy("frozen"), "spec.warmUp=[{method: FedAvg, rounds: 1}]"],
+        [policy("groupNorm"), ASYNCHRONOUS],
+        ["spec.method.name=DVW", policy("groupNorm")],
     ],
 )
 def test_what_can_be_followed_passes(overrides: list[str]) -> None:
@@ -44,6 +48,7 @@ def test_what_can_be_followed_passes(overrides: list[str]) -> None:
         ([policy("static"), ANCHORS, "spec.method.name=DVW"], MEANINGLESS),
         ([policy("local"), ANCHORS, "spec.method.name=SCAFFOLD"], MEANINGLESS),
         ([policy("recalibrate")], NO_ANCHORS),
+        ([policy("frozen")], MEANINGLESS),
     ],
 )
 def test_what_cannot_is_refused(overrides: list[str], mistake: tuple[str, str]) -> None:
