@@ -11,8 +11,9 @@ from anchorage.api.base import Document
 from anchorage.api.data import PathBelow
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import PACKAGE_MISSING
+from anchorage.api.mistakes import meant
 from anchorage.api.piece import PIECES, Piece
-from anchorage.api.slot import UNKNOWN_ALTERNATIVE, Kind, Slot, unknown
+from anchorage.api.slot import UNKNOWN_ALTERNATIVE, Kind, Slot
 from anchorage.api.task import Task
 
 
@@ -102,7 +103,10 @@ class ModelSpec(Document):
     def _known_member(cls, name: str) -> str:
         network = network_called(name)
         if network.members and network.member not in network.members:
-            raise PydanticCustomError(UNKNOWN_ALTERNATIVE, unknown(name, [network.name + m for m in network.members]))
+            near = meant(name, [network.name + member for member in network.members])
+            raise PydanticCustomError(
+                UNKNOWN_ALTERNATIVE, f"found {name!r}, {near}docs/networks.md names those of {network.name}"
+            )
         return name
 
     @model_validator(mode="after")
