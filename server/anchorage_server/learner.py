@@ -5,6 +5,7 @@ from pathlib import Path
 
 from anchorage.api.federation import FederationSpec
 from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import network_called
 from anchorage.api.run import HeldOut
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
@@ -17,6 +18,7 @@ from anchorage_server.memory import require_memory
 def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     """Return whether the server builds, trains or scores the network, or sends something that it computes with it."""
     needed = any(isinstance(piece, EngineHooks) and piece.needs_network for piece in method.pieces())
+    needed = needed or bool(network_called(spec.model.network).package)  # its file may have a library's names
     return spec.model.initial is None or spec.evaluation is not None or needed
 
 

@@ -27,6 +27,7 @@ from anchorage.learning.local_training import Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
 from anchorage.learning.models import Network, build_model
+from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
 from anchorage.learning.views import Views
@@ -199,9 +200,19 @@ class TorchServerLearner:
 
     def _load_file(self, path: Path) -> None:
         try:
-            arrays = load_file(path)
-            load_arrays(self._network, arrays)
-        except (OSError, SafetensorError, AnchorageError) as error:
+            arrays, drawn = load_file(path), dict[str, NDArray[Any]]()
+            encoder = self._network.encoder
+            if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
+                state = self._network.state_dict().items()
+                drawn = {name: tensor.cpu().numpy() for name, tensor in state if not name.startswith("encoder.")}
+                arrays = known
+            load_arrays(self._network, {**drawn, **arrays})
+        except (
+            OSError,
+            SafetensorError,
+            TypeError,
+            AnchorageError,
+        ) as error:  # TypeError: bfloat16, which numpy has not
             found = error.message if isinstance(error, AnchorageError) else str(error)
             message = f"{path} does not hold the weights of this {self._model.network} ({found}); give spec.model.initial another"
             raise AnchorageError(MODEL_MISMATCH, message) from error

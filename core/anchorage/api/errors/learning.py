@@ -14,7 +14,8 @@ LOSS_NOT_FINITE = failure(
 MODEL_MISMATCH = failure(
     "ANC-1302 ModelMismatch",
     "The tensors of a model do not match the federation's model.",
-    "For spec.model.initial use a file of the same network, classes and heads; use the same version of Anchorage at the server and all silos.",
+    "For spec.model.initial use a file of the same network, classes and heads, or of the network's library (docs/networks.md); use the same "
+    "version of Anchorage at the server and all silos.",
 )
 RANDOM_ANCHOR_DIFFERS = failure(
     "ANC-1303 RandomAnchorDiffers",

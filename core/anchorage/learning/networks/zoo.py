@@ -1,8 +1,10 @@
 """Networks of other libraries as encoders, fitted to the images (docs/networks.md)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
@@ -13,6 +15,9 @@ from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.learning.device import mixed_precision
 from anchorage.learning.networks.stems import SMALL, patch_side
 from anchorage.transport.tensors.layout import BUFFERS
+
+_OWN = "encoder.network."
+"""Begins the names of a `ZooEncoder`'s tensors in a model."""
 
 
 class ZooEncoder(nn.Module):
@@ -33,10 +38,10 @@ class ZooEncoder(nn.Module):
         path, head = [(path, m) for path, m in network.named_modules() if isinstance(m, nn.Linear)][-1]
         network.set_submodule(path, nn.Identity())
         self.network, self.width = network, head.in_features
-        layers = list(network.modules())
-        if not any(isinstance(layer, _BatchNorm) for layer in layers):
+        self._left_out = {f"{path}.{name}" for name, _ in head.named_parameters()}
+        if not any(isinstance(layer, _BatchNorm) for layer in network.modules()):
             self.reduction = 1  # a single image can be trained on
-        for layer in layers:
+        for path, layer in network.named_modules():
             chance = (
                 "p" if isinstance(layer, (_DropoutNd, StochasticDepth)) else "drop_prob"
             )  # as timm's stochastic depth has it
@@ -45,12 +50,28 @@ class ZooEncoder(nn.Module):
             for name, constant in list(layer.named_buffers(recurse=False)):
                 if name not in BUFFERS:
                     layer.register_buffer(name, constant, persistent=False)
+                    self._left_out.add(f"{path}.{name}")
 
     @mixed_precision
     def forward(self, x: Tensor) -> Tensor:
         """Map images float [n, channels, H, W] to embeddings [n, width]."""
         embeddings: Tensor = self.network(x)
         return embeddings
+
+    def of_library(self, arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]] | None:
+        """Return a library's weights as this encoder calls its tensors, without head and constants; None where they have its names already.
+
+        What is of another network is left as it is, for the caller to refuse. Where the encoder takes grey images and the weights colour, the
+        first convolution's are summed over the channels: a grey image is embedded as if each channel had been it.
+        """
+        if any(name.startswith(_OWN) for name in arrays):
+            return None
+        first = first_convolution(self.network)
+        stem = next(f"{path}.weight" for path, layer in self.network.named_modules() if layer is first)
+        fitted = {_OWN + name: array for name, array in arrays.items() if name not in self._left_out}
+        if first.in_channels == 1 and (weight := arrays.get(stem)) is not None and weight.shape[1:2] == (3,):
+            fitted[_OWN + stem] = weight.sum(1, keepdims=True)
+        return fitted
 
 
 def checked_encoder(name: str, build: Callable[[], nn.Module], channels: int, side: int) -> ZooEncoder:
