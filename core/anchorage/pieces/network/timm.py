@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
@@ -44,11 +44,12 @@ class Timm(Network):
 
         from anchorage.learning.networks.zoo import first_convolution, fit_stem
 
-        if not timm.get_pretrained_cfg(self.member).fixed_input_size:
+        known = timm.get_pretrained_cfg(self.member)
+        if known is None or not known.fixed_input_size:
             network: nn.Module = timm.create_model(self.member, in_chans=channels)
             fit_stem(network, channels, side)
             return network
-        sizes = {"img_size": side}
+        sizes: dict[str, Any] = {"img_size": side}
         if side < SMALL:
             with torch.device("meta"):
                 first = first_convolution(timm.create_model(self.member))
