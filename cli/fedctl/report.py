@@ -184,7 +184,10 @@ def _page(run: Workdir) -> str:
     sections: list[tuple[str, Sequence[Picture]]] = [
         ("Over the rounds", [*figures.curves(rounds)]),
         ("Silos over the rounds", [*figures.silo_curves(rounds)]),
-        ("The last model", [*figures.confusion(scored), *figures.reliability(scored)] if scored else []),
+        (
+            "The last model",
+            [*figures.confusion(scored), *figures.reliability(scored), *figures.roc(scored)] if scored else [],
+        ),
     ]
     for title, pictures in sections:
         if pictures:

@@ -20,6 +20,8 @@ try:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
+
+    from anchorage.engine.tracking import figures
 except ImportError as missing:
     raise AnchorageError(
         commands.PACKAGE_MISSING, f"{missing.name} is not installed; install it with: pip install 'anchorage[server]'"
@@ -29,7 +31,6 @@ MOST_POINTS = 500
 """Rounds that a curve shows; of more, evenly chosen ones."""
 MOST_LINES = 10
 """Silos with a line of their own; of more, their median and range are drawn."""
-_MOST_NAMED_CLASSES = 25
 _SIZE = (4.8, 3.4)
 """Inches: text stays readable where a picture is as wide as a telephone."""
 _STYLE: dict[Any, Any] = {
@@ -65,10 +66,10 @@ def curves(rounds: Sequence[Round]) -> Iterator[Picture]:
 def silo_curves(rounds: Sequence[Round]) -> Iterator[Picture]:
     """Draw each silo's weight, share of accepted pseudo-labels and scores over the rounds, as far as they were reported."""
     reported = {name for record in rounds for silo in record["silos"] for name in silo["metrics"]}
-    figures = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
-    figures |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
+    titles = {"weight": "Weight of each silo's update", "acceptance": "Accepted pseudo-labels at each silo"}
+    titles |= {HELD_OUT + name: f"{name.replace('_', ' ').capitalize()} at each silo" for name in ORDER[:-1]}
     silos = list(dict.fromkeys(silo["name"] for record in rounds for silo in record["silos"]))
-    for key, title in figures.items():
+    for key, title in titles.items():
         if key == "weight" or key in reported:
             found = {name: _over_rounds(rounds, partial(_of_silo, name, key)) for name in silos}
             if lines := {name: line for name, line in found.items() if line}:
@@ -80,42 +81,30 @@ def confusion(scored: Assessment) -> Iterator[Picture]:
     """Draw the confusion matrix with the names of the classes, where the assessment has it."""
     if scored.confusion is None:
         return
-    counts = np.array(scored.confusion)
-    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
-    names = [_shortened(found.name) for found in scored.classes]
+    counts, names = np.array(scored.confusion), [found.name for found in scored.classes]
+    share = counts.diagonal() / np.maximum(counts.sum(1), 1)
+    right = ", ".join(f"{figures.shortened(name)} {value:.0%}" for name, value in zip(names, share, strict=True))
+    says = f"Share of each true class that was predicted rightly: {right}."
 
     def draw(axes: Axes) -> None:
-        axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
-        if len(names) <= _MOST_NAMED_CLASSES:
-            axes.set_xticks(range(len(names)), names, rotation=90 if max(map(len, names)) > 2 else 0)
-            axes.set_yticks(range(len(names)), names)
-            for (row, column), count in np.ndenumerate(counts):
-                colour = "white" if share[row, column] > 0.5 else "black"
-                size = 10 if len(names) <= 10 else 5
-                axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
-        axes.set(xlabel="predicted class", ylabel="true class")
+        figures.draw_confusion(axes, counts, names)
 
-    right = ", ".join(f"{name} {value:.0%}" for name, value in zip(names, share.diagonal(), strict=True))
-    says = f"Share of each true class that was predicted rightly: {right}."
     yield _drawn(f"Confusion matrix, {scored.part} images", says, draw, size=(4.8, 4.8))
 
 
 def reliability(scored: Assessment) -> Iterator[Picture]:
     """Draw how often predictions of each probability are right."""
-    bins = [found for found in scored.calibration.bins if found.images]
-    means, right = [found.confidence or 0.0 for found in bins], [found.accuracy or 0.0 for found in bins]
-
-    def draw(axes: Axes) -> None:
-        edges = [found.low for found in bins]
-        widths = [found.high - found.low for found in bins]
-        axes.bar(edges, right, widths, align="edge", color="tab:blue", alpha=0.3, edgecolor="tab:blue")
-        axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often right as it says")
-        axes.plot(means, right, marker="o", label="this model")
-        axes.set(xlabel="probability of the predicted class", ylabel="predicted rightly", xlim=(0, 1), ylim=(0, 1.02))
-        axes.legend(loc="upper left", fontsize=9)
-
     says = f"Expected calibration error {scored.calibration.expected_error:.3f}."
+    draw = partial(figures.draw_reliability, calibration=scored.calibration)
     yield _drawn(f"Reliability, {scored.part} images", says, draw)
+
+
+def roc(scored: Assessment) -> Iterator[Picture]:
+    """Draw the ROC curve of each class against the rest, where the assessment has any."""
+    if any(found.roc for found in scored.classes):
+        area = f"Mean area under the curves {scored.macro_auroc.value:.3f}." if scored.macro_auroc else ""
+        title = f"ROC of each class, {scored.part} images"
+        yield _drawn(title, area, partial(figures.draw_roc, classes=scored.classes), size=(4.8, 4.8))
 
 
 def _over_rounds(rounds: Sequence[Round], value: Callable[[Round], float | None]) -> list[tuple[int, float]]:
@@ -144,7 +133,7 @@ _Lines = Mapping[str, Sequence[tuple[int, float]]]
 def _lines(axes: Axes, lines: _Lines) -> None:
     for name, points in lines.items():
         at, values = zip(*points, strict=True)
-        axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=_shortened(name))
+        axes.plot(at, values, marker="o" if len(points) < 30 else "", markersize=3, label=figures.shortened(name))
     _label(axes)
 
 
@@ -171,11 +160,6 @@ def _told(lines: _Lines) -> str:
     ends = [f"{name} {points[-1][1]:.3g}" for name, points in lines.items() if points][:MOST_LINES]
     more = f", and {len(lines) - MOST_LINES} more" if len(lines) > MOST_LINES else ""
     return f"At the end: {', '.join(ends)}{more}."
-
-
-def _shortened(name: str) -> str:
-    """Return a name that fits beside a figure; a dollar sign would start mathematics."""
-    return (name if len(name) <= 18 else f"{name[:17]}…").replace("$", r"\$")
 
 
 def _drawn(title: str, says: str, draw: Callable[[Axes], None], size: tuple[float, float] = _SIZE) -> Picture:

@@ -94,6 +94,9 @@ def _places(
         again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
         yield "incomplete", f"{unsent}{again}"
     yield "open it with", opening(uri)
+    if status.tracking.run_id:
+        server = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
+        yield "its page", f"{server}/#/runs/{status.tracking.run_id}"
 
 
 def opening(uri: str) -> str:

@@ -129,7 +129,7 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
         listening.link.finish("every round is committed")
         sending = None
         if not complete:
-            tracking = Tracking(config.state, study, finished.run, history)
+            tracking = Tracking(config.state, study, history)
             sending = SendingThread(config, finished, tracking, statuses, listening.link)
             sending.start()
         elif not config.stay:

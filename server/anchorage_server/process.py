@@ -159,7 +159,7 @@ class _Server:
         AnchorageError
             The engine's failure, or the results cannot be written.
         """
-        tracking = Tracking(self._config.state, self._study, self._run, self._store.history())
+        tracking = Tracking(self._config.state, self._study, self._store.history())
         engine = ENGINES[self._run.mode](
             link=self._listening.link,
             store=self._store,

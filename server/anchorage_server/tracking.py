@@ -10,11 +10,12 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.tracking import TRACKING_INCOMPLETE, TRACKING_UNREACHABLE
 from anchorage.api.files import Study, dump_yaml
 from anchorage.api.mistakes import without_password
-from anchorage.api.run import RunDescription
 from anchorage.api.status import TrackingStatus
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.tracking import Outbox, Progress, Sender, TrackedRun
+from anchorage.methods import resolve
+from anchorage.methods.model_card import read_images
 
 _log = logging.getLogger(__name__)
 
@@ -40,8 +41,6 @@ class Tracking:
         The state folder; the outbox is ``outbox/`` in it.
     study : Study
         What is logged as parameters and document, and where MLflow is.
-    run : RunDescription
-        Has the method with every slot filled.
     history : sequence of RoundRecord
         Rounds that were committed before.
 
@@ -51,13 +50,16 @@ class Tracking:
         The outbox cannot be written.
     """
 
-    def __init__(self, state: Path, study: Study, run: RunDescription, history: Sequence[RoundRecord]) -> None:
+    def __init__(self, state: Path, study: Study, history: Sequence[RoundRecord]) -> None:
         self.place = place_of(state, study)
         self._folder = state / "outbox"
         with storage_errors("make the outbox", state):
             self._outbox = Outbox(self._folder)
         document = dump_yaml((study.federation, *study.silos))
-        self.observer = TrackedRun.of(self._outbox, study.federation, run.method, document)
+        with storage_errors("read the fingerprints of the images", state):
+            images = read_images(state)
+        method = resolve(study.federation.spec.method)
+        self.observer = TrackedRun.of(self._outbox, study.federation, method, document, images)
         self.observer.catch_up(history)
         self._sender = Sender(self._folder, _uri(state, study))
 

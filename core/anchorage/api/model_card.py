@@ -38,6 +38,9 @@ class ClassScores(Document):
     specificity: _Unit | None = Field(description="Share of the other classes' images that were not predicted as it.")
     precision: _Unit | None = Field(description="Share of the images predicted as it that are of it.")
     auroc: Interval | None = Field(description="Area under the ROC curve, one class against the rest.")
+    roc: Annotated[tuple[tuple[_Unit, _Unit], ...], Field(max_length=1000)] = Field(
+        (), description="Points of that curve: 1 - specificity, recall; some of many, and none of many classes."
+    )
 
 
 class ReliabilityBin(Document):

@@ -21,7 +21,9 @@ FEWEST_RESAMPLES = 100
 LARGEST_WORK = 10**9
 """Resamples times images times classes; beyond, fewer resamples are drawn, and none rather than fewer than `FEWEST_RESAMPLES`."""
 MOST_CLASSES_SHOWN = 100
-"""Classes up to which the confusion matrix is part of an assessment."""
+"""Classes up to which the confusion matrix and ROC curves are part of an assessment."""
+ROC_POINTS = 100
+"""Points of a class's ROC curve at most."""
 _AT_ONCE = 1 << 20
 
 
@@ -109,6 +111,23 @@ def resampled_aucs(
     return areas
 
 
+def roc_points(positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> tuple[tuple[float, float], ...]:
+    """Return the corners of a ROC curve from (0, 0) to (1, 1) as (1 - specificity, recall), at most `ROC_POINTS` of them, evenly chosen.
+
+    Parameters
+    ----------
+    positive : ndarray of bool, shape [n]
+        Which images are of the class; some are, and some are not.
+    scores : ndarray of float64, shape [n]
+        Probabilities of the class.
+    """
+    from sklearn.metrics import roc_curve  # a second to import, and only evaluation needs it
+
+    others, recall, _ = roc_curve(positive, scores)
+    chosen = np.linspace(0, len(recall) - 1, min(len(recall), ROC_POINTS)).round().astype(int)
+    return tuple((round(float(others[i]), 5), round(float(recall[i]), 5)) for i in chosen)
+
+
 def _ranked(scores: NDArray[np.float64]) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
     """Return the ascending order of scores, and where each group of equal ones begins in it."""
     order = np.argsort(scores, kind="stable")
@@ -161,6 +180,9 @@ def assess(
                 specificity=specificity[c],
                 precision=precision[c],
                 auroc=_interval(float(areas[c]), drawn[:, c]) if known[c] else None,
+                roc=roc_points(labels == c, probabilities[:, c])
+                if known[c] and len(names) <= MOST_CLASSES_SHOWN
+                else (),
             )
             for c, name in enumerate(names)
         ),

@@ -86,7 +86,8 @@ def records(rounds: int, silos: int) -> Iterator[RoundRecord]:
 
 def assessment(names: list[str]) -> Assessment:
     area = Interval(value=0.9, low=0.85, high=0.95)
-    scores = (ClassScores(name=n, images=9, recall=0.5, specificity=0.5, precision=None, auroc=area) for n in names)
+    known = {"images": 9, "recall": 0.5, "specificity": 0.5, "precision": None, "auroc": area}
+    scores = (ClassScores(name=n, roc=((0, 0), (0.5, 1), (1, 1)), **known) for n in names)
     bins = tuple(
         ReliabilityBin(low=k / 5, high=(k + 1) / 5, images=k, confidence=(k + 0.5) / 5 if k else None, accuracy=k / 5)
         for k in range(5)
@@ -160,6 +161,7 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
         "Accuracy at each silo",
         "Confusion matrix, test images",
         "Reliability, test images",
+        "ROC of each class, test images",
     ]
     assert all(picture.tag.endswith("svg") for picture in drawn.values())
     assert all(address.startswith("data:") for address in page.addresses)
@@ -230,7 +232,7 @@ def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
     page = Page(write_report(run, run.report).read_text())
     assert "script" not in page.tags and "a" not in page.tags
     assert all(address.startswith("data:") for address in page.addresses)
-    assert len(pictures(page)) == 7
+    assert len(pictures(page)) == 8
 
 
 def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:
@@ -256,7 +258,7 @@ def test_a_run_without_rounds_has_a_page(tmp_path: Path) -> None:
 def test_many_rounds_silos_and_classes_stay_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path, rounds=1200, silos=40, names=[f"class {n}" for n in range(60)])
     page = Page(text := write_report(run, run.report).read_text())
-    assert len(page.images) == 7 and len(text) < 2_000_000
+    assert len(page.images) == 8 and len(text) < 2_000_000
     assert "and 30 more" in str(page.images[2]["alt"])
 
 
@@ -335,4 +337,4 @@ def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
     assert "CONSOLE" not in done.stderr, done.stderr
     told = json.loads(re.search(r"<pre>(.*?)</pre>", done.stdout)[1])  # type: ignore[index]
     assert width - 20 <= told["width"] == told["room"], "nothing but tables scrolls sideways"
-    assert told["drawn"] == 7 and told["narrowest"] >= 300 and told["text"] >= 16
+    assert told["drawn"] == 8 and told["narrowest"] >= 300 and told["text"] >= 16

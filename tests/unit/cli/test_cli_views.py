@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 from anchorage.api.errors import AnchorageError, cluster
-from anchorage.api.federation import Evaluation
+from anchorage.api.federation import Evaluation, Tracking
 from anchorage.api.files import load_federation
 from anchorage.api.status import (
     CheckpointStatus,
@@ -18,6 +18,7 @@ from anchorage.api.status import (
     Metric,
     SiloStatus,
     StoredModel,
+    TrackingStatus,
     timestamp,
 )
 from fedctl.output import Format, amount, duration, show
@@ -127,6 +128,19 @@ def test_the_summary_names_the_scores_of_the_silos(tmp_path: Path, capsys: pytes
     lines = [" ".join(line.split()) for line in capsys.readouterr().out.splitlines()]
     assert lines[2:4] == ["ON THE SILOS' OWN IMAGES LAST ROUND", "accuracy 0.8000"]
     assert any(line.startswith("worst silo accuracy 0.4000") for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("uri", "server"), [(None, "http://127.0.0.1:5000"), ("http://mlflow:80/", "http://mlflow:80")]
+)
+def test_the_summary_has_the_address_of_the_runs_page(
+    uri: str | None, server: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    federation = load_federation(EXAMPLE).federation
+    spec = federation.spec.model_copy(update={"tracking": Tracking(uri=uri)})
+    seen = status(10, tracking=TrackingStatus(run_id="abc"))
+    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, None)
+    assert f"its page      {server}/#/runs/abc\n" in capsys.readouterr().out
 
 
 def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

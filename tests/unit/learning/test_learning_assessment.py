@@ -13,6 +13,7 @@ from anchorage.learning.assessment import (
     expected_calibration_error,
     reliability,
     resampled_aucs,
+    roc_points,
     specificity_per_class,
 )
 
@@ -123,3 +124,17 @@ def test_very_many_images_have_no_intervals(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr("anchorage.learning.assessment.LARGEST_WORK", 101 * probabilities.size)
     assert assess("test", NAMES, labels, probabilities, np.random.default_rng(0)).resamples == 101
     assert LARGEST_WORK // (1_000_000 * 10) >= 100
+
+
+def test_points_of_a_roc_curve_enclose_its_area() -> None:
+    rng = np.random.default_rng(0)
+    positive, scores = rng.random(60) < 0.4, rng.random(60).round(2)
+    points = np.array(roc_points(positive, scores))
+    assert points[0].tolist() == [0, 0] and points[-1].tolist() == [1, 1]
+    assert np.trapezoid(points[:, 1], points[:, 0]) == pytest.approx(roc_auc_score(positive, scores), abs=1e-4)
+
+
+def test_points_of_a_long_roc_curve_are_bounded() -> None:
+    rng = np.random.default_rng(0)
+    points = np.array(roc_points(rng.random(5000) < 0.5, rng.random(5000)))
+    assert len(points) == 100 and (np.diff(points, axis=0) >= 0).all()

@@ -16,6 +16,7 @@ from anchorage.engine.tracking import outbox as outbox_module
 from anchorage.engine.tracking.outbox import EVENTS, read_events
 from anchorage.engine.tracking.process import ProgressTimeout, what_is_sent
 from anchorage.engine.tracking.run import flatten, recalls
+from anchorage.methods import resolve, validate_study
 from anchorage.transport.messages import Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -227,9 +228,23 @@ def test_only_the_time_without_progress_is_limited():
     assert timeout.is_over(101, 1000)
 
 
+def test_parameters_are_what_preset_and_documents_say(tmp_path):
+    study = validate_study(Path(__file__).parents[3] / "examples" / "digits.yaml")
+    TrackedRun.of(Outbox(tmp_path), study.federation, resolve(study.federation.spec.method), "kind: Federation\n")
+    (event,) = events(tmp_path)
+    said = event["parameters"]
+    assert said["method.name"] == "FedAnchor" and said["method.pseudoLabels.anchorSimilarity.threshold"] == "0.8"
+    assert (said["method.weighting"], said["seed"], said["classes"][:4]) == ("sampleCount", "1", "0, 1")
+    unused = ("warmUpEpochs", "nesterov", "tracking", "deletionPolicy", "storage", "secondHead", "onBadImage")
+    assert not [name for name in said if any(word in name for word in unused)]
+    assert event["name"] == "digits FedAnchor seed 1" and event["tags"]["anchorage.network"] == "SmallCnn"
+
+
 def test_flatten_leaves_nothing_nested():
     values = {"a": {"b": [1, {"c": "d"}], "e": None, "f": {}}, "g": False}
     assert dict(flatten(values)) == {"a.b.0": "1", "a.b.1.c": "d", "g": "False"}
+    slots = {"weighting": {"dvw": {}}, "mixup": {"none": {}}, "classes": ["a", "b"], "empty": []}
+    assert dict(flatten({"method": slots})) == {"method.weighting": "dvw", "method.classes": "a, b"}
     assert json.dumps(dict(flatten(values)))
 
 

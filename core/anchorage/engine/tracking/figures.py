@@ -1,12 +1,17 @@
-"""Figures for MLflow, drawn without a display."""
+"""Figures of a model's scores, drawn without a display: for MLflow, and for the report of `fedctl`."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.image import AxesImage
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
+
+from anchorage.api.model_card import Assessment, Calibration, ClassScores
 
 _MOST_LABELLED_CLASSES = 25
 _LONGEST_NAME = 16
@@ -17,17 +22,76 @@ def confusion(counts: NDArray[np.int64], title: str, classes: Sequence[str]) -> 
     """Draw a confusion matrix, shape [C, C], rows are true classes: shade is the share of the row, text the count."""
     figure = Figure(figsize=(5.6, 5), layout="constrained")
     axes = figure.subplots()
+    image = draw_confusion(axes, counts, classes)
+    axes.set_title(title)
+    figure.colorbar(image, label="share of the true class")
+    return figure
+
+
+def draw_confusion(axes: Axes, counts: NDArray[np.int64], classes: Sequence[str]) -> AxesImage:
+    """Draw the matrix of `confusion` and return the picture; names and counts are left out of many classes."""
     share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
     image = axes.imshow(share, cmap="Blues", vmin=0, vmax=1)
     if len(classes) <= _MOST_LABELLED_CLASSES:
         names = [shortened(name) for name in classes]
         axes.set_xticks(range(len(names)), names, rotation=_slant(names), ha="right" if _slant(names) else "center")
         axes.set_yticks(range(len(names)), names)
-        for row, column in np.ndindex(counts.shape):
-            colour = "white" if share[row, column] > 0.5 else "black"
-            axes.text(column, row, str(counts[row, column]), ha="center", va="center", color=colour, fontsize=8)
-    axes.set(xlabel="predicted class", ylabel="true class", title=title)
-    figure.colorbar(image, label="share of the true class")
+        for (row, column), count in np.ndenumerate(counts):
+            colour, size = "white" if share[row, column] > 0.5 else "black", 8 if len(names) <= 12 else 5
+            axes.text(column, row, str(count), ha="center", va="center", color=colour, fontsize=size)
+    axes.set(xlabel="predicted class", ylabel="true class")
+    return image
+
+
+def draw_reliability(axes: Axes, calibration: Calibration) -> None:
+    """Draw how often predictions of each probability are right."""
+    bins = [found for found in calibration.bins if found.images]
+    means, right = [found.confidence or 0.0 for found in bins], [found.accuracy or 0.0 for found in bins]
+    widths = [found.high - found.low for found in bins]
+    lows = [found.low for found in bins]
+    axes.bar(lows, right, widths, align="edge", color="tab:blue", alpha=0.3, edgecolor="tab:blue")
+    axes.plot([0, 1], [0, 1], color="grey", linestyle="--", label="as often right as it says")
+    share = np.array([found.images for found in bins]) / sum(found.images for found in bins)
+    axes.scatter(means, right, 15 + 250 * share, color="tab:blue", label="this model (size: share of images)", zorder=3)
+    axes.set(xlabel="probability of the predicted class", ylabel="predicted rightly", xlim=(0, 1), ylim=(0, 1.02))
+    axes.legend(loc="upper left", fontsize=9)
+
+
+def draw_roc(axes: Axes, classes: Sequence[ClassScores]) -> None:
+    """Draw the ROC curve of each class against the rest."""
+    known = [scores for scores in classes if scores.roc]
+    named = len(known) <= _MOST_LABELLED_CLASSES
+    axes.plot([0, 1], [0, 1], color="grey", linestyle="--")
+    for place, scores in enumerate(known):
+        area = f" {scores.auroc.value:.3f}" if scores.auroc else ""
+        label = f"{shortened(scores.name)}{area}" if named else None
+        colour = colormaps["tab10" if len(known) <= 10 else "turbo"](place if len(known) <= 10 else place / len(known))
+        axes.plot(*zip(*scores.roc, strict=True), color=colour, linewidth=1.2, label=label)
+    axes.set(xlabel="1 - specificity", ylabel="recall (sensitivity)", xlim=(-0.01, 1), ylim=(0, 1.01))
+    if named:
+        axes.legend(loc="lower right", fontsize=8, title="class and area", title_fontsize=8)
+
+
+def _confusion_of(scored: Assessment, title: str) -> Figure | None:
+    names = [found.name for found in scored.classes]
+    return None if scored.confusion is None else confusion(np.array(scored.confusion), title, names)
+
+
+def _reliability_of(scored: Assessment, title: str) -> Figure:
+    figure = Figure(figsize=(5.6, 5), layout="constrained")
+    axes = figure.subplots()
+    draw_reliability(axes, scored.calibration)
+    axes.set_title(f"{title}\nexpected calibration error {scored.calibration.expected_error:.3f}")
+    return figure
+
+
+def _roc_of(scored: Assessment, title: str) -> Figure | None:
+    if not any(found.roc for found in scored.classes):
+        return None
+    figure = Figure(figsize=(5.6, 5), layout="constrained")
+    axes = figure.subplots()
+    draw_roc(axes, scored.classes)
+    axes.set_title(f"{title}\neach class against the rest")
     return figure
 
 
@@ -61,8 +125,8 @@ def embeddings(rows: NDArray[np.float32], title: str, classes: Sequence[str]) ->
 
 
 def shortened(name: str) -> str:
-    """Cut a class's name to what fits beside a figure."""
-    return name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…"
+    """Cut a name to what fits beside a figure; a dollar sign would start mathematics."""
+    return (name if len(name) <= _LONGEST_NAME else f"{name[: _LONGEST_NAME - 1]}…").replace("$", r"\$")
 
 
 def _slant(names: Sequence[str]) -> int:
@@ -88,3 +152,10 @@ DRAWN: Mapping[str, Callable[[NDArray[Any], str, Sequence[str]], Figure]] = {
     "embeddings": embeddings,
 }
 """How each array of a round's event is drawn."""
+
+ASSESSED: Mapping[str, Callable[[Assessment, str], Figure | None]] = {
+    "confusion": _confusion_of,
+    "reliability": _reliability_of,
+    "roc": _roc_of,
+}
+"""How each figure of a model card's scores is drawn; None where they do not have it."""

@@ -1,9 +1,11 @@
 """One run in MLflow: parameters, metrics, figures, the spec, and the registered models."""
 
 import base64
+import hashlib
 import json
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
 from importlib import metadata
 from io import BytesIO
 from pathlib import Path
@@ -11,22 +13,30 @@ from typing import Any
 
 import mlflow
 import numpy as np
-from mlflow.entities import Experiment, Metric, Param
+from mlflow.entities import Dataset, DatasetInput, Experiment, InputTag, Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 from mlflow.models import ModelSignature
 from mlflow.tracking import MlflowClient
 from mlflow.types import ColSpec, DataType, Schema
 from mlflow.types.schema import AnyType, Object, Property
-from mlflow.utils.mlflow_tags import MLFLOW_USER
+from mlflow.utils.mlflow_tags import MLFLOW_DATASET_CONTEXT, MLFLOW_RUN_NOTE, MLFLOW_USER
 from pandas import DataFrame  # type: ignore[import-untyped]
 from PIL import Image
 
 from anchorage.api.inference import DESCRIPTION, ROLES, Inference, Weights, read_inference
-from anchorage.api.model_card import CARD, CARD_TEXT
+from anchorage.api.model_card import CARD, CARD_TEXT, Assessment, ModelCard
 from anchorage.engine.tracking import figures
+from anchorage.engine.tracking.headline import EXPERIMENT, LABELS_ALONE, SUPERVISED_BOUND, headline
 from anchorage.learning.data import decoding
 
 KEY_TAG = "anchorage.run"
+CODE_TAG = "anchorage.code"
+NOTE_TAG = "anchorage.description"
+"""Digest of the description that was written last; people have edited one that has another."""
+KIND = {"mlflow.experimentKind": "custom_model_development"}
+"""The kind of experiment that MLflow shows as model training, and not as GenAI; MLflow has no name for the tag."""
+RESULTS = "0-results.md"
+"""Artifact with the scores; its name sorts first."""
 IMAGE = "image"
 """The column of images that a registered model takes."""
 _SERVING = Path(__file__).with_name("serving.py")
@@ -34,6 +44,7 @@ _SERVING = Path(__file__).with_name("serving.py")
 _LOGGED = "models:/"
 """What the source of a version begins with, before the id of the logged model."""
 _LONGEST_PARAM = 6000
+_LONGEST_TAG = 8000
 _PARAMS_PER_CALL = 100
 _METRICS_PER_CALL = 1000
 
@@ -53,6 +64,8 @@ class MlflowRun:
         Names of the federation and of the registered model.
     classes : sequence of str
         Names of the classes.
+    about : str
+        What the run is, a sentence.
     """
 
     def __init__(
@@ -63,11 +76,12 @@ class MlflowRun:
         federation: str,
         registered_model: str,
         classes: Sequence[str],
+        about: str,
     ) -> None:
         self._client = client
         self._uri = uri
         self.run_id = run_id
-        self._federation, self._classes = federation, classes
+        self._federation, self._classes, self._about = federation, classes, about
         self.registered_model = registered_model
 
     @classmethod
@@ -80,16 +94,21 @@ class MlflowRun:
             run_id = found[0].info.run_id
         else:
             tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
-            run_id = client.create_run(experiment, tags=tags, run_name=event["federation"]).info.run_id
-        return cls(client, uri, run_id, event["federation"], event["registeredModel"], event["classes"])
+            run_id = client.create_run(experiment, tags=tags, run_name=event["name"]).info.run_id
+        names = (event["federation"], event["registeredModel"], event["classes"], event["about"])
+        return cls(client, uri, run_id, *names)
 
     def describe(self, event: Mapping[str, Any]) -> None:
-        """Log the parameters that are not logged yet, and the spec; the run is running again."""
+        """Log tags, datasets, the parameters that are not logged yet, and the spec; the run is running again."""
         known = self._client.get_run(self.run_id).data.params
         params = [Param(k, v[:_LONGEST_PARAM]) for k, v in event["parameters"].items() if k not in known]
         for start in range(0, len(params), _PARAMS_PER_CALL):
             self._client.log_batch(self.run_id, params=params[start : start + _PARAMS_PER_CALL])
+        tags = [RunTag(key, value) for key, value in event["tags"].items()]
+        self._client.log_batch(self.run_id, tags=tags)
+        self._log_datasets(event["datasets"])
         self._client.log_text(self.run_id, event["document"], "federation.yaml")
+        self._write_results()
         self._client.update_run(self.run_id, status="RUNNING")
 
     def log_round(self, event: Mapping[str, Any], folder: Path) -> None:
@@ -98,13 +117,17 @@ class MlflowRun:
         metrics = [Metric(name, float(value), stamp, step) for name, value in event["metrics"].items()]
         for start in range(0, len(metrics), _METRICS_PER_CALL):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
-        for kind, name in event["arrays"].items():
+        self._log_datasets(event["datasets"])
+        for key, name in event["arrays"].items():
             if (folder / name).exists():
                 array = np.load(folder / name, allow_pickle=False)
-                draw = figures.DRAWN[kind.rpartition("-")[2]]
-                what = f", {kind.rpartition('-')[0].replace('-', ' ')} model" if "-" in kind else ""
-                figure = draw(array, f"{self._federation}, round {step}{what}", self._classes)
-                self._client.log_figure(self.run_id, figure, f"figures/{kind}-round-{step:06d}.png")
+                role, _, kind = key.rpartition("-")
+                place = f"{role.removeprefix('test-')}/{kind}" if role else f"rounds/{kind}-{step:06d}"
+                what = (
+                    f"{role.removeprefix('test-')} model, test images" if role else f"round {step}, validation images"
+                )
+                figure = figures.DRAWN[kind](array, f"{self._federation}, {what}", self._classes)
+                self._client.log_figure(self.run_id, figure, f"figures/{place}.png")
 
     def register(self, role: str, models: Path, known: dict[str, str]) -> str:
         """Register a model and return its version; one that is registered already only gets the alias.
@@ -132,17 +155,91 @@ class MlflowRun:
         return version
 
     def log_card(self, models: Path, versions: Collection[str] = ()) -> None:
-        """Log the model card, where there is one, as files of the run and of versions that were registered with another."""
+        """Log the model card, where there is one: as files of the run and of versions that were registered with another, figures and metrics.
+
+        Raises
+        ------
+        ValidationError
+            The card is not of this format; its files are logged.
+        """
         for path in _cards(models).values():
             self._client.log_artifact(self.run_id, str(path))
             for version in versions:
                 source = self._client.get_model_version(self.registered_model, version).source or ""
                 self._client.log_model_artifact(source.removeprefix(_LOGGED), str(path), "artifacts")
+        if not (models / CARD).is_file():
+            return
+        card = ModelCard.model_validate_json((models / CARD).read_bytes())
+        stamp = int(datetime.fromisoformat(card.ended).timestamp() * 1000)
+        beside = {LABELS_ALONE: card.labels_alone, SUPERVISED_BOUND: card.supervised_bound}
+        part = card.final.assessment.part if card.final.assessment else "validation"
+        metrics = [
+            Metric(f"{part}/{prefix}{name}", value, stamp, card.rounds)
+            for prefix, values in beside.items()
+            for name, value in (values or {}).items()
+        ]
+        if metrics:
+            self._client.log_batch(self.run_id, metrics=metrics)
+        for role, model in (("final", card.final), ("best", card.best)):
+            if model.assessment is not None and (role == "final" or model.digest != card.final.digest):
+                self._log_figures(role, model.assessment)
+
+    def _log_figures(self, role: str, scored: Assessment) -> None:
+        for name, draw in figures.ASSESSED.items():
+            figure = draw(scored, f"{self._federation}, {role} model, {scored.part} images")
+            if figure is not None:
+                self._client.log_figure(self.run_id, figure, f"figures/{role}/{name}.png")
 
     def end(self, code: str) -> None:
-        """Close the run: finished, or failed with a code of the catalogue."""
-        self._client.set_tag(self.run_id, "anchorage.code", code)
+        """Write the scores, and close the run: finished, or failed with a code of the catalogue."""
+        tags = self._write_results()
+        if code:
+            self._client.set_tag(self.run_id, CODE_TAG, code)
+        elif CODE_TAG in tags:
+            self._client.delete_tag(self.run_id, CODE_TAG)
         self._client.set_terminated(self.run_id, "FAILED" if code else "FINISHED")
+
+    def add_card(self, models: Path, versions: Collection[str]) -> None:
+        """Log a card that was completed after the run's end, and the scores with it.
+
+        Raises
+        ------
+        ValidationError
+            The card is not of this format; its files are logged.
+        """
+        self.log_card(models, versions)
+        self._write_results()
+
+    def _write_results(self) -> Mapping[str, str]:
+        """Write the scores that MLflow has as an artifact, and as the description of the run unless people have edited that; return its tags."""
+        found = self._client.get_run(self.run_id).data
+        scores = headline(found.metrics)
+        text = "\n\n".join(part for part in (scores, self._about) if part)
+        if scores:
+            self._client.log_text(self.run_id, f"# {self._federation}\n\n{text}\n", RESULTS)
+        before = found.tags.get(MLFLOW_RUN_NOTE)
+        if before is None or _digest(before) == found.tags.get(NOTE_TAG):
+            tags = {MLFLOW_RUN_NOTE: text[:_LONGEST_TAG], NOTE_TAG: _digest(text[:_LONGEST_TAG])}
+            self._client.log_batch(self.run_id, tags=[RunTag(key, value) for key, value in tags.items()])
+        return dict(found.tags)
+
+    def _log_datasets(self, listed: Sequence[Mapping[str, Any]]) -> None:
+        """Log datasets by digests and counts; MLflow keeps one of each name and digest."""
+        inputs = [
+            DatasetInput(
+                Dataset(
+                    name=found["name"],
+                    digest=found["digest"],
+                    source_type="anchorage",
+                    source=json.dumps({"federation": self._federation}),
+                    profile=json.dumps({"images": found["images"]}),
+                ),
+                [InputTag(MLFLOW_DATASET_CONTEXT, found["use"])],
+            )
+            for found in listed
+        ]
+        if inputs:
+            self._client.log_inputs(self.run_id, inputs)
 
     def _log_model(self, role: str, models: Path, stored: Weights) -> str:
         """Log the model as a program that needs no Anchorage, with the file that decodes images, and return its version.
@@ -212,17 +309,24 @@ def _example(described: Inference) -> DataFrame:
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:
-    """Return the id of an experiment, made where there is none; an SQLite file's artifacts go beside the file."""
+    """Return the id of an experiment, made where there is none, described as model training; an SQLite file's artifacts go beside the file."""
+    tags = {**KIND, MLFLOW_RUN_NOTE: EXPERIMENT}
     experiment: Experiment | None = client.get_experiment_by_name(name)
     if experiment is not None:
+        for tag in tags.keys() - experiment.tags.keys():
+            client.set_experiment_tag(experiment.experiment_id, tag, tags[tag])
         return str(experiment.experiment_id)
     location = None
     if uri.startswith("sqlite:///"):
         location = (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts").as_uri()
     try:
-        return str(client.create_experiment(name, artifact_location=location))
+        return str(client.create_experiment(name, artifact_location=location, tags=tags))
     except MlflowException:  # another federation's sender made it meanwhile
         experiment = client.get_experiment_by_name(name)
         if experiment is None:
             raise
         return str(experiment.experiment_id)
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]

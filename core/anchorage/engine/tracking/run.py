@@ -1,5 +1,6 @@
 """What is noted of a run for MLflow; an observer of the engine."""
 
+import hashlib
 import re
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,6 +11,7 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
+from anchorage import __version__
 from anchorage.api.federation import Federation
 from anchorage.api.method import ResolvedMethod
 from anchorage.engine.events import RoundCommitted, RunEvent
@@ -19,6 +21,24 @@ from anchorage.transport.messages import Report
 
 _REFUSED = re.compile(r"[^\w\-. ]")
 """What no name of a metric in MLflow may have, and slashes, which part it into folders."""
+
+_NO_PARAMETERS = {
+    "seed",
+    "task",
+    "method",
+    "suspend",
+    "active_deadline_seconds",
+    "server",
+    "admission",
+    "deletion_policy",
+    "tracking",
+}
+"""Fields of the spec that say nothing of how the model is trained, or are logged otherwise."""
+
+DIGEST = 16
+"""Characters of a digest that are shown."""
+MOST_SILO_DATASETS = 100
+"""Datasets of silos that a run has at most."""
 
 FIGURE_SETS = 10
 """How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
@@ -38,9 +58,15 @@ class TrackedRun:
     classes : sequence of str
         Names of the classes, in the order of the model's outputs.
     parameters : mapping of str to Any
-        The spec as nested plain values; logged as dotted parameters.
+        What was chosen, as nested plain values; logged as dotted parameters.
     document : str
         The spec as text; logged as the artifact ``federation.yaml``.
+    name, about : str
+        The run's name, and its description until it has scores.
+    tags : mapping of str to str
+        What it is, for searches.
+    images : mapping of str to mapping
+        Fingerprints of the server's images (`anchorage.learning.data.fingerprints.Fingerprint`), by part; logged as datasets.
     """
 
     def __init__(
@@ -54,6 +80,10 @@ class TrackedRun:
         classes: Sequence[str],
         parameters: Mapping[str, Any],
         document: str,
+        name: str = "",
+        about: str = "",
+        tags: Mapping[str, str] | None = None,
+        images: Mapping[str, Mapping[str, Any]] | None = None,
     ) -> None:
         self._outbox = outbox
         self._rounds, self._classes = rounds, classes
@@ -61,21 +91,44 @@ class TrackedRun:
         self._process.cpu_percent()  # the first call only starts the measurement
         key = uuid.uuid4().hex
         self._noted: set[int] = set()
+        self._known_images: set[tuple[str, str]] = set()
         for event in outbox.events():
             if event["kind"] == "run":
                 key = event["key"]
             elif event["kind"] == "round":
                 self._noted.add(event["round"])
+                self._known_images |= {(found["name"], found["digest"]) for found in event.get("datasets", ())}
         run = {"federation": federation, "experiment": experiment, "registeredModel": registered_model, "key": key}
-        outbox.append(
-            "run", {**run, "classes": list(classes), "parameters": dict(flatten(parameters)), "document": document}
-        )
+        run |= {"name": name or federation, "about": about, "document": document}
+        of_server = [_dataset(part, found["digest"], _counts(found), part) for part, found in (images or {}).items()]
+        lists = {"classes": list(classes), "datasets": of_server}
+        outbox.append("run", {**run, **lists, "tags": dict(tags or {}), "parameters": dict(flatten(parameters))})
 
     @classmethod
-    def of(cls, outbox: Outbox, federation: Federation, method: ResolvedMethod, document: str) -> "TrackedRun":
-        """Return the run of a federation whose method has every slot filled; `document` is its text with its silos."""
+    def of(
+        cls,
+        outbox: Outbox,
+        federation: Federation,
+        method: ResolvedMethod,
+        document: str,
+        images: Mapping[str, Mapping[str, Any]] | None = None,
+    ) -> "TrackedRun":
+        """Return the run of a federation whose method has every slot filled; `document` is its text with its silos.
+
+        Parameters are what the method's preset and the documents say; options that neither names are left out.
+        """
         name, spec = federation.metadata.name, federation.spec
-        parameters = spec.model_dump(mode="json", by_alias=True, exclude={"method"})
+        chosen = spec.model_dump(mode="json", by_alias=True, exclude_defaults=True, exclude=_NO_PARAMETERS)
+        filled = method.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        tags = {
+            "federation": name,
+            "method": method.name,
+            "network": spec.model.network,
+            "version": __version__,
+            "document": hashlib.sha256(document.encode()).hexdigest()[:DIGEST],
+        }
+        stages = "".join(f"{stage.method}, {stage.rounds} rounds, then " for stage in spec.warm_up)
+        about = f"{stages}{method.name} on {spec.model.network}: {spec.rounds} rounds, {len(spec.task.classes)} classes"
         return cls(
             outbox,
             federation=name,
@@ -83,8 +136,12 @@ class TrackedRun:
             registered_model=spec.tracking.registered_model or name,
             rounds=spec.rounds,
             classes=spec.task.classes,
-            parameters={**parameters, "method": method.model_dump(mode="json", by_alias=True)},
+            parameters={"method": filled, "seed": spec.seed, **chosen, "classes": spec.task.classes},
             document=document,
+            name=f"{name} {method.name} seed {spec.seed}",
+            about=f"{about}, seed {spec.seed}.",
+            tags={f"anchorage.{key}": value for key, value in tags.items()},
+            images=images,
         )
 
     def catch_up(self, history: Iterable[RoundRecord]) -> None:
@@ -123,7 +180,16 @@ class TrackedRun:
             metrics |= {f"silo/{silo.name}/samples_{key}": count for key, count in silo.samples.items()}
         metrics["silos_counted"] = sum(silo.state == "Counted" for silo in record.silos)
         values = {"round": record.round, "time": record.time, "digest": record.digest, "metrics": metrics}
+        values["datasets"] = list(self._new_images(record))
         self._outbox.append("round", values, arrays)
+
+    def _new_images(self, record: RoundRecord) -> Iterable[dict[str, Any]]:
+        """Yield the images of silos that have not been noted: digests and counts, as the silos told them."""
+        for silo in record.silos:
+            key = (silo.name, silo.fingerprint[:DIGEST])
+            if silo.fingerprint and key not in self._known_images and len(self._known_images) < MOST_SILO_DATASETS:
+                self._known_images.add(key)
+                yield _dataset(*key, {name: int(count) for name, count in silo.samples.items()}, "silo")
 
     def _system(self) -> dict[str, float]:
         """Return what the server uses: share of one CPU in percent since the last call, resident memory in MB."""
@@ -131,6 +197,15 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
+
+
+def _dataset(name: str, digest: str, images: Mapping[str, int], use: str) -> dict[str, Any]:
+    return {"name": name, "digest": digest[:DIGEST], "images": dict(images), "use": use}
+
+
+def _counts(fingerprint: Mapping[str, Any]) -> dict[str, int]:
+    unlabelled = {"without label": fingerprint["unlabelled"]} if fingerprint["unlabelled"] else {}
+    return {**fingerprint["classes"], **unlabelled}
 
 
 def _drawings(report: Report | None, prefix: str) -> dict[str, NDArray[Any]]:
@@ -150,11 +225,17 @@ def recalls(confusion: NDArray[np.int64], classes: Sequence[str]) -> dict[str, f
 
 
 def flatten(values: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, str]]:
-    """Yield nested values as dotted names and text; lists by position, None and empty ones left out."""
+    """Yield nested values as dotted names and text: lists of plain values as one text, others by position; None and empty ones left out.
+
+    A slot whose alternative has nothing to set is named by it, unless it is ``none``: ``{"weighting": {"dvw": {}}}`` gives ``weighting``, ``dvw``.
+    """
     for key, value in values.items():
         name = f"{prefix}{key}"
         if isinstance(value, list | tuple):
-            value = {str(index): item for index, item in enumerate(value)}
+            plain = not any(isinstance(item, Mapping | list | tuple) for item in value)
+            value = (", ".join(map(str, value)) or None) if plain else {str(i): item for i, item in enumerate(value)}
+        if isinstance(value, Mapping) and list(value.values()) == [{}]:
+            value = next(iter(value.keys() - {"none"}), None)
         if isinstance(value, Mapping):
             yield from flatten(value, f"{name}.")
         elif value is not None:

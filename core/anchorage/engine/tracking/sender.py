@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mlflow.exceptions import MlflowException
+from pydantic import ValidationError
 from sqlalchemy.exc import SQLAlchemyError
 
 from anchorage.api.errors import AnchorageError
@@ -126,12 +127,20 @@ class Sending:
                 raise
             self._leave_out(what, first_line(error))
 
+    @contextlib.contextmanager
+    def _refusals_of_card(self) -> Iterator[None]:
+        """Note that a model card is of another format, and go on."""
+        try:
+            yield
+        except ValidationError as error:
+            self._leave_out("the model card's figures", f"it is no model card: {error.errors()[0]['msg']}")
+
     def _leave_out(self, what: str, why: str) -> None:
         log.warning("%s: %s is left out: %s", TRACKING_INCOMPLETE.code, what, why)
         self._progress.leave_out(what, why)
 
     def _send(self, event: Mapping[str, Any], what: str) -> None:
-        self.ended = event["kind"] == "end"
+        self.ended = event["kind"] in ("end", "card")
         if event["kind"] == "run":
             self._run = MlflowRun.open(self._uri, event)
             self._progress.run_id = self._run.run_id
@@ -142,13 +151,15 @@ class Sending:
             self._run.log_round(event, self._folder)
         elif event["kind"] == "card":
             versions = {self._progress.final_version, self._progress.best_version} - {""}
-            self._run.log_card(Path(event["models"]), versions)
+            with self._refusals_of_card():
+                self._run.add_card(Path(event["models"]), versions)
         elif event["kind"] == "end":
             self._finish(self._run, event)
 
     def _finish(self, run: MlflowRun, event: Mapping[str, Any]) -> None:
         if event["models"]:
-            run.log_card(Path(event["models"]))
+            with self._refusals_of_card():
+                run.log_card(Path(event["models"]))
             self._progress.final_version = self._register(run, "final", Path(event["models"]))
             self._progress.best_version = self._register(run, "best", Path(event["models"]))
         run.end(event["code"])
