@@ -280,8 +280,8 @@ class ServerLearning:
 
     def further_losses(
         self, server_round: ServerRound, epochs: int, *, before_rounds: bool
-    ) -> tuple[str, Iterator[Tensor]] | None:
-        """Return the losses of further steps and the metric that names them; None for no further steps.
+    ) -> tuple[str, Iterator[Tensor], int] | None:
+        """Return the metric that names further steps, their losses, and how many they are at most; None for no further steps.
 
         `epochs` are those of cross entropy; `before_rounds` is true of the training before round 1.
         """

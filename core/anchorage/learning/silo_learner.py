@@ -317,7 +317,15 @@ class TorchSiloLearner:
             progress(done, work.steps)
 
         clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
-        return take_steps(self._network, optimiser, losses, clip_norm=clip, accumulation=several, after_step=after_step)
+        return take_steps(
+            self._network,
+            optimiser,
+            losses,
+            expected=work.steps,
+            clip_norm=clip,
+            accumulation=several,
+            after_step=after_step,
+        )
 
     def _carried(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int

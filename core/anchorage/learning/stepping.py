@@ -1,6 +1,10 @@
 """Gradient steps, for silos and server alike."""
 
-from collections.abc import Callable, Iterable
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,12 +17,54 @@ from anchorage.learning.models import Network
 
 _CHECK_EVERY = 64
 
+clock = time.perf_counter if torch.cuda.is_available() else time.thread_time
+"""Seconds of a trial. On the CPU those of the processor in this thread, which calculates alone: what else the machine does does not count."""
+
+
+@dataclass
+class Trial:
+    """Cuts trainings short, and tells how long what was left out would have taken, so that a forecast need not wait for it."""
+
+    seconds: float
+    """Time after which a training is cut."""
+    least: int
+    """Steps that every training takes all the same."""
+    missing: float = 0.0
+    """Seconds that the steps left out would have taken, all trainings together."""
+
+    def cut(self, losses: Iterable[Tensor], total: int) -> Iterator[Tensor]:
+        """Yield the first of `total` steps' losses."""
+        first = begun = clock()
+        for done, loss in enumerate(losses, 1):
+            yield loss
+            now = clock()
+            first = now if done == 1 else first
+            if done >= self.least and done < total and now - begun > self.seconds:
+                each = (now - first) / (done - 1) if done > 1 else now - begun
+                self.missing += each * (total - done)
+                return
+
+
+_TRIAL: ContextVar[Trial | None] = ContextVar("trial", default=None)
+
+
+@contextmanager
+def trial(seconds: float, least: int = 2) -> Iterator[Trial]:
+    """Cut the trainings of this thread short, as `Trial` says, until the block ends."""
+    cutting = Trial(seconds, least)
+    token = _TRIAL.set(cutting)
+    try:
+        yield cutting
+    finally:
+        _TRIAL.reset(token)
+
 
 def take_steps(
     network: Network,
     optimiser: torch.optim.Optimizer,
     losses: Iterable[Tensor],
     *,
+    expected: int = 0,
     clip_norm: float = 0.0,
     accumulation: int = 1,
     after_step: Callable[[int], None] = lambda done: None,
@@ -33,6 +79,8 @@ def take_steps(
         Its optimiser.
     losses : iterable of Tensor
         Scalars with a graph, computed lazily.
+    expected : int
+        How many there are at most; 0 where that is not known, so that no `trial` cuts them.
     clip_norm : float
         Largest gradient norm, 0 for none.
     accumulation : int
@@ -53,6 +101,7 @@ def take_steps(
         A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
     total, count, steps = torch.zeros((), dtype=torch.float64, device=network.classifier.weight.device), 0, 0
+    cutting = _TRIAL.get()
 
     def step(summed: int) -> int:
         if summed < accumulation:
@@ -67,7 +116,7 @@ def take_steps(
 
     network.train()
     try:
-        for loss in losses:
+        for loss in losses if cutting is None else cutting.cut(losses, expected):
             if count % accumulation == 0:
                 optimiser.zero_grad(set_to_none=True)
             (loss if accumulation == 1 else loss / accumulation).backward()  # type: ignore[no-untyped-call]

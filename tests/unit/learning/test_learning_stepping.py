@@ -3,6 +3,7 @@
 import traceback
 from collections import Counter
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from learning_party import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from anchorage.learning import stepping
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 
@@ -93,3 +95,24 @@ def test_silos_that_share_a_network_share_the_optimiser_s_memory(tmp_path):
     assert len(kept) == len(list(party.learner._network.parameters()))
     assert party.digest() == first, "the same round again"
     assert all(party.learner._networks.momentum[parameter] is buffer for parameter, buffer in kept.items())
+
+
+def stepped(monkeypatch: pytest.MonkeyPatch, *, expected: int, steps: int = 10) -> tuple[int, stepping.Trial]:
+    """Take steps in a trial by a clock that goes on by a second at each look; it may take two seconds."""
+    monkeypatch.setattr(stepping, "clock", count(0.0, 1.0).__next__)
+    network = network_of("FedAvg")
+    images = torch.linspace(-1, 1, 4 * 64).view(4, 1, 8, 8)
+    sgd = Sgd(learning_rate="0.1").build(network)
+    with stepping.trial(2.0) as trial:
+        _, done = take_steps(network, sgd, (network(images).square().mean() for _ in range(steps)), expected=expected)
+    return done, trial
+
+
+def test_a_trial_cuts_a_training_and_says_how_long_the_rest_would_take(monkeypatch):
+    done, trial = stepped(monkeypatch, expected=10)
+    assert (done, trial.missing) == (3, 7.0)
+
+
+def test_a_trial_does_not_cut_a_training_of_unknown_length(monkeypatch):
+    done, trial = stepped(monkeypatch, expected=0)
+    assert (done, trial.missing) == (10, 0.0)

@@ -56,11 +56,12 @@ class ContrastiveLearning(ServerLearning):
 
     def further_losses(
         self, server_round: ServerRound, epochs: int, *, before_rounds: bool
-    ) -> tuple[str, Iterator[Tensor]] | None:
+    ) -> tuple[str, Iterator[Tensor], int] | None:
         """Return the contrastive losses, of as many epochs as cross entropy has; before round 1 of the slot's own number."""
         if before_rounds:
             epochs = self._slot.pretrain_epochs
-        return ("contrastive_loss", self._losses(server_round, epochs)) if epochs else None
+        steps = epochs * -(-len(server_round.needed.labels) // self._slot.batch_size)
+        return ("contrastive_loss", self._losses(server_round, epochs), steps) if epochs else None
 
     def _losses(self, server_round: ServerRound, epochs: int) -> Iterator[Tensor]:
         slot, data, draws = self._slot, server_round.needed, server_round.draws

@@ -103,10 +103,11 @@ class AnchorTrainer(ServerTrainer):
         if slot.pretrain_epochs:
             optimiser = self._optimiser.build(network, learning_rate=float(slot.pretrain_learning_rate))
             batching = server_round.batching(slot.pretrain_epochs, slot.batch_size)
-            self._take_steps(network, optimiser, self.cross_entropy(server_round, batching))
+            steps = batching.steps(len(server_round.needed.indices))
+            self._take_steps(network, optimiser, self.cross_entropy(server_round, batching), steps)
         further = self._objective.further_losses(server_round, slot.pretrain_epochs, before_rounds=True)
         if further is not None:
-            self._take_steps(network, self._optimiser.build(network), further[1])
+            self._take_steps(network, self._optimiser.build(network), *further[1:])
 
     def train(self, server_round: ServerRound) -> Mapping[str, float]:
         """Train on the anchors and return ``server_loss``; momentum starts anew in each round."""
@@ -120,19 +121,21 @@ class AnchorTrainer(ServerTrainer):
             losses = mixup.losses(network, anchors, anchors, batching, server_round.draws)
         else:
             losses = self.cross_entropy(server_round, batching)
-        loss = self._take_steps(network, optimiser, losses)
+        loss = self._take_steps(network, optimiser, losses, batching.steps(len(anchors.indices)))
         further = self._objective.further_losses(server_round, slot.epochs, before_rounds=False)
         if further is None:
             return {"server_loss": loss}
-        metric, more = further
-        return {"server_loss": loss, metric: self._take_steps(network, optimiser, more)}
+        metric, more, steps = further
+        return {"server_loss": loss, metric: self._take_steps(network, optimiser, more, steps)}
 
-    def _take_steps(self, network: Network, optimiser: torch.optim.Optimizer, losses: Iterator[Tensor]) -> float:
-        """Step on the losses and return their mean."""
+    def _take_steps(
+        self, network: Network, optimiser: torch.optim.Optimizer, losses: Iterator[Tensor], expected: int
+    ) -> float:
+        """Step on the losses, so many at most, and return their mean."""
         from anchorage.learning.stepping import take_steps
 
         clip, several = float(self._optimiser.clip_norm), self._slot.accumulation
-        return take_steps(network, optimiser, losses, clip_norm=clip, accumulation=several)[0]
+        return take_steps(network, optimiser, losses, expected=expected, clip_norm=clip, accumulation=several)[0]
 
     def cross_entropy(self, server_round: ServerRound, batching: Batching) -> Iterator[Tensor]:
         """Return the losses of the anchors: those of the pseudo-labels or the objective, else cross entropy of one view."""
