@@ -68,6 +68,8 @@ class Simulation:
         Address of a Ray cluster that trains the silos, or ``local``; not in virtual time.
     at_once : int
         How many silos train at the same time; in virtual time one does.
+    images : SharedImages, optional
+        Reads the images.
 
     Raises
     ------
@@ -86,6 +88,7 @@ class Simulation:
         speeds: Speeds | None = None,
         ray: str | None = None,
         at_once: int = 1,
+        images: SharedImages | None = None,
     ) -> None:
         spec = study.federation.spec
         state.mkdir(parents=True, exist_ok=True)
@@ -93,15 +96,16 @@ class Simulation:
             raise AnchorageError(commands.RAY_FAILED, "silos in virtual time train in this process; leave --ray out")
         if speeds is not None:
             speeds.check(silo.metadata.name for silo in study.silos)
+        self._learner: ServerLearner
         self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
         if not (resume and _has_begun(state)):
             rmtree(state / FINGERPRINTS, ignore_errors=True)
-        images = SharedImages(data_root, spec.model_description, spec.seed, state)
+        images = images or SharedImages(data_root, spec.model_description, spec.seed, state)
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
         self._fingerprints = {name: asdict(Fingerprint.of(found, bytes(32))) for name, found in server.items()}
-        *self._warm_up, self._learner = (
+        *warm_up, self._learner = [
             build_server_learner(
                 model=spec.model_description,
                 method=part.method,
@@ -113,7 +117,8 @@ class Simulation:
                 after=part.after,
             )
             for part in parts_of(spec)
-        )
+        ]
+        self._warm_up: Sequence[ServerLearner] = warm_up
         self.run = describe_run(study, self._learner, self._warm_up, held_out=held_out)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}

@@ -1,0 +1,368 @@
+"""What a federation will cost, forecast by rehearsing its rounds (`anchorage.simulation.rehearsal`)."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from blake3 import blake3
+from numpy.typing import NDArray
+
+from anchorage.api.data import DataSection, SiloData
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.federation import FederationSpec, Managed, Silo
+from anchorage.api.files import Study
+from anchorage.api.model import ModelDescription
+from anchorage.engine.events import RoundCommitted, RoundStarted, RunEvent, SiloChanged
+from anchorage.engine.interfaces import RoundRecord
+from anchorage.learning.data import ImageSet
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import build_model
+from anchorage.learning.weights import down_layout
+from anchorage.methods.study import Part, parts_of
+from anchorage.simulation.footprint import Footprint, server_footprint, silo_footprint
+from anchorage.simulation.images import SharedImages
+from anchorage.simulation.rehearsal import RehearsedLearners, RehearsedServer, Trials, warm_up
+from anchorage.simulation.run import Simulation
+from anchorage.transport.tensors.layout import Layout
+
+TRIAL_SECONDS = 20.0
+"""Time for all trials together, about."""
+TRAINING_SECONDS = 2.0
+"""Time after which one training is cut."""
+STAGE_TASKS, STAGE_BYTES = 4000, 4 * 10**9
+"""Tasks and model bytes after which a stage's other rounds are taken to be like those before."""
+STAGE_ROUNDS = (4, 200)
+"""Fewest and most rounds of a stage that are rehearsed, where it has them."""
+STANDS_IN = "(stand-in)"
+"""Claim of images that are not here; no document can name it."""
+STAND_INS_PER_CLASS = 4
+SMALL_SIZES = (32, 64)
+"""Sizes in pixels that stand-ins may have."""
+ENDLESS = 31_536_000
+"""Deadline of a rehearsal's rounds in seconds, which none reaches."""
+
+
+@dataclass(frozen=True)
+class RoundsForecast:
+    """Rounds of one kind; figures are means of one round."""
+
+    method: str
+    """Method of their stage."""
+    first: bool
+    """Whether it is their stage's first round."""
+    scored: bool
+    """Whether the model is evaluated."""
+    count: int
+    """How many there are."""
+    silos: float
+    """Silos that take part."""
+    bytes_up: float
+    """Bytes from all silos to the server, as `RoundRecord.bytes_up` counts them."""
+    bytes_down: float
+    """Bytes from the server to all silos."""
+    slowest_seconds: float
+    """Time of the silo that needs most."""
+    silos_seconds: float
+    """Time of all silos, one after another."""
+    server_seconds: float
+    """Time of the server's training, evaluation and aggregation."""
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """What was found."""
+
+    rounds: Sequence[RoundsForecast]
+    """Every round of the run, by kinds, in their order."""
+    initial_seconds: float
+    """Time of the server before round 1."""
+    testing_seconds: float
+    """Time of scoring the test images at the end."""
+    rehearsed: int
+    """How many rounds were played; the others are taken to be like them."""
+    down: int
+    """Bytes of the main method's global model."""
+    up: int
+    """Bytes of an update of the main method."""
+    trials: Trials
+    """What was tried."""
+    unknown: Sequence[str]
+    """Silos whose images are not here; noise stands in for them."""
+    kept: Mapping[str, int] = field(default_factory=dict)
+    """Bytes that a silo keeps from round to round, of those that were tried."""
+    server_memory: Footprint | None = None
+    """The server's process; None without a trial."""
+    silo_memory: Footprint | None = None
+    """The processes of the silo with the most images; None without a trial of one."""
+
+    @property
+    def bytes_up(self) -> int:
+        """Bytes from silos to the server in all rounds."""
+        return round(sum(part.count * part.bytes_up for part in self.rounds))
+
+    @property
+    def bytes_down(self) -> int:
+        """Bytes from the server to silos in all rounds."""
+        return round(sum(part.count * part.bytes_down for part in self.rounds))
+
+    def seconds(self, at_once: int, *, waiting: bool) -> float:
+        """Return the time from round 1 to the last commit, without what processes load.
+
+        Parameters
+        ----------
+        at_once : int
+            How many silos work at the same time.
+        waiting : bool
+            Whether a round waits for its slowest silo (synchronous).
+        """
+        total = self.testing_seconds
+        for part in self.rounds:
+            shared = part.silos_seconds / at_once
+            total += part.count * (part.server_seconds + (max(part.slowest_seconds, shared) if waiting else shared))
+        return total
+
+
+class PlannedImages(SharedImages):
+    """Images of a rehearsal: noise stands in for those that are not here.
+
+    Parameters
+    ----------
+    data_root, model, seed, folder
+        As in `SharedImages`.
+    """
+
+    def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
+        super().__init__(data_root, model, seed, folder)
+        self._shape = (model.channels, model.image_size, model.image_size)
+        self._classes = model.classes
+
+    def count(self, section: DataSection, *, labelled: bool = True) -> int:
+        """Return how many images a section lists."""
+        return len(self.of(section)) if _stands_in(section) else super().count(section, labelled=labelled)
+
+    def of(self, section: DataSection, *, labelled: bool = True) -> ImageSet:
+        """Return a section's images."""
+        if not _stands_in(section):
+            return super().of(section, labelled=labelled)
+        count = STAND_INS_PER_CLASS * len(self._classes)
+        seed = int.from_bytes(blake3(section.model_dump_json().encode()).digest(8), "little")
+        rng = np.random.default_rng(seed)
+        labels = np.arange(count) % len(self._classes)
+        labels[count * section.kept_labels // 100 :] = -1
+        names = tuple(f"{seed:x}-{row}" for row in range(count))
+        pixels = rng.integers(0, 256, (count, *self._shape), np.uint8)
+        return ImageSet(pixels, labels, names, names, self._classes, rng.integers(0, 2**63, count, np.uint64))
+
+    def truth(self, section: DataSection, *, labelled: bool = True) -> NDArray[np.int64]:
+        """Return the classes of a section's images, int64 [n]."""
+        return self.of(section).labels if _stands_in(section) else super().truth(section, labelled=labelled)
+
+
+def _stands_in(section: DataSection) -> bool:
+    return section.claim_name == STANDS_IN
+
+
+def forecast(study: Study, data_root: Path, state: Path, *, trial: bool) -> Forecast:
+    """Rehearse a federation.
+
+    Parameters
+    ----------
+    study : Study
+        The documents.
+    data_root : Path
+        Folder that holds the claims.
+    state : Path
+        Folder of the rehearsal's own, for what silos keep.
+    trial : bool
+        Whether images are read and trainings are timed; else noise stands in for all images, and no time means anything.
+
+    Raises
+    ------
+    AnchorageError
+        The images or the initial weights cannot be used, or a silo's training fails.
+    """
+    rehearsal = Rehearsal(study, data_root, state / "rehearsal", trial=trial)
+    try:
+        rehearsal.play(rehearsal.observe)
+    except AnchorageError as error:
+        raise rehearsal.failure or error from None
+    if rehearsal.failure is not None:
+        raise rehearsal.failure
+    found = rehearsal.result()
+    if not trial:
+        return found
+    trials = rehearsal.trials
+    largest = next((silo for silo in study.silos if trials.largest and silo.metadata.name == trials.largest[0]), None)
+    known = largest is not None and largest.metadata.name not in found.unknown
+    of_silo = silo_footprint(rehearsal.run, largest, data_root, trials, state) if known and largest else None
+    return replace(found, server_memory=server_footprint(study, data_root, state), silo_memory=of_silo)
+
+
+class Rehearsal(Simulation):
+    """A federation that is played shortened.
+
+    Parameters
+    ----------
+    study, data_root, state, trial
+        As in `forecast`.
+    """
+
+    def __init__(self, study: Study, data_root: Path, state: Path, *, trial: bool) -> None:
+        state.mkdir(parents=True, exist_ok=True)
+        spec = study.federation.spec
+        self._whole, self._state = study, state
+        self._unknown = [s.metadata.name for s in study.silos if not trial or s.spec.managed is None]
+        short = _shortened(study, trial=trial)
+        images = PlannedImages(data_root, short.federation.spec.model_description, spec.seed, state)
+        super().__init__(short, data_root, state, device="auto", images=images)
+        warm_up()
+        self.trials = Trials(TRIAL_SECONDS if trial else 0.0, TRAINING_SECONDS if trial else 0.0)
+        self._warm_up = [RehearsedServer(learner, self.trials) for learner in self._warm_up]
+        self._learner = RehearsedServer(self._learner, self.trials)
+        labels = {silo.metadata.name: silo.spec.labels for silo in short.silos}
+        samples = {name: profile.samples for name, profile in self._profiles.items()}
+        self._learners = RehearsedLearners(self._learners, self.run, labels, samples, self.trials)
+        self._cohorts: dict[int, set[str]] = {}
+        self._records: list[RoundRecord] = []
+        self.failure: AnchorageError | None = None
+        """The first one of a silo."""
+
+    def observe(self, event: RunEvent) -> None:
+        """Note rounds, and silos that fail."""
+        if isinstance(event, RoundStarted):
+            self._cohorts.setdefault(event.round, set()).update(event.silos)
+        elif isinstance(event, RoundCommitted) and event.record.round:
+            self._records.append(event.record)
+        elif isinstance(event, SiloChanged) and event.state == "Failed":
+            named = f"silo {event.silo}: {event.message.removeprefix(f'silo {event.silo}: ')}"
+            self.failure = self.failure or AnchorageError(CATALOGUE[event.code], named)
+
+    def result(self) -> Forecast:
+        """Return what was found, after `play`."""
+        kept = {
+            silo.name: sum(file.stat().st_size for file in silo.rglob("*") if file.is_file())
+            for silo in sorted((self._state / "silos").glob("*"))
+        }
+        return Forecast(
+            tuple(self._kinds()),
+            self.trials.server.get(0, 0.0),
+            self.trials.testing,
+            len(self._records),
+            self._learner.down.nbytes,
+            self._learner.up.nbytes,
+            self.trials,
+            self._unknown,
+            kept,
+        )
+
+    def _kinds(self) -> Iterator[RoundsForecast]:
+        """Yield the rounds of the whole run by kinds: a stage's first one, those that are evaluated, and the others."""
+        spec, start, played = self._whole.federation.spec, 0, 0
+        for part, end in zip(parts_of(spec), self.run.ends, strict=True):
+            records = self._records[played:end]
+            found: dict[tuple[bool, bool], list[RoundRecord]] = {}
+            for record in records:
+                found.setdefault((record is records[0], self._due(record.round, self.run.rounds)), []).append(record)
+            counts: dict[tuple[bool, bool], int] = {}
+            for number in range(start + 1, part.last + 1):
+                kind = number == start + 1, self._due(number, spec.rounds)
+                counts[kind] = counts.get(kind, 0) + 1
+            for (first, due), count in counts.items():
+                like = found.get((first, due)) or found.get((first, not due)) or records
+                yield self._mean(part.method.name, first, due, count, like)
+            start, played = part.last, end
+
+    def _due(self, number: int, rounds: int) -> bool:
+        evaluation = self._whole.federation.spec.evaluation
+        return evaluation is not None and (number % evaluation.every_rounds == 0 or number == rounds)
+
+    def _mean(self, method: str, first: bool, due: bool, count: int, like: Sequence[RoundRecord]) -> RoundsForecast:
+        silos = [
+            {
+                silo: seconds
+                for silo, seconds in self.trials.silos.get(record.round, {}).items()
+                if silo not in self._unknown
+            }
+            for record in like
+        ]
+        own = [
+            self.trials.server.get(record.round, 0.0)
+            + record.seconds.get("aggregate", 0.0)
+            + record.seconds.get("dispatch", 0.0)
+            for record in like
+        ]
+        figures = (
+            [len(self._cohorts.get(record.round, ())) for record in like],
+            [record.bytes_up for record in like],
+            [record.bytes_down for record in like],
+            [max(seconds.values(), default=0.0) for seconds in silos],
+            [sum(seconds.values()) for seconds in silos],
+            own,
+        )
+        return RoundsForecast(method, first, due, count, *(float(np.mean(figure)) for figure in figures))
+
+
+def _shortened(study: Study, *, trial: bool) -> Study:
+    """Return a study of the rounds that are rehearsed, with stand-ins for images that are not here."""
+    federation, spec = study.federation, study.federation.spec
+    lengths = _lengths(study)
+    warm_up = tuple(
+        stage.model_copy(update={"rounds": rounds}) for stage, rounds in zip(spec.warm_up, lengths, strict=False)
+    )
+    protocol = spec.protocol.model_copy(update={"round_deadline_seconds": ENDLESS})
+    changes = {"rounds": sum(lengths), "warm_up": warm_up, "protocol": protocol, "active_deadline_seconds": None}
+    if not trial:
+        small = {"initial": None, "image_size": _smallest_size(spec)}
+        changes |= {"model": spec.model.model_copy(update=small), **_imagined(spec)}
+    silos = [_managed(silo) if not trial or silo.spec.managed is None else silo for silo in study.silos]
+    short = federation.model_copy(update={"spec": spec.model_copy(update=changes)})
+    return replace(study, federation=short, silos=tuple(silos))
+
+
+def _lengths(study: Study) -> list[int]:
+    """Return how many rounds of each stage are rehearsed."""
+    spec = study.federation.spec
+    cohort = min(spec.protocol.silos_per_round or len(study.silos), len(study.silos)) or 1
+    lengths = []
+    for part in parts_of(spec):
+        nbytes = _layout(spec.model_description, part, spec.seed).nbytes
+        most = min(STAGE_TASKS // cohort, STAGE_BYTES // (2 * cohort * nbytes), STAGE_ROUNDS[1])
+        lengths.append(min(part.last - part.after, max(most, STAGE_ROUNDS[0])))
+    return lengths
+
+
+def _layout(model: ModelDescription, part: Part, seed: int) -> Layout:
+    method = TrainingMethod.of(part.method)
+    return down_layout(build_model(model, method, seed), method)
+
+
+def _smallest_size(spec: FederationSpec) -> int:
+    """Return the smallest size of stand-ins for which the model's layouts are those of the document: small ones take less time."""
+    model, parts = spec.model_description, parts_of(spec)
+    pooled = any(array.large for part in parts for piece in part.method.pieces() for array in piece.auxiliary())
+    wanted = [_layout(model, part, spec.seed) for part in parts]
+    for size in SMALL_SIZES if not pooled else ():
+        small = model.model_copy(update={"image_size": size})
+        if size < model.image_size and [_layout(small, part, spec.seed) for part in parts] == wanted:
+            return size
+    return model.image_size
+
+
+def _imagined(spec: FederationSpec) -> dict[str, Any]:
+    """Return the fields of the server's sections with stand-ins."""
+    sections = {
+        name: section.model_copy(update={"claim_name": STANDS_IN, "path": name})
+        for name, section in spec.server_data.items()
+    }
+    anchors = sections.pop("anchors", None)
+    evaluation = spec.evaluation.model_copy(update=sections) if spec.evaluation else None
+    return {"anchor_data": anchors, "evaluation": evaluation}
+
+
+def _managed(silo: Silo) -> Silo:
+    """Return a silo that stand-ins are the images of."""
+    data = SiloData(format="Digits", labelled_percent=50 if silo.spec.labels == "Partial" else 100)
+    managed = Managed(data=data.model_copy(update={"claim_name": STANDS_IN}))
+    return silo.model_copy(update={"spec": silo.spec.model_copy(update={"managed": managed})})
