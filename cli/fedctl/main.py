@@ -102,6 +102,25 @@ def validate(file: File, overrides: Set = None, output: Output = Format.TABLE) -
     validate_file(file, overrides or [], output)
 
 
+@app.command(rich_help_panel=DOCUMENTS)
+def plan(
+    file: Annotated[Path, typer.Argument(help="File of YAML documents: one Federation and its Silos.")],
+    trial: Annotated[
+        bool,
+        typer.Option(
+            "--trial/--no-trial", help="Time a few steps on the images; without, bytes, disk and what leaves alone."
+        ),
+    ] = True,
+    data_root: DataRoot = None,
+    overrides: Set = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Forecast bytes, time, memory and disk of a federation, and say what will leave each hospital."""
+    from fedctl.plan import plan_federation
+
+    plan_federation(file, data_root, overrides or [], output, trial=trial)
+
+
 _VIEWS = {
     "status": "Show the progress of a federation and what it is waiting for.",
     "silos": "List the silos of a federation: their state, weight and last error.",

@@ -165,6 +165,16 @@ def test_the_document_says_what_came_out(undisturbed: tuple[Path, Any, list[str]
     assert len(set(processes(lines).values())) == 3 and gone(processes(lines))
 
 
+def test_the_bytes_are_those_that_were_planned(
+    undisturbed: tuple[Path, Any, list[str]], file: Path, fedctl: Start
+) -> None:
+    _, federation, _ = undisturbed
+    plan = document(fedctl("plan", file, "--no-trial", "-o", "json"))
+    assert (plan["bytes"]["up"], plan["bytes"]["down"]) == pytest.approx(
+        (federation["status"]["bytesUp"], federation["status"]["bytesDown"]), rel=0.01
+    )
+
+
 def test_every_silo_made_its_own_key_and_the_authoritys_stays_in_its_folder(
     undisturbed: tuple[Path, Any, list[str]],
 ) -> None:

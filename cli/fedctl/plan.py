@@ -1,0 +1,171 @@
+"""``fedctl plan``: what a federation will cost, and what will leave each hospital, before it starts."""
+
+import os
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from anchorage.api.files import Study
+from anchorage.engine.strategy import Strategy
+from anchorage.methods import resolve, validate_study
+from anchorage.methods.study import parts_of
+from anchorage.simulation.forecast import Forecast, RoundsForecast, forecast
+from fedctl.output import Format, emit, people
+from fedctl.plan_view import draw
+from fedctl.plan_words import learnt, leaving
+from fedctl.validation import warn_about
+
+CHECKPOINTS = 4
+"""Checkpoint files on the server's disk: of the last two rounds, of the best one, and one to write over."""
+
+
+def plan_federation(
+    file: Path, data_root: Path | None, overrides: Sequence[str], output: Format, *, trial: bool
+) -> None:
+    """Print a forecast.
+
+    Parameters
+    ----------
+    file : Path
+        The federation's documents.
+    data_root : Path or None
+        Folder that claims name folders of; None: the file's own.
+    overrides : sequence of str
+        ``path=value`` for the documents.
+    output : Format
+        How to print.
+    trial : bool
+        Whether to read images and time a few steps of training; else time and memory are left out.
+
+    Raises
+    ------
+    AnchorageError
+        The documents, images or initial weights cannot be used.
+    """
+    study = validate_study(file, overrides)
+    warn_about(study)
+    if trial and output.for_people:
+        typer.echo(
+            "trying a few steps, which takes a minute at most on an idle machine; --no-trial does without", err=True
+        )
+    with tempfile.TemporaryDirectory(prefix="fedctl-plan-") as state:
+        found = forecast(study, (data_root or file.parent).resolve(), Path(state), trial=trial)
+    document = plan_document(study, found, trial=trial)
+    if output.for_people:
+        people().print(draw(document))
+    else:
+        emit(document, output)
+
+
+def plan_document(study: Study, found: Forecast, *, trial: bool) -> dict[str, Any]:
+    """Return a forecast as JSON values."""
+    spec = study.federation.spec
+    return {
+        "federation": study.federation.metadata.name,
+        "method": spec.method.name,
+        "network": spec.model.network,
+        "mode": spec.protocol.mode,
+        "rounds": spec.rounds,
+        "silos": len(study.silos),
+        "bytes": {
+            "up": found.bytes_up,
+            "down": found.bytes_down,
+            "model": found.down,
+            "update": found.up,
+            "rounds": [_rounds(part) for part in found.rounds],
+            "rehearsedRounds": found.rehearsed,
+        },
+        "time": _time(study, found) if trial else None,
+        "memory": _memory(found) if trial else None,
+        "disk": _disk(study, found),
+        "leaves": leaving(study, found.up),
+        "learnt": learnt(resolve(spec.method)),
+        "imagesUnknown": list(found.unknown),
+        "notes": list(_notes(study, found)),
+    }
+
+
+def _rounds(part: RoundsForecast) -> dict[str, Any]:
+    silos = max(part.silos, 1.0)
+    return {
+        "method": part.method,
+        "kind": "first" if part.first else "scored" if part.scored else "other",
+        "count": part.count,
+        "silos": part.silos,
+        "up": round(part.bytes_up),
+        "down": round(part.bytes_down),
+        "upPerSilo": round(part.bytes_up / silos),
+        "downPerSilo": round(part.bytes_down / silos),
+    }
+
+
+def _time(study: Study, found: Forecast) -> dict[str, Any]:
+    """Return seconds on this machine."""
+    cores, silos = os.cpu_count() or 1, len(study.silos)
+    waiting = study.federation.spec.protocol.mode == "Synchronous"
+    usual = max(found.rounds, key=lambda part: part.count)
+    loading = found.silo_memory.loading_seconds if found.silo_memory else 0.0
+    at_once = min(cores, silos)
+    return {
+        "slowestSiloSecondsPerRound": usual.slowest_seconds,
+        "serverSecondsPerRound": usual.server_seconds,
+        "secondsBeforeRound1": found.initial_seconds,
+        "oneAfterAnother": found.seconds(1, waiting=waiting),
+        "onThisMachine": found.seconds(at_once, waiting=waiting) + loading * -(-silos // at_once),
+        "silosAtOnce": at_once,
+        "machineForEverySilo": found.seconds(silos, waiting=waiting) + loading,
+    }
+
+
+def _memory(found: Forecast) -> dict[str, Any]:
+    server, silo = found.server_memory, found.silo_memory
+    return {"server": server.nbytes if server else None, "silo": silo.nbytes if silo else None}
+
+
+def _disk(study: Study, found: Forecast) -> dict[str, Any]:
+    """Return bytes on disk, without logs and MLflow's store."""
+    spec, cohort = study.federation.spec, max(round(part.silos) for part in found.rounds)
+    keeps = any(_strategy(study, index).keeps_updates for index in range(len(parts_of(spec))))
+    slots = 2 * len(study.silos) if keeps or spec.protocol.mode == "Asynchronous" else cohort
+    received = found.down + found.trials.behind
+    server = {
+        "checkpoints": CHECKPOINTS * found.down,
+        "spool": slots * found.up,
+        "models": 2 * found.down,
+        "auxiliaryData": found.trials.behind,
+    }
+    silo = {
+        "received": received * (2 if found.trials.evaluates else 1),
+        "update": found.up,
+        "kept": max(found.kept.values(), default=0),
+    }
+    return {"server": {**server, "all": sum(server.values())}, "silo": {**silo, "all": sum(silo.values())}}
+
+
+def _strategy(study: Study, part: int) -> Strategy:
+    spec = study.federation.spec
+    return Strategy.of(parts_of(spec)[part].method, len(spec.task.classes), spec.seed)
+
+
+def _notes(study: Study, found: Forecast) -> Iterator[str]:
+    """Yield how far a forecast can be relied upon, a sentence each."""
+    spec = study.federation.spec
+    methods = [part.method for part in parts_of(spec)]
+    if found.unknown and any(array.large and array.up for m in methods for p in m.pieces() for array in p.auxiliary()):
+        yield "How large the pool of images becomes depends on how many images the silos have, which is not known here."
+    if any(_strategy(study, index).sparse_updates for index in range(len(methods))):
+        yield "Updates are sent as packed differences from the model; how far they can be packed depends on the training."
+    if any("pseudoLabels" in method.facts() for method in methods):
+        yield "A silo that accepts no pseudo-label in a round sends no update in it, so fewer bytes may go up."
+    if spec.protocol.mode == "Asynchronous":
+        yield (
+            "Silos are taken to be equally fast per step; which of them commits how often is only known in the run, and at "
+            "its end an update of each may be on its way, counted or not."
+        )
+    if any(method.local.cycle for method in methods):
+        yield "Silos are taken to train for their longest cycle; most stop earlier."
+    if found.rehearsed < spec.rounds:
+        yield f"{found.rehearsed} of {spec.rounds} rounds were rehearsed; the others are taken to be like them."

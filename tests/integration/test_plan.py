@@ -1,0 +1,158 @@
+"""What is forecast before a run, against what the run then does: bytes round by round, and what is said of images that are not here."""
+
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from federation_documents import DIGITS, LOCAL, digits_study
+from rich.console import Console
+from typer.testing import CliRunner
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import BAD_IMAGES
+from anchorage.api.files import Study
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from anchorage.simulation import forecast as forecasts
+from anchorage.simulation.forecast import Forecast, Rehearsal
+from anchorage.simulation.run import simulate
+from fedctl import plan
+from fedctl.main import app
+
+SCORED = {"evaluation": {"siloPercent": 20, "everyRounds": 3, "validation": {**DIGITS, "use": "Test"}}}
+MIXED = {"name": "FedMix", "inputMixing": {"fedMix": {"groupSize": 3}}}
+CASES: dict[str, dict[str, Any]] = {
+    "FedAvg": {},
+    "FedAnchor": {},
+    "SyncDVW": {"rounds": 3},
+    "AsyncFedAvg": {"rounds": 7},
+    "sampled silos, scored at the silos": {"method": "FedAvg", "rounds": 7, **SCORED, "perRound": 2},
+    "control variates": {"method": "FedAvg", "slots": {"name": "SCAFFOLD"}},
+    "a warm-up": {"method": "FedAvg", "rounds": 4, "warmUp": [{"method": "FedProx", "rounds": 2}]},
+}
+"""Federations whose bytes do not depend on what is in the images."""
+
+
+def study_of(folder: Path, name: str, case: dict[str, Any]) -> Study:
+    spec = dict(case)
+    method = spec.pop("method", name)
+    if "perRound" in spec:
+        spec["protocol"] = {"minSilos": 2, "silosPerRound": spec.pop("perRound"), "roundDeadlineSeconds": 120}
+    return digits_study(folder, method, **spec)
+
+
+def rehearsed(study: Study, folder: Path, *, trial: bool = False) -> Forecast:
+    rehearsal = Rehearsal(study, study.file.parent, folder, trial=trial)
+    rehearsal.play(rehearsal.observe)
+    return rehearsal.result()
+
+
+def assert_planned(found: Forecast, study: Study, folder: Path) -> None:
+    """See that the bytes of a forecast are those of a simulation, within 1 %, in every kind of round."""
+    _, store = simulate(study, study.file.parent, folder)
+    records = store.history()[1:]
+    assert sum(part.count for part in found.rounds) == len(records) == study.federation.spec.rounds
+    assert found.bytes_up == pytest.approx(sum(record.bytes_up for record in records), rel=0.01)
+    assert found.bytes_down == pytest.approx(sum(record.bytes_down for record in records), rel=0.01)
+    first = next(part for part in found.rounds if part.first)
+    assert (first.bytes_up, first.bytes_down) == pytest.approx((records[0].bytes_up, records[0].bytes_down), rel=0.01)
+    assert found.bytes_up > 0 and found.bytes_down > 0
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_bytes_without_images_are_those_of_a_run(name: str, tmp_path: Path) -> None:
+    study = study_of(tmp_path, name, CASES[name])
+    assert_planned(rehearsed(study, tmp_path / "plan"), study, tmp_path / "run")
+
+
+@pytest.mark.parametrize("slots", [MIXED, {"name": "GlobalMixup"}], ids=["means", "raw images"])
+def test_bytes_with_images_have_the_pool_that_silos_fill(slots: dict[str, Any], tmp_path: Path) -> None:
+    study = digits_study(tmp_path, "FedAvg", rounds=3, slots={**slots, "local": LOCAL})
+    found = rehearsed(study, tmp_path / "plan", trial=True)
+    assert found.trials.behind > 10 * 8 * 8 * 4
+    assert_planned(found, study, tmp_path / "run")
+
+
+def test_rounds_that_are_not_rehearsed_are_like_those_that_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(forecasts, "STAGE_ROUNDS", (4, 4))
+    study = study_of(tmp_path, "long", {**CASES["sampled silos, scored at the silos"], "rounds": 17})
+    found = rehearsed(study, tmp_path / "plan")
+    assert found.rehearsed == 4
+    assert_planned(found, study, tmp_path / "run")
+
+
+def planned(*arguments: object) -> Any:
+    result = CliRunner().invoke(app, ["plan", *map(str, arguments), "-o", "json"])
+    assert result.exit_code == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+@pytest.mark.slow
+def test_a_trial_gives_time_and_memory_of_this_machine(tmp_path: Path) -> None:
+    study = digits_study(tmp_path, "FedAnchor", rounds=3)
+    told = planned(study.file)
+    times, memory, disk = told["time"], told["memory"], told["disk"]
+    assert 0 < times["slowestSiloSecondsPerRound"] <= times["machineForEverySilo"] and times["secondsBeforeRound1"] > 0
+    assert times["oneAfterAnother"] > 2 * times["slowestSiloSecondsPerRound"]
+    assert min(memory.values()) > 10 * told["bytes"]["model"], "a process has more than the model"
+    assert (
+        disk["server"]["checkpoints"] >= 3 * told["bytes"]["model"]
+        and disk["silo"]["update"] == told["bytes"]["update"]
+    )
+    assert told["imagesUnknown"] == []
+
+
+def test_images_that_are_not_here_are_said_to_be_unknown(tmp_path: Path) -> None:
+    study = digits_study(tmp_path, "FedAvg", rounds=2, slots={**MIXED, "local": LOCAL})
+    documents = list(yaml.safe_load_all(study.file.read_text()))
+    documents[1]["spec"]["managed"]["data"] = {"format": "ImageFolder", "claimName": "elsewhere"}
+    documents[2]["spec"].pop("managed")
+    study.file.write_text(yaml.safe_dump_all(documents))
+    told = planned(study.file, "--no-trial")
+    assert told["time"] is None and told["memory"] is None
+    assert told["imagesUnknown"] == ["a", "b", "c"]
+    assert any("pool of images" in note for note in told["notes"])
+    failure = CliRunner().invoke(app, ["plan", str(study.file)]).exception
+    assert isinstance(failure, AnchorageError) and "elsewhere" in failure.message
+
+
+def test_a_silo_whose_images_cannot_be_read_is_named(tmp_path: Path) -> None:
+    folder = tmp_path / "b" / "0"
+    folder.mkdir(parents=True)
+    for name in ("x.png", "y.png"):
+        (folder / name).write_bytes(b"no image")
+    study = digits_study(tmp_path, "FedAvg", rounds=2)
+    documents = list(yaml.safe_load_all(study.file.read_text()))
+    documents[2]["spec"]["managed"]["data"] = {"format": "ImageFolder", "claimName": "b"}
+    study.file.write_text(yaml.safe_dump_all(documents))
+    failure = CliRunner().invoke(app, ["plan", str(study.file)]).exception
+    assert isinstance(failure, AnchorageError) and failure.failure is BAD_IMAGES
+    assert "silo b" in failure.message and "0/x.png" in failure.message
+
+
+def test_words_say_what_leaves_each_hospital(tmp_path: Path) -> None:
+    study = digits_study(tmp_path, "FedAvg", rounds=2, slots={**MIXED, "local": LOCAL}, **SCORED)
+    documents = list(yaml.safe_load_all(study.file.read_text()))
+    documents[3]["spec"]["labels"] = "None"
+    study.file.write_text(yaml.safe_dump_all(documents))
+    leaves = planned(study.file, "--no-trial")["leaves"]
+    assert any(line.startswith("mean_images [g, channels, H, W]") for line in leaves["a"])
+    assert any("siloPercent" in line for line in leaves["a"]) and leaves["a"] == leaves["b"]
+    assert len(leaves["c"]) == 2 and "nothing else: it has no labels" in leaves["c"][1]
+
+
+def test_people_read_it_in_80_columns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = digits_study(tmp_path, "FedAvg", rounds=3, **SCORED)
+    console = Console(width=80, record=True, file=StringIO())
+    monkeypatch.setattr(plan, "people", lambda: console)
+    result = CliRunner().invoke(app, ["plan", str(study.file), "--no-trial"])
+    assert result.exit_code == 0, result.stderr
+    text = console.export_text()
+    assert max(map(len, text.splitlines())) <= 80
+    total = planned(study.file, "--no-trial")["bytes"]
+    assert f"{total['down'] / 1e6:.1f} MB" in text and "What leaves a, b, c:" in text
