@@ -119,8 +119,9 @@ def interface(uri: str) -> Iterator[str]:
 def child(command: list[str]) -> Iterator[None]:
     """Run a command, and end it with all that it started."""
     quiet = {**os.environ, "MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    streams = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    process = subprocess.Popen(command, env=quiet, start_new_session=True, **streams)
+    process = subprocess.Popen(
+        command, env=quiet, start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         yield
     finally:
@@ -174,11 +175,11 @@ def main() -> None:
             subprocess.run([*begin, "--workdir", str(run)], check=True)
         uri = f"sqlite:///{run / 'mlflow.db'}"
         client = MlflowClient(uri)
-        experiment = client.get_experiment_by_name("digits").experiment_id
-        (found,) = client.search_runs([experiment])
+        (experiment,) = client.search_experiments(filter_string="name = 'digits'")
+        (found,) = client.search_runs([experiment.experiment_id])
         options.out.mkdir(exist_ok=True)
         with interface(uri) as address, browser() as page:
-            for name, path, condition, height in views(found.info.run_id, experiment):
+            for name, path, condition, height in views(found.info.run_id, experiment.experiment_id):
                 picture = Image.open(BytesIO(page.show(f"{address}/#/{path}", condition, height)))
                 file = options.out / f"{name}.png"
                 picture.convert("RGB").quantize(256, Image.Quantize.FASTOCTREE).save(file, optimize=True)
