@@ -33,10 +33,6 @@ PROGRESS_SECONDS = 0.1
 log = logging.getLogger(__name__)
 
 
-_TASK_OVER = (transfer.UNKNOWN_TASK, transfer.OUT_OF_BOUNDS)
-"""Refusals after which a task is over, and the session goes on."""
-
-
 class GrpcServerLink:
     """Holds one outbound connection to the server (`ServerLink`).
 
@@ -348,7 +344,10 @@ class GrpcServerLink:
             if refusal is None:
                 connection.close()
                 return False
-            if refusal.failure in _TASK_OVER:
+            if refusal.failure in (
+                transfer.UNKNOWN_TASK,
+                transfer.OUT_OF_BOUNDS,
+            ):  # the task is over, the session goes on
                 stale = refusal.failure is transfer.UNKNOWN_TASK
                 log.log(logging.INFO if stale else logging.WARNING, "%s: %s", call, refusal.message)
                 return True
