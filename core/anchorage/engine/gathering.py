@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any
+from functools import cached_property
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
@@ -31,10 +31,10 @@ class Gathering(Engine):
 
     _absent: set[str] | None = None  # None before the run's first round
 
-    def __init__(self, **parts: Any) -> None:
-        super().__init__(**parts)
-        self._silent: Counter[str] = Counter()
+    @cached_property
+    def _silent(self) -> Counter[str]:
         """Deadlines in a row that found a silo connected, without a word since the one before."""
+        return Counter()
 
     def _next(self, until: float | None) -> Event | None:
         event = super()._next(until)
