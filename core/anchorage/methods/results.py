@@ -54,7 +54,7 @@ def write_models(
         if found and best.digest == final.digest:
             assessment = found[0].assessment
         else:
-            checkpoint = present(read)
+            checkpoint = _present(read)
             assessment = learner.assess(checkpoint.model, checkpoint.record.round)
         name = Path(model.path).name
         found.append(TrainedModel(file=name, digest=model.digest, round=model.round, assessment=assessment))
@@ -66,7 +66,7 @@ def write_models(
             images,
             final=found[0],
             best=found[1],
-            classifier_trained=trains_classifier(run.method),
+            classifier_trained=_trains_classifier(run.method),
             simulated=simulated,
         )
         write_card(folder, card)
@@ -96,7 +96,7 @@ def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple
         models: list[StoredModel] = []
         last = store.history()[-1]
         for name, read in (("final", store.latest), ("best", store.best)):
-            checkpoint = present(read)
+            checkpoint = _present(read)
             path = folder / f"{name}.safetensors"
             digest = _write_model(path, checkpoint, run.federation)
             record = record_to_json(checkpoint.record)
@@ -106,19 +106,19 @@ def write_results(folder: Path, run: RunDescription, store: RoundStore) -> tuple
             written[name] |= {"test": dict(test)} if test else {}
             stored = StoredModel(path=str(path), digest=digest, round=checkpoint.record.round, metrics=metrics_of(test))
             models.append(stored)
-        values = describe(run.model, run.federation, classifier_trained=trains_classifier(run.method))
+        values = describe(run.model, run.federation, classifier_trained=_trains_classifier(run.method))
         write_atomically(folder / DESCRIPTION, json.dumps({**values, **written}, indent=2).encode())
         sync(folder)
     return models[0], models[1]
 
 
-def trains_classifier(method: ResolvedMethod) -> bool:
+def _trains_classifier(method: ResolvedMethod) -> bool:
     """Return what `TrainingMethod.trains_classifier` does, without torch."""
     leaves, trains = method.self_supervised, method.server_training
     return not getattr(leaves, "leaves_classifier", False) or bool(getattr(trains, "trains", False))
 
 
-def present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
+def _present(read: Callable[[], Checkpoint | None]) -> Checkpoint:
     """Return what a run that has ended has."""
     checkpoint = read()
     assert checkpoint is not None, "a run that has ended has committed round 0"

@@ -129,6 +129,22 @@ def only_run(uri: str) -> mlflow.entities.Run:
     return run
 
 
+def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
+    outbox = Outbox(tmp_path / "outbox")
+    run = {
+        "federation": "derm",
+        "experiment": "study",
+        "registeredModel": "derm-model",
+        "key": "k",
+        "classes": ["a", "b"],
+    }
+    outbox.append("run", {**run, "parameters": {"seed": "1"}, "document": "kind: Federation"})
+    outbox.append("round", {"round": 1, "time": 2.0, "digest": "d", "metrics": {"accuracy": 0.5}})
+    Sending(tmp_path / "outbox", uri).send_all()
+    found = only_run(uri)
+    assert (found.info.run_name, found.data.metrics["accuracy"]) == ("derm", 0.5)
+
+
 @pytest.mark.slow
 def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     run = start(tmp_path / "outbox")

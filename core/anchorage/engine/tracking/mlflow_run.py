@@ -94,8 +94,9 @@ class MlflowRun:
             run_id = found[0].info.run_id
         else:
             tags = {KEY_TAG: event["key"], "anchorage.federation": event["federation"], MLFLOW_USER: "anchorage"}
-            run_id = client.create_run(experiment, tags=tags, run_name=event["name"]).info.run_id
-        names = (event["federation"], event["registeredModel"], event["classes"], event["about"])
+            title = event.get("name", event["federation"])  # an earlier version wrote no names, texts and datasets
+            run_id = client.create_run(experiment, tags=tags, run_name=title).info.run_id
+        names = (event["federation"], event["registeredModel"], event["classes"], event.get("about", ""))
         return cls(client, uri, run_id, *names)
 
     def describe(self, event: Mapping[str, Any]) -> None:
@@ -104,9 +105,9 @@ class MlflowRun:
         params = [Param(k, v[:_LONGEST_PARAM]) for k, v in event["parameters"].items() if k not in known]
         for start in range(0, len(params), _PARAMS_PER_CALL):
             self._client.log_batch(self.run_id, params=params[start : start + _PARAMS_PER_CALL])
-        tags = [RunTag(key, value) for key, value in event["tags"].items()]
+        tags = [RunTag(key, value) for key, value in event.get("tags", {}).items()]
         self._client.log_batch(self.run_id, tags=tags)
-        self._log_datasets(event["datasets"])
+        self._log_datasets(event.get("datasets", ()))
         self._client.log_text(self.run_id, event["document"], "federation.yaml")
         self._write_results()
         self._client.update_run(self.run_id, status="RUNNING")
@@ -117,7 +118,7 @@ class MlflowRun:
         metrics = [Metric(name, float(value), stamp, step) for name, value in event["metrics"].items()]
         for start in range(0, len(metrics), _METRICS_PER_CALL):
             self._client.log_batch(self.run_id, metrics=metrics[start : start + _METRICS_PER_CALL])
-        self._log_datasets(event["datasets"])
+        self._log_datasets(event.get("datasets", ()))
         for key, name in event["arrays"].items():
             if (folder / name).exists():
                 array = np.load(folder / name, allow_pickle=False)
