@@ -5,7 +5,8 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, Queue
 from threading import Thread
@@ -28,7 +29,7 @@ spec:
   task: {{classification: {{classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}}}
   model: {{network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}}
   method: {{name: FedAvg, local: {{epochs: 1, batchSize: 50}}}}
-  protocol: {{minSilos: 2, roundDeadlineSeconds: 120}}
+  protocol: {{minSilos: 2, roundDeadlineSeconds: 600}}
   evaluation: {{validation: {{format: Digits, use: Test, testPercent: 20}}}}
 """
 SILO = """
@@ -133,6 +134,16 @@ def processes(lines: list[str]) -> dict[str, int]:
     return found
 
 
+@contextmanager
+def stopped(pid: int) -> Iterator[None]:
+    """Keep a process from running."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
 def gone(pids: dict[str, int]) -> bool:
     return not any(psutil.pid_exists(pid) for pid in pids.values())
 
@@ -212,11 +223,14 @@ def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_r
 ) -> None:
     run = ("--workdir", tmp_path / "run", "-o", "json")
     first = fedctl("run", "-f", file, *run)
+    first.wait_for("started silo silo-1")
+    with stopped(processes(first.lines)["silo-1"]):  # no round begins without it, however long the others take
+        first.wait_for("silo silo-0 connected")
+        second = fedctl("run", "-f", file, *run)
+        status = document(fedctl("status", *run))["status"]
+        assert second.end() == 2 and second.lines[0].startswith("ANC-5002 WorkdirBusy: ")
+        assert conditions(status)["Ready"] == "Listening" and status["connectedSilos"] == 1 and status["round"] == 0
     first.wait_for("silo silo-1 connected")
-    second = fedctl("run", "-f", file, *run)
-    status = document(fedctl("status", *run))["status"]
-    assert second.end() == 2 and second.lines[0].startswith("ANC-5002 WorkdirBusy: ")
-    assert conditions(status)["Ready"] == "Listening" and status["connectedSilos"] >= 1
     first.process.send_signal(signal.SIGINT)
     assert first.end() == 130 and gone(processes(first.lines))
     assert "the same command goes on" in first.lines[-1] and not any("Traceback" in line for line in first.lines)

@@ -157,7 +157,30 @@ def _schema(kind: type[Document]) -> dict[str, Any]:
         "kind": {"description": of["kind"], "type": "string"},
         "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
     }
-    return {**schema, "properties": {**heads, **schema["properties"]}}
+    whole = {**schema, "properties": {**heads, **schema["properties"]}}
+    return _told_once(whole, "", {})
+
+
+def _told_once(node: dict[str, Any], place: str, told: dict[str, str]) -> dict[str, Any]:
+    """Describe fields that stand in several places at the first of them; `told` has the places by their fields."""
+    fields = node.get("properties")
+    if fields is not None and len(fields) >= FEWEST_FIELDS:
+        first = told.setdefault(json.dumps(fields), place)
+        if first != place:
+            fields = {name: _referring(field, first) for name, field in fields.items()}
+    if fields is not None:
+        node = {
+            **node,
+            "properties": {n: _told_once(f, f"{place}.{n}" if place else n, told) for n, f in fields.items()},
+        }
+    return node
+
+
+def _referring(node: dict[str, Any], place: str) -> dict[str, Any]:
+    """Return a field with a reference to another place instead of each description."""
+    below = {name: _referring(field, place) for name, field in node.get("properties", {}).items()}
+    node = {**node, "description": f"See {place.removeprefix('spec.')}."} if "description" in node else node
+    return {**node, "properties": below} if below else node
 
 
 def files() -> Mapping[str, str]:
@@ -183,6 +206,9 @@ _KEEP = """\
   {{- end }}
 """
 
+
+FEWEST_FIELDS = 3
+"""A group of so many fields that stands in a second place refers to the first."""
 
 LONGEST_LINE = 9000
 """A mapping of a schema stands on one line where its JSON has fewer characters."""
