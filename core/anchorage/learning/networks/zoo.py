@@ -8,7 +8,6 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.dropout import _DropoutNd
-from torchvision.ops import StochasticDepth
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
@@ -42,9 +41,9 @@ class ZooEncoder(nn.Module):
         if not any(isinstance(layer, _BatchNorm) for layer in network.modules()):
             self.reduction = 1  # a single image can be trained on
         for path, layer in network.named_modules():
-            chance = (
-                "p" if isinstance(layer, (_DropoutNd, StochasticDepth)) else "drop_prob"
-            )  # as timm's stochastic depth has it
+            # torchvision's stochastic depth by name: importing it takes a second and 160 MB; timm's has another attribute
+            dropout = isinstance(layer, _DropoutNd) or type(layer).__name__ == "StochasticDepth"
+            chance = "p" if dropout else "drop_prob"
             if hasattr(layer, chance):
                 setattr(layer, chance, 0.0)
             for name, constant in list(layer.named_buffers(recurse=False)):
