@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
 HELM ?= helm
+TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive clean
@@ -13,11 +14,11 @@ help: ## This list
 
 $(VENV)/.run: pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[all]'
+	TORCH_INDEX='$(TORCH_INDEX)' tools/install.sh $(abspath $(BIN))/python all
 	@touch $@
 
 $(VENV)/.dev: pyproject.toml $(VENV)/.run
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	TORCH_INDEX='$(TORCH_INDEX)' tools/install.sh $(abspath $(BIN))/python dev
 	@touch $@
 
 demo: $(VENV)/.run ## A real federation on this machine, with a live view
