@@ -112,7 +112,7 @@ def test_figures_a_bounded_number_of_times_and_after_the_last_round(tmp_path):
     for number in range(26):
         run(RoundCommitted(record_of(number), MODEL, REPORT))
     with_arrays = [e["round"] for e in events(tmp_path) if e["kind"] == "round" and e["arrays"]]
-    assert with_arrays == [*range(0, 26, 2), 25]
+    assert with_arrays == [*range(0, 26, 7), 25]
     last = events(tmp_path)[-1]["arrays"]
     assert np.array_equal(np.load(tmp_path / last["confusion"]), REPORT.confusion)
 

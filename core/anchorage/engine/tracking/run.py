@@ -40,8 +40,8 @@ DIGEST = 16
 MOST_SILO_DATASETS = 100
 """Datasets of silos that a run has at most."""
 
-FIGURE_SETS = 10
-"""How often in a run the confusion matrix and the embeddings are drawn, besides after the last round."""
+FIGURE_SETS = 4
+"""How often in a run the confusion matrix and the embeddings are drawn, besides at its start; a set takes half a second."""
 
 
 class TrackedRun:
@@ -161,7 +161,7 @@ class TrackedRun:
 
     def _note(self, record: RoundRecord, report: Report | None, test: Mapping[str, Report]) -> None:
         self._noted.add(record.round)
-        drawn = record.round == self._rounds or record.round % max(1, self._rounds // FIGURE_SETS) == 0
+        drawn = record.round == self._rounds or record.round % max(1, -(-self._rounds // FIGURE_SETS)) == 0
         arrays = _drawings(report, "") if drawn else {}
         for name, scored in test.items():
             if name == "final" or scored is not test["final"]:
