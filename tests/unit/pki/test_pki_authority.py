@@ -222,12 +222,20 @@ def enrolled(authority: Authority, tokens: Tokens, folder: Path, silo: str) -> C
     return credentials
 
 
-def test_a_silo_renews_with_a_new_key(authority: Authority, tokens: Tokens, time: Time, tmp_path: Path) -> None:
+def test_a_silo_renews_the_key_that_it_enrolled_with(
+    authority: Authority, tokens: Tokens, time: Time, tmp_path: Path
+) -> None:
     credentials = enrolled(authority, tokens, tmp_path / "a", "a")
+    enrolled(authority, tokens, tmp_path / "b", "b")
     first = credentials.expires()
     time.seconds += 300 * DAY
-    csr = SigningRequest.make(new_key(credentials.key), silo_uri("derm", "a"))
-    credentials.save_certificate(Registrar(authority, tokens).renew(csr, "a"))
+    registrar = Registrar(authority, tokens)
+    for key in (load_key(tmp_path / "b" / "tls.key"), new_key(tmp_path / "other.key")):
+        with pytest.raises(AnchorageError, match="another key than it enrolled with") as caught:
+            registrar.renew(SigningRequest.make(key, silo_uri("derm", "a")), "a")
+        assert caught.value.failure is identity.REQUEST_REFUSED
+    csr = SigningRequest.make(load_key(credentials.key), silo_uri("derm", "a"))
+    credentials.save_certificate(registrar.renew(csr, "a"))
     credentials.check(silo_uri("derm", "a"), time)
     assert credentials.expires() - first == 300 * DAY
 

@@ -1,7 +1,8 @@
 """Issues certificates to silos with a token and to enrolled silos."""
 
+from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.pki.authority import Authority
-from anchorage.transport.pki.keys import SigningRequest, public_bytes
+from anchorage.transport.pki.keys import SigningRequest, key_fingerprint, public_bytes
 from anchorage.transport.pki.tokens import Tokens
 
 
@@ -39,11 +40,14 @@ class Registrar:
         return certificate
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:
-        """Sign a further certificate (PEM) for a silo whose connection has shown a valid one; the key may be a new one.
+        """Sign a further certificate (PEM) for a silo whose connection has shown a valid one, over a key that enrolled as this silo.
 
         Raises
         ------
         AnchorageError
-            The signing request does not fit.
+            The signing request does not fit, or is for another key.
         """
+        if key_fingerprint(csr_pem) not in self._tokens.keys(silo):
+            found = f"silo {silo} asks for another key than it enrolled with; enrol again with a new token instead"
+            raise AnchorageError(identity.REQUEST_REFUSED, found)
         return self._authority.issue_silo(csr_pem, silo)
