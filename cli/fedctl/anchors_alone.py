@@ -10,7 +10,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import load_federation
 from anchorage.methods import resolve
-from anchorage.methods.study import initial_of
+from anchorage.methods.pretrained import initial_of
 from anchorage.transport.files import write_atomically
 
 LEAST_PRIORITY = 19

@@ -18,7 +18,7 @@ from anchorage.api.files import Study
 from anchorage.learning.data import DataReport, Overlap, check, overlap, require_labels
 from anchorage.learning.data.overlap import Contents
 from anchorage.methods import validate_study
-from anchorage.methods.study import initial_of
+from anchorage.methods.pretrained import initial_of
 from fedctl.output import Format, counted, emit, people, plain_table, warn
 from fedctl.validation import warn_about
 from fedctl.workdir import choose_data_root

@@ -22,7 +22,7 @@ from anchorage.api.mistakes import DocumentError, without_password
 from anchorage.api.model import require_package
 from anchorage.api.status import FederationStatus, at_rest, is_true
 from anchorage.methods import resolve, validate_study
-from anchorage.methods.study import initial_of
+from anchorage.methods.pretrained import initial_of
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
 from fedctl.observation import ask_status, last_status, left_status, read_journal

@@ -27,6 +27,7 @@ from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, Group
 from fedctl.failures import ending
 from fedctl.output import Format, Output, Watch
 from fedctl.research.commands import bench_rounds, compare, partition, simulate, study
+from fedctl.weights import weights_app
 
 app = typer.Typer(
     name="fedctl",
@@ -45,6 +46,7 @@ app.add_typer(silo_app, name="silo", rich_help_panel=SITES)
 app.add_typer(model_app, name="model", rich_help_panel=RUNS)
 app.add_typer(data_app, name="data", rich_help_panel=DOCUMENTS)
 app.add_typer(methods_app, name="methods", rich_help_panel=DOCUMENTS)
+app.add_typer(weights_app, name="weights", rich_help_panel=DOCUMENTS)
 app.add_typer(bench_app, name="bench", rich_help_panel=RESEARCH)
 
 

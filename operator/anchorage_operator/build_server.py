@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from anchorage.api.federation import FederationSpec, Service
+from anchorage.api.model import WEIGHTS_CLAIM
 from anchorage.api.pod import Resources
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import build_pod, names
@@ -111,6 +112,8 @@ def _claims_of(spec: FederationSpec) -> set[str]:
     claims = {section.claim_name for section in spec.server_data.values() if section.claim_name is not None}
     if spec.model.initial is not None:
         claims.add(spec.model.initial.split("/", 1)[0])
+    if spec.model.weights is not None:
+        claims.add(WEIGHTS_CLAIM)
     return claims
 
 

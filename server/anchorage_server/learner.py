@@ -9,7 +9,8 @@ from anchorage.api.model import network_called
 from anchorage.api.run import HeldOut
 from anchorage.engine.hooks import EngineHooks
 from anchorage.engine.interfaces import ServerLearner
-from anchorage.methods.study import initial_of, parts_of
+from anchorage.methods.pretrained import initial_of
+from anchorage.methods.study import parts_of
 from anchorage_server.file_model import FileModel
 from anchorage_server.images import read_server_images
 from anchorage_server.memory import require_memory
@@ -19,7 +20,7 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     """Return whether the server builds, trains or scores the network, or sends something that it computes with it."""
     needed = any(isinstance(piece, EngineHooks) and piece.needs_network for piece in method.pieces())
     needed = needed or bool(network_called(spec.model.network).package)  # its file may have a library's names
-    return spec.model.initial is None or spec.evaluation is not None or needed
+    return not spec.model.starts_trained or spec.evaluation is not None or needed
 
 
 def choose_learners(

@@ -22,6 +22,7 @@ from anchorage.engine.store.journal import read_journal
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
 from anchorage.methods.model_card import read_images
+from anchorage.methods.pretrained import initial_source
 from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
 from anchorage_server.clock import SystemClock
@@ -135,6 +136,7 @@ class _Server:
         clock: SystemClock,
     ) -> None:
         self._config, self._study, self._run = config, study, run
+        self._initial = initial_source(study.federation.spec, config.data_root)
         self._store, self._learners, self._clock = store, learners, clock
         history, silos = store.history(), access.admission.names
         self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
@@ -181,7 +183,7 @@ class _Server:
         with storage_errors("read what the images were", state):
             images = read_images(state)
         what = (self._study, self._run, self._store, self._learners[-1], images)
-        model, best = write_models(state / "model", *what)
+        model, best = write_models(state / "model", *what, initial=self._initial)
         self._statuses.stored(model, best)
         fields = frozen_fields(self._study.federation, resolve)
         finished = FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=tracking.place)

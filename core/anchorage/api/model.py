@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from importlib.util import find_spec
 from typing import Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from anchorage.api.base import Document
+from anchorage.api.base import WEIGHTS_PATTERN, Document
 from anchorage.api.data import PathBelow
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import PACKAGE_MISSING
@@ -15,6 +15,12 @@ from anchorage.api.mistakes import meant
 from anchorage.api.piece import PIECES, Piece
 from anchorage.api.slot import UNKNOWN_ALTERNATIVE, Kind, Slot
 from anchorage.api.task import Task
+
+WEIGHTS_CLAIM = "weights"
+"""Folder of pretrained weights below the data root; on a cluster a volume claim of this name."""
+
+WeightsName = Annotated[str, StringConstraints(strict=True, max_length=128, pattern=WEIGHTS_PATTERN)]
+"""Name of pretrained weights: a library's own, or the one that they were imported with."""
 
 
 class NetworkKind(Piece):
@@ -97,6 +103,14 @@ class ModelSpec(Document):
     initial: PathBelow | None = Field(
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
     )
+    weights: WeightsName | None = Field(
+        None, description="Pretrained weights by name, such as IMAGENET1K_V1.\n\nFilled by `fedctl weights pull`."
+    )
+
+    @property
+    def starts_trained(self) -> bool:
+        """Whether training starts from weights that are not random."""
+        return self.initial is not None or self.weights is not None
 
     @field_validator("network")
     @classmethod
@@ -108,6 +122,12 @@ class ModelSpec(Document):
                 UNKNOWN_ALTERNATIVE, f"found {name!r}, {near}docs/networks.md names those of {network.name}"
             )
         return name
+
+    @model_validator(mode="after")
+    def _one_start(self) -> Self:
+        if self.initial is not None and self.weights is not None:
+            raise ValueError("found initial and weights, but training starts from one of them")
+        return self
 
     @model_validator(mode="after")
     def _taken_size(self) -> Self:

@@ -146,7 +146,7 @@ class ModelCard(Document):
     network: str = Field(description="Architecture.")
     image_size: int = Field(description="Pixels of a side.")
     channels: int = Field(description="1 grey, 3 RGB.")
-    initial: str = Field(description="File of the weights to start from; empty: random ones.")
+    initial: str = Field(description="Weights to start from, with source and digest; empty: random ones.")
     method: str = Field(description="Name of the method.")
     source: str = Field(description="Where the method is from.")
     warm_up: tuple[str, ...] = Field(description="Methods of the stages before it.")

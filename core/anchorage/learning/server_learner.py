@@ -214,7 +214,7 @@ class TorchServerLearner:
             AnchorageError,
         ) as error:  # TypeError: bfloat16, which numpy has not
             found = error.message if isinstance(error, AnchorageError) else str(error)
-            message = f"{path} does not hold the weights of this {self._model.network} ({found}); give spec.model.initial another"
+            message = f"{path} does not hold the weights of this {self._model.network} ({found}); give spec.model another start"
             raise AnchorageError(MODEL_MISMATCH, message) from error
         for piece in self._method.pieces:
             piece.adopted(self._network, frozenset(arrays))

@@ -46,6 +46,7 @@ def make_card(
     *,
     final: TrainedModel,
     best: TrainedModel,
+    initial: str = "",
     classifier_trained: bool,
     simulated: bool = False,
 ) -> ModelCard:
@@ -63,6 +64,8 @@ def make_card(
         Fingerprints of the server's images (`anchorage.learning.data.fingerprints.Fingerprint`), by part.
     final, best : TrainedModel
         The two models.
+    initial : str
+        `anchorage.methods.pretrained.initial_source`.
     classifier_trained : bool
         Whether anything trained the classifier; a self-supervised method trains the encoder alone.
     simulated : bool
@@ -78,7 +81,7 @@ def make_card(
         network=run.model.network,
         image_size=run.model.image_size,
         channels=run.model.channels,
-        initial=spec.model.initial or "",
+        initial=initial,
         method=run.method.name,
         source=preset.source if preset else "",
         warm_up=tuple(stage.method.name for stage in run.warm_up),

@@ -28,6 +28,7 @@ def write_models(
     learner: ServerLearner,
     images: Mapping[str, Mapping[str, Any]],
     *,
+    initial: str,
     simulated: bool = False,
 ) -> tuple[StoredModel, StoredModel]:
     """Write the models as `write_results` does, score both in full, and write their card beside them.
@@ -40,7 +41,7 @@ def write_models(
         The documents.
     learner : ServerLearner
         Of the main method.
-    images, simulated
+    images, initial, simulated
         As `anchorage.methods.model_card.make_card` takes them.
 
     Raises
@@ -67,6 +68,7 @@ def write_models(
             final=found[0],
             best=found[1],
             classifier_trained=_trains_classifier(run.method),
+            initial=initial,
             simulated=simulated,
         )
         write_card(folder, card)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from anchorage.api.data import DataSection
-from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import DATA_MISSING
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
@@ -40,22 +38,6 @@ def parts_of(spec: FederationSpec) -> tuple[Part, ...]:
     ends = [*accumulate((rounds for _, rounds in warm_up), initial=0), spec.rounds]
     methods = [*(method for method, _ in warm_up), resolve(spec.method)]
     return tuple(Part(method, *span) for method, span in zip(methods, pairwise(ends), strict=True))
-
-
-def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
-    """Return the file of the weights to start from; None where they are random.
-
-    Raises
-    ------
-    AnchorageError
-        DATA_MISSING: there is none.
-    """
-    if spec.model.initial is None:
-        return None
-    file = data_root / spec.model.initial
-    if not file.is_file():
-        raise AnchorageError(DATA_MISSING, f"{file} is no file; check spec.model.initial and the data root")
-    return file
 
 
 def describe_run(

@@ -23,8 +23,9 @@ from anchorage.learning.data.fingerprints import Fingerprint
 from anchorage.learning.data.held_out import kept_apart
 from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
+from anchorage.methods.pretrained import initial_of, initial_source
 from anchorage.methods.results import write_models
-from anchorage.methods.study import describe_run, initial_of, parts_of, round_settings, warm_up_stages
+from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
 from anchorage.simulation.images import FINGERPRINTS, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
@@ -98,6 +99,7 @@ class Simulation:
             speeds.check(silo.metadata.name for silo in study.silos)
         self._learner: ServerLearner
         self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
+        self._initial = initial_source(spec, data_root)
         if not (resume and _has_begun(state)):
             rmtree(state / FINGERPRINTS, ignore_errors=True)
         images = images or SharedImages(data_root, spec.model_description, spec.seed, state)
@@ -190,7 +192,8 @@ class Simulation:
         AnchorageError
             They cannot be written.
         """
-        write_models(folder, self._study, self.run, self.store, self._learner, self._fingerprints, simulated=True)
+        what = (self._study, self.run, self.store, self._learner, self._fingerprints)
+        write_models(folder, *what, initial=self._initial, simulated=True)
 
 
 def _has_begun(state: Path) -> bool:

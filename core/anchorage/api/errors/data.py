@@ -63,6 +63,12 @@ IMAGES_CHANGED = failure(
     "A site's images or labels are not those that training began with.",
     "Restore them, begin a new run, or set onChange: Allow in the silo's data section; the server's own images cannot change within a run.",
 )
+WEIGHTS_UNUSABLE = failure(
+    "ANC-1213 WeightsUnusable",
+    "Pretrained weights cannot be fetched, are not in the data root's folder `weights`, or are damaged there.",
+    "Run the `fedctl weights pull` or `fedctl weights import` that the message names, at the coordinating site, on a machine that "
+    "reaches their source; copy the folder `weights` to a site that reaches nothing.",
+)
 OUTSIDE_FOLDER = failure(
     "ANC-1210 OutsideFolder",
     "A section's folder, table or partition file is, or lies below, a link that leads out of its claim's folder.",

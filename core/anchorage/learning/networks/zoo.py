@@ -1,8 +1,10 @@
 """Networks of other libraries as encoders, fitted to the images (docs/networks.md)."""
 
 from collections.abc import Callable, Mapping
+from math import isqrt
 from typing import Any
 
+import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -61,7 +63,8 @@ class ZooEncoder(nn.Module):
         """Return a library's weights as this encoder calls its tensors, without head and constants; None where they have its names already.
 
         What is of another network is left as it is, for the caller to refuse. Where the encoder takes grey images and the weights colour, the
-        first convolution's are summed over the channels: a grey image is embedded as if each channel had been it.
+        first convolution's are summed over the channels: a grey image is embedded as if each channel had been it. Position embeddings that a
+        vision transformer has for images of another size are interpolated.
         """
         if any(name.startswith(_OWN) for name in arrays):
             return None
@@ -70,7 +73,23 @@ class ZooEncoder(nn.Module):
         fitted = {_OWN + name: array for name, array in arrays.items() if name not in self._left_out}
         if first.in_channels == 1 and (weight := arrays.get(stem)) is not None and weight.shape[1:2] == (3,):
             fitted[_OWN + stem] = weight.sum(1, keepdims=True)
+        for name, parameter in self.network.named_parameters():
+            if name.endswith(("pos_embedding", "pos_embed")) and (array := arrays.get(name)) is not None:
+                fitted[_OWN + name] = _resampled(array, parameter.shape[1])
         return fitted
+
+
+def _resampled(positions: NDArray[Any], tokens: int) -> NDArray[Any]:
+    """Return position embeddings [1, 1 + p², width] for another number of patches, bicubic as torchvision's `interpolate_embeddings`.
+
+    What is no class token and a square of patches, before and after, is returned as it is.
+    """
+    side, wanted = (isqrt(max(0, n - 1)) for n in (positions.shape[1], tokens))
+    if side == wanted or (side * side + 1, wanted * wanted + 1) != (positions.shape[1], tokens):
+        return positions
+    grid = torch.from_numpy(positions[:, 1:].copy()).transpose(1, 2).reshape(1, -1, side, side)
+    fitted = nn.functional.interpolate(grid, size=(wanted, wanted), mode="bicubic", align_corners=True)
+    return np.concatenate([positions[:, :1], fitted.flatten(2).transpose(1, 2).numpy()], axis=1)
 
 
 def checked_encoder(name: str, build: Callable[[], nn.Module], channels: int, side: int) -> ZooEncoder:

@@ -27,10 +27,10 @@ class Frozen(BatchNorm):
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need weights to start from: statistics of random ones say nothing."""
-        if plan.spec.model.initial is None and not plan.spec.warm_up:
+        if not plan.spec.model.starts_trained and not plan.spec.warm_up:
             message = (
                 "found frozen, but the model starts from random weights, of which no statistics are known; "
-                "give spec.model.initial or spec.warmUp, or set groupNorm"
+                "give spec.model.weights, spec.model.initial or spec.warmUp, or set groupNorm"
             )
             yield Mistake(MEANINGLESS_OVERRIDE, self.path, message)
 

@@ -1,0 +1,142 @@
+"""``fedctl weights``: pretrained weights that training may start from, kept below the data root of the coordinating site."""
+
+import pickle
+import sys
+import tempfile
+from contextlib import redirect_stdout
+from pathlib import Path
+
+import typer
+from pydantic import ValidationError
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import WEIGHTS_UNUSABLE
+from anchorage.api.mistakes import meant
+from anchorage.api.model import network_called, require_package
+from anchorage.methods.pretrained import WeightsFolder
+from anchorage.transport.tensors.safetensors_file import read_description
+from fedctl.output import Format, emit, people, plain_table
+
+
+def pull(network: str, name: str, data_root: Path, output: Format) -> None:
+    """Fetch weights from where their library has them.
+
+    Raises
+    ------
+    AnchorageError
+        WEIGHTS_UNUSABLE: the library has no such weights, or they cannot be fetched. The folder cannot be written.
+    """
+    library, _, member = network.partition("/")
+    _require_network(network)
+    if library not in FETCH:
+        found = f"{network} belongs to no library that has weights by name ({', '.join(FETCH)})"
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; take a file: fedctl weights import FILE {network} NAME")
+    with tempfile.TemporaryDirectory(prefix="anchorage-weights-") as folder:
+        file = Path(folder) / "weights.safetensors"
+        source = FETCH[library](member, name, file)
+        _keep(file, network, name, source, data_root, output)
+
+
+def import_file(file: Path, network: str, name: str, data_root: Path, output: Format) -> None:
+    """Keep the weights of a safetensors file.
+
+    Raises
+    ------
+    AnchorageError
+        It is none, or the folder cannot be written.
+    """
+    _require_network(network)
+    read_description(file)
+    _keep(file, network, name, file.name, data_root, output)
+
+
+def list_weights(data_root: Path, output: Format) -> None:
+    """Print what is there. Raises as `WeightsFolder.listed`."""
+    listed = WeightsFolder(data_root).listed()
+    if not output.for_people:
+        emit([entry.model_dump(by_alias=True) for entry in listed], output)
+        return
+    table = plain_table("network", "name", "SHA-256", "source")
+    for entry in listed:
+        table.add_row(entry.network, entry.name, entry.digest[:12], entry.source)
+    people().print(table)
+
+
+def _require_network(network: str) -> None:
+    try:
+        network_called(network)
+    except KeyError:
+        raise AnchorageError(
+            WEIGHTS_UNUSABLE, f"found {network!r}, which no package has; see docs/networks.md"
+        ) from None
+    require_package(network)
+
+
+def _keep(file: Path, network: str, name: str, source: str, data_root: Path, output: Format) -> None:
+    folder = WeightsFolder(data_root)
+    try:
+        entry = folder.add(file, network, name, source)
+    except ValidationError as error:
+        found = f"found the name {name!r}, expected at most 128 letters, digits, dots, hyphens and underscores"
+        raise AnchorageError(WEIGHTS_UNUSABLE, found) from error
+    if output.for_people:
+        typer.echo(f"stored {entry}\nin {folder.folder.resolve()}")
+        typer.echo(f"in the file: model: {{network: {entry.network}, weights: {entry.name}}}")
+    else:
+        emit(entry.model_dump(by_alias=True), output)
+
+
+def _of_torchvision(member: str, name: str, file: Path) -> str:
+    """Write torchvision's weights to a safetensors file and return their address.
+
+    The downloaded file is a pickle, of which only tensors are read (``weights_only``); torchvision's name of it holds the beginning of its SHA-256.
+    """
+    import torch
+    from safetensors.torch import save_file
+    from torchvision.models import get_model_weights, list_models
+
+    if member not in list_models():
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"torchvision has no network {member}, {meant(member, list_models())}")
+    known = {one.name: one for one in get_model_weights(member)}  # not DEFAULT, which changes with the library
+    if name not in known:
+        raise AnchorageError(
+            WEIGHTS_UNUSABLE, f"torchvision has no weights {name} of {member}; it has {', '.join(known)}"
+        )
+    url: str = known[name].url
+    try:
+        with redirect_stdout(sys.stderr):  # torch says there what it downloads
+            state = torch.hub.load_state_dict_from_url(
+                url, model_dir=str(file.parent), map_location="cpu", check_hash=True, weights_only=True
+            )
+    except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        raise _not_fetched(url, error) from error
+    save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)
+    return url
+
+
+def _of_timm(member: str, name: str, file: Path) -> str:
+    """Write timm's weights of a tag to a safetensors file and return where timm has them."""
+    import timm
+    from huggingface_hub.errors import HfHubHTTPError
+    from safetensors.torch import save_file
+
+    tags = [full.partition(".")[2] for full in timm.list_pretrained(f"{member}.*")]
+    if name not in tags:
+        found = f"timm has no weights {name} of {member}; it has {', '.join(tags) or 'none'}"
+        raise AnchorageError(WEIGHTS_UNUSABLE, found)
+    source = f"timm/{member}.{name} on Hugging Face"
+    try:
+        state = timm.create_model(f"{member}.{name}", pretrained=True).state_dict()
+    except (OSError, RuntimeError, ValueError, HfHubHTTPError) as error:
+        raise _not_fetched(source, error) from error
+    save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)
+    return source
+
+
+def _not_fetched(source: str, error: Exception) -> AnchorageError:
+    first = next(iter(str(error).splitlines()), type(error).__name__)[:200]
+    message = f"{source} cannot be fetched: {first}; pull on a machine that reaches it and copy the folder `weights`"
+    return AnchorageError(WEIGHTS_UNUSABLE, message)
+
+
+FETCH = {"torchvision": _of_torchvision, "timm": _of_timm}

@@ -1,0 +1,147 @@
+"""The weights that training starts from: a file below the data root, or pretrained ones by name from the folder that ``fedctl weights`` fills."""
+
+import hashlib
+import shutil
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import Field, StringConstraints, ValidationError
+
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.data import DATA_MISSING, WEIGHTS_UNUSABLE
+from anchorage.api.federation import FederationSpec
+from anchorage.api.model import WEIGHTS_CLAIM, WeightsName
+from anchorage.engine.store.durable import storage_errors
+from anchorage.transport.files import write_atomically
+
+_INDEX = "index.json"
+_MOST = 1000
+
+Text = Annotated[str, StringConstraints(strict=True, min_length=1, max_length=1024)]
+
+
+class PretrainedWeights(Document):
+    """One entry of the folder; its safetensors file is named by its digest."""
+
+    network: Text = Field(description="Network that they are for, as `spec.model.network` calls it.")
+    name: WeightsName = Field(description="Name that `spec.model.weights` gives.")
+    source: Text = Field(description="Where they came from: an address, or a file's name.")
+    digest: Annotated[str, StringConstraints(strict=True, pattern="^[0-9a-f]{64}$")] = Field(
+        description="SHA-256 of the file."
+    )
+
+    def __str__(self) -> str:
+        """Say which weights these are."""
+        return f"{self.name} of {self.network} from {self.source} (SHA-256 {self.digest})"
+
+
+class _Index(Document):
+    weights: Annotated[tuple[PretrainedWeights, ...], Field(max_length=_MOST)] = ()
+
+
+class WeightsFolder:
+    """Pretrained weights below a data root, in a folder that is a claim of its own on a cluster.
+
+    Parameters
+    ----------
+    data_root : Path
+        The data root.
+    """
+
+    def __init__(self, data_root: Path) -> None:
+        self.folder = data_root / WEIGHTS_CLAIM
+
+    def listed(self) -> tuple[PretrainedWeights, ...]:
+        """Return what is there, in the order of its networks and names.
+
+        Raises
+        ------
+        AnchorageError
+            WEIGHTS_UNUSABLE: the index cannot be understood.
+        """
+        index = self.folder / _INDEX
+        with storage_errors("read the list of weights", self.folder):
+            content = index.read_bytes() if index.exists() else b"{}"
+        try:
+            return _Index.model_validate_json(content).weights
+        except ValidationError as error:
+            found = (
+                f"{index} is not as fedctl weights wrote it ({error.error_count()} mistakes); remove it and pull again"
+            )
+            raise AnchorageError(WEIGHTS_UNUSABLE, found) from error
+
+    def file_of(self, weights: PretrainedWeights) -> Path:
+        """Return where the file of an entry lies."""
+        return self.folder / f"{weights.digest}.safetensors"
+
+    def find(self, network: str, name: str) -> PretrainedWeights:
+        """Return the entry of a network's weights, whose file was found to have its digest.
+
+        Raises
+        ------
+        AnchorageError
+            WEIGHTS_UNUSABLE: there are none of this name, or the file is missing or damaged.
+        """
+        entry = next((one for one in self.listed() if (one.network, one.name) == (network, name)), None)
+        get = f"get them with: fedctl weights pull {network} {name} --data-root {self.folder.parent}"
+        if entry is None:
+            raise AnchorageError(WEIGHTS_UNUSABLE, f"{self.folder} has no weights {name} of {network}; {get}")
+        file = self.file_of(entry)
+        if not file.is_file() or digest_of(file) != entry.digest:
+            raise AnchorageError(WEIGHTS_UNUSABLE, f"{file} is missing or not as it was stored; {get}")
+        return entry
+
+    def add(self, file: Path, network: str, name: str, source: str) -> PretrainedWeights:
+        """Keep a safetensors file's weights; those of the same network and name are replaced.
+
+        Raises
+        ------
+        AnchorageError
+            The folder cannot be written, or its index cannot be understood.
+        """
+        entry = PretrainedWeights(network=network, name=name, source=source, digest=digest_of(file))
+        others = [one for one in self.listed() if (one.network, one.name) != (network, name)]
+        kept = sorted([*others, entry], key=lambda one: (one.network, one.name))
+        with storage_errors("keep the weights", self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            if not self.file_of(entry).exists():
+                partial = self.file_of(entry).with_suffix(".partial")
+                shutil.copyfile(file, partial)
+                partial.rename(self.file_of(entry))
+            index = _Index(weights=tuple(kept)).model_dump_json(by_alias=True, indent=2)
+            write_atomically(self.folder / _INDEX, index.encode())
+        return entry
+
+
+def digest_of(file: Path) -> str:
+    """Return the SHA-256 of a file in hexadecimal digits."""
+    with storage_errors("read the weights", file), file.open("rb") as opened:
+        return hashlib.file_digest(opened, "sha256").hexdigest()
+
+
+def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
+    """Return the file of the weights to start from; None where they are random.
+
+    Raises
+    ------
+    AnchorageError
+        DATA_MISSING, WEIGHTS_UNUSABLE: there is none, or it is not as it was stored.
+    """
+    if spec.model.weights is not None:
+        folder = WeightsFolder(data_root)
+        return folder.file_of(folder.find(spec.model.network, spec.model.weights))
+    if spec.model.initial is None:
+        return None
+    file = data_root / spec.model.initial
+    if not file.is_file():
+        raise AnchorageError(DATA_MISSING, f"{file} is no file; check spec.model.initial and the data root")
+    return file
+
+
+def initial_source(spec: FederationSpec, data_root: Path) -> str:
+    """Return which weights these are, with their digest, for the model card; empty for random ones. Raises as `initial_of`."""
+    if spec.model.weights is not None:
+        return str(WeightsFolder(data_root).find(spec.model.network, spec.model.weights))
+    file = initial_of(spec, data_root)
+    return "" if file is None else f"{spec.model.initial} (SHA-256 {digest_of(file)})"
