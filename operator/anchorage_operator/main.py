@@ -1,6 +1,7 @@
 """Start of the operator's process: its arguments, signals and exit status."""
 
 import argparse
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -11,6 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.logs import log_to_stderr
 from anchorage.transport.kube.access import read_kubeconfig, read_service_account
 from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.resources import RESOURCES, Json
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.process import POLLERS, WORKERS, Operator
@@ -46,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             read_seconds=READ_SECONDS,
             count=metrics.requested,
         )
-        operator = Operator(settings, api, access, metrics)
+        operator = Operator(settings, api, access, metrics, pod=_own_pod())
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code
@@ -59,3 +61,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     operator.run()
     api.close()
     return 0
+
+
+def _own_pod() -> Json | None:
+    """Return the operator's pod as the chart tells it by the downward API; None outside a cluster."""
+    given = {field: os.environ.get(f"POD_{field.upper()}", "") for field in ("name", "namespace", "uid")}
+    return {"apiVersion": RESOURCES["Pod"].api_version, "kind": "Pod", **given} if all(given.values()) else None

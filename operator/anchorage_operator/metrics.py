@@ -37,6 +37,12 @@ class Metrics:
             "Objects corrected by a resync because the watch had missed them",
             registry=registry,
         )
+        self._namespaces = Gauge(
+            "anchorage_operator_namespace_readable",
+            "1 while the namespace can be read; 0 where it is gone, or permissions are missing",
+            ["watched"],
+            registry=registry,
+        )
         ProcessCollector(registry=registry)
 
     def observe_depth(self, reconciles: Callable[[], int], polls: Callable[[], int]) -> None:
@@ -67,6 +73,10 @@ class Metrics:
         """Record a resync."""
         self._resync.set(now)
         self._corrected.inc(corrected)
+
+    def namespace(self, name: str, *, readable: bool) -> None:
+        """Record whether a watched namespace can be read."""
+        self._namespaces.labels(name).set(readable)
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -3,18 +3,21 @@
 import logging
 import time
 from threading import Event, Thread
+from typing import Literal
 
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage.transport.retry import RANDOM, RetryPolicy
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
 from anchorage_operator.metrics import Metrics
+from anchorage_operator.planned import Event as ClusterEvent
 from anchorage_operator.poller import Poller
 from anchorage_operator.reconcile import IncompleteError, Reconciler
-from anchorage_operator.resync import Resync
+from anchorage_operator.resync import Resync, Scope
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.wiring import Watch
@@ -46,12 +49,21 @@ class Operator:
         For the watch.
     metrics : Metrics
         Told what happens.
+    pod : Json, optional
+        The operator's own pod, as ``involvedObject`` takes it; Events about namespaces are about it.
     silent_seconds, pause_seconds : float, optional
         Of the watch.
     """
 
     def __init__(
-        self, settings: OperatorSettings, api: KubeClient, access: ClusterAccess, metrics: Metrics, **watch: float
+        self,
+        settings: OperatorSettings,
+        api: KubeClient,
+        access: ClusterAccess,
+        metrics: Metrics,
+        *,
+        pod: Json | None = None,
+        **watch: float,
     ) -> None:
         clock = time.monotonic
         self._settings = settings
@@ -61,6 +73,9 @@ class Operator:
         self._queue: WorkQueue[Key] = WorkQueue(clock)
         self._polls: WorkQueue[Key] = WorkQueue(clock)
         self.cache = Cache(clock)
+        self._events = EventPoster(api, time.time)
+        self._pod = pod
+        self._denied: set[Scope] = set()
         facts = SecretFacts(api, clock)
         identity = Identity(api, facts)
         self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
@@ -70,12 +85,12 @@ class Operator:
             facts=facts,
             identity=identity,
             poller=self._poller,
-            events=EventPoster(api, time.time),
+            events=self._events,
             settings=settings,
             now=time.time,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
-        self._watch = Watch(access, self.cache, settings.watch, self._queue.add, **watch)
+        self._watch = Watch(access, self.cache, (), self._queue.add, **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
             "/readyz": lambda: _verdict(self.unready()),
@@ -113,10 +128,10 @@ class Operator:
         self._stopped.set()
 
     def unhealthy(self) -> str:
-        """Return a problem that a restart may fix; empty if there is none."""
-        longest = MISSED_RESYNCS * self._settings.resync_seconds
-        if self._resync.age > longest:
-            return f"the last successful resync was {self._resync.age:.0f} s ago"
+        """Return a problem that a restart may fix; empty if there is none. One that the API server names is none."""
+        longest = self._patience
+        if self._resync.silence > longest:
+            return f"the API server has not answered a resync for {self._resync.silence:.0f} s"
         if self._filled.is_set() and not self._watch.alive():
             return "the watch has stopped"
         if self.cache.lag() > longest:
@@ -129,20 +144,23 @@ class Operator:
         """Return why the operator is not ready; empty if it is."""
         if not self._filled.is_set():
             return "nothing has been read from the API server yet"
+        if self._resync.age > self._patience:
+            return f"the last successful resync was {self._resync.age:.0f} s ago"
         return self.unhealthy()
+
+    @property
+    def _patience(self) -> float:
+        return float(MISSED_RESYNCS * self._settings.resync_seconds)
 
     def _resync_repeatedly(self) -> None:
         """Fill the cache, then compare it with the API server's lists at regular intervals."""
         retry, failures = RetryPolicy(1.0, self._settings.resync_seconds, jitter=0.2), 0
         while not self._stopped.is_set():
             try:
-                if self._filled.is_set():
-                    self._metrics.resynced(time.time(), self._resync.run())
-                else:
-                    self._resync.fill()
-                    self._metrics.resynced(time.time(), 0)
-                    self._filled.set()
-                    _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
+                corrected = self._resync.run()
+                if self._resync.readable:
+                    self._metrics.resynced(time.time(), corrected)
+                self._look_after_namespaces()
                 failures = 0
                 pause = self._settings.resync_seconds * (0.8 + 0.2 * RANDOM.random())
             except ApiError as error:
@@ -150,6 +168,32 @@ class Operator:
                 pause = retry.pause(failures, error.retry_after)
                 _log.warning("cannot list", extra={"error": str(error), "again": round(pause, 1)})
             self._stopped.wait(pause)
+
+    def _look_after_namespaces(self) -> None:
+        """Watch the namespaces that can be read, and tell of every one that no longer can, or can again."""
+        denied, scopes = dict(self._resync.denied), self._resync.readable
+        self._watch.watch_over(scopes)
+        if scopes and not self._filled.is_set():
+            self._filled.set()
+            _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
+        for scope in self._resync.scopes:
+            name, why = scope or "all namespaces", denied.get(scope, "")
+            self._metrics.namespace(name, readable=not why)
+            if why and scope not in self._denied:
+                self._denied.add(scope)
+                self._tell("Warning", "NamespaceDenied", f"the federations of {name} are left alone: {why}")
+            elif not why and scope in self._denied:
+                self._denied.remove(scope)
+                self._tell("Normal", "NamespaceReadable", f"the federations of {name} are looked after again")
+
+    def _tell(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
+        _log.warning(message, extra={"reason": reason})
+        if self._pod is None:
+            return
+        try:
+            self._events.post(ClusterEvent(self._pod, kind, reason, message))
+        except ApiError as error:
+            _log.warning("cannot post an Event", extra={"error": str(error)})
 
     def _work(self) -> None:
         while (key := self._queue.wait()) is not None:

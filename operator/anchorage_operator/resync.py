@@ -1,10 +1,10 @@
 """Compares the cache with the API server's lists, to correct what the watch missed and to detect a stopped watch."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from anchorage.transport.kube.client import KubeClient
+from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage_operator.cache import Cache, Key, Ref
 from anchorage_operator.names import FEDERATION_LABEL, FIELD_MANAGER, MANAGED_BY_LABEL
 from anchorage_operator.observed import CHILD_KINDS
@@ -18,13 +18,21 @@ WATCHED: Mapping[str, str] = {
     "PersistentVolumeClaim": "",
 }
 """Label selector of every kind that is watched."""
+DENIED = (403, 404)
+"""HTTP statuses of a namespace that was deleted, or in which the operator has not the rights that it needs."""
+
+Scope = str | None
+"""A namespace; None stands for all namespaces at once."""
 
 _log = logging.getLogger(__name__)
 
 
 @dataclass(eq=False)
 class Resync:
-    """Lists all watched objects."""
+    """Lists all watched objects, namespace by namespace.
+
+    A namespace that may not be read, or is gone, keeps no other one waiting: its objects are forgotten until it can be read again.
+    """
 
     api: KubeClient
     """Lists."""
@@ -38,47 +46,80 @@ class Resync:
     """Seconds on a scale that never goes back."""
 
     def __post_init__(self) -> None:
-        self._last = self.clock()
+        self._heard = self._last = self.clock()
+        self.denied: dict[Scope, str] = {}
+        """What the API server says of each namespace that cannot be read."""
+        self.readable: tuple[Scope, ...] = ()
+        """The others; none before the first run."""
+
+    @property
+    def scopes(self) -> tuple[Scope, ...]:
+        """Every namespace to look after."""
+        return tuple(self.namespaces) or (None,)
 
     @property
     def age(self) -> float:
-        """Seconds since the last successful resync, or since the start."""
+        """Seconds since the last run in which at least one namespace could be read, or since the start."""
         return self.clock() - self._last
 
-    def fill(self) -> None:
-        """Read everything once, before the watch starts.
-
-        Raises
-        ------
-        ApiError
-            A kind cannot be listed.
-        """
-        for kind, labels in WATCHED.items():
-            for namespace in self._scopes():
-                for body in self.api.list(kind, namespace, labels):
-                    self._touch(self.cache.add_watched(body))
-        self._last = self.clock()
+    @property
+    def silence(self) -> float:
+        """Seconds since the API server, in the end of a run, said anything at all, if only that it refuses; or since the start."""
+        return self.clock() - self._heard
 
     def run(self) -> int:
-        """Compare and correct the cache; return the number of corrected objects.
+        """Compare and correct the cache; return the number of corrected objects, not counting namespaces that are read anew.
 
         Raises
         ------
         ApiError
-            A kind cannot be listed.
+            A kind cannot be listed, for another reason than `DENIED`.
         """
-        corrected = sum(self._compare(kind, labels) for kind, labels in WATCHED.items())
+        corrected, readable = 0, list(self.readable)
+        try:
+            for scope in self.scopes:
+                try:
+                    if scope in readable:
+                        corrected += sum(self._compare(kind, labels, scope) for kind, labels in WATCHED.items())
+                    else:
+                        self._fill(scope)
+                        readable.append(scope)
+                    self.denied.pop(scope, None)
+                except ApiError as error:
+                    if error.status not in DENIED:
+                        raise
+                    self.denied[scope] = error.message
+                    self._forget(scope)
+                    if scope in readable:
+                        readable.remove(scope)
+        except ApiError as error:
+            if error.status not in (0, 401):
+                self._heard = self.clock()
+            raise
+        finally:
+            self.readable = tuple(readable)
+        self._heard = self.clock()
+        if readable:
+            self._last = self._heard
         if corrected:
             _log.info("the watch was behind", extra={"objects": corrected})
-        self._last = self.clock()
         return corrected
 
-    def _compare(self, kind: str, labels: str) -> int:
-        known = self.cache.versions(kind, self.namespaces)
+    def _fill(self, scope: Scope) -> None:
+        for kind, labels in WATCHED.items():
+            for body in self.api.list(kind, scope, labels):
+                self._touch(self.cache.add_watched(body))
+
+    def _forget(self, scope: Scope) -> None:
+        for kind in WATCHED:
+            for ref in self.cache.versions(kind, () if scope is None else (scope,)):
+                self._touch(self.cache.remove(ref))
+
+    def _compare(self, kind: str, labels: str, scope: Scope) -> int:
+        known = self.cache.versions(kind, () if scope is None else (scope,))
         found = {
             Ref(kind, metadata["namespace"], metadata["name"]): metadata["resourceVersion"]
-            for namespace in self._scopes()
-            for metadata in self.api.list_metadata(kind, namespace, labels)
+            for metadata in self.api.list_metadata(kind, scope, labels)
         }
         changed = [ref for ref, version in found.items() if known.get(ref) != version]
         gone = [ref for ref in known if ref not in found]
@@ -93,6 +134,3 @@ class Resync:
     def _touch(self, keys: Iterable[Key]) -> None:
         for key in keys:
             self.wake(key)
-
-    def _scopes(self) -> Iterator[str | None]:
-        return iter(self.namespaces or (None,))

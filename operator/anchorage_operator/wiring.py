@@ -23,7 +23,7 @@ from anchorage.transport.kube.client import PAGE
 from anchorage.transport.kube.resources import RESOURCES, Json
 from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_operator.cache import Cache, Key, ref_of
-from anchorage_operator.resync import WATCHED
+from anchorage_operator.resync import WATCHED, Scope
 
 STREAM_SECONDS = 300
 """Maximum duration of one stream."""
@@ -50,8 +50,8 @@ class Watch:
     """How to reach the API server."""
     cache: Cache
     """Takes the objects."""
-    namespaces: Sequence[str]
-    """Namespaces to watch; none: all."""
+    scopes: Sequence[Scope]
+    """Namespaces to watch; nothing is watched where there are none."""
     wake: Callable[[Key], None]
     """Told every federation of which something changed."""
     _: KW_ONLY
@@ -64,7 +64,7 @@ class Watch:
 
     def __post_init__(self) -> None:
         self._started = 0.0
-        self._stop = asyncio.Event()
+        self._stop, self._change = asyncio.Event(), asyncio.Event()
         self._thread = Thread(target=lambda: asyncio.run(self._run()), name="watch", daemon=True)
 
     def start(self) -> None:
@@ -75,25 +75,40 @@ class Watch:
     def stop(self) -> None:
         """Stop watching and wait briefly for open streams to close."""
         if self._loop:
-            self._loop.call_soon_threadsafe(self._stop.set)
+            self._loop.call_soon_threadsafe(self._end)
             self._thread.join(STOP_SECONDS)
+
+    def watch_over(self, scopes: Sequence[Scope]) -> None:
+        """Watch these namespaces from now on; all streams begin anew where they are other ones than before."""
+        if tuple(scopes) == tuple(self.scopes):
+            return
+        self.scopes, self._started = scopes, time.monotonic()
+        self._streams.clear()
+        if self._loop:
+            self._loop.call_soon_threadsafe(self._change.set)
 
     def alive(self) -> bool:
         """Return whether a stream of every kind was started recently enough to be open or about to be restarted."""
         latest = time.monotonic() - STREAM_SECONDS - 2 * self.silent_seconds
-        expected = len(WATCHED) * max(len(self.namespaces), 1)
+        expected = len(WATCHED) * len(self.scopes)
         begun = self._started > latest or sum(begun > latest for begun in list(self._streams.values())) >= expected
         return self._thread.is_alive() and begun
+
+    def _end(self) -> None:
+        self._stop.set()
+        self._change.set()
 
     async def _run(self) -> None:
         self._loop = asyncio.get_running_loop()
         backoff = Backoff(RetryPolicy(self.pause_seconds, LONGEST_RESTART_SECONDS, jitter=1.0))
         while not self._stop.is_set():
-            begun = time.monotonic()
-            watching = asyncio.create_task(self._operator())
+            begun, self._change = time.monotonic(), asyncio.Event()
+            watching = asyncio.create_task(self._operator() if self.scopes else self._change.wait())
             await asyncio.wait((watching,))
             if error := watching.exception():
                 _log.warning("the watch ended", extra={"error": f"{type(error).__name__}: {error}"[:500]})
+            if self._change.is_set():
+                continue
             if time.monotonic() - begun > LONGEST_RESTART_SECONDS:
                 backoff.reset()
             with suppress(TimeoutError):
@@ -107,16 +122,18 @@ class Watch:
         await kopf.operator(
             registry=registry,
             settings=_settings(self.silent_seconds, self.pause_seconds),
-            stop_flag=self._stop,
+            stop_flag=self._change,
             standalone=True,
             identity=IDENTITY,
-            clusterwide=not self.namespaces,
-            namespaces=self.namespaces,
+            clusterwide=None in self.scopes,
+            namespaces=[scope for scope in self.scopes if scope is not None],
         )
 
     async def _take_in(self, **given: Any) -> None:
         raw = given["event"]
         body: Json = raw["object"]
+        if None not in self.scopes and body["metadata"]["namespace"] not in self.scopes:
+            return  # of a stream that is about to end
         touched = self.cache.remove(ref_of(body)) if raw["type"] == "DELETED" else self.cache.add_watched(body)
         for key in touched:
             self.wake(key)

@@ -164,16 +164,31 @@ def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
 
 @pytest.mark.parametrize(
     ("values", "namespaces"),
-    [({}, ["ns"]), ({"watch": {"namespaces": ["b", "a"]}}, ["a", "b"])],
+    [
+        ({}, ["ns"]),
+        ({"watch": {"namespaces": ["b", "a"]}}, ["a", "b", "ns"]),
+        ({"watch": {"namespaces": ["b", "ns"]}}, ["b", "ns"]),
+    ],
 )
 def test_rights_are_given_in_every_watched_namespace(helm: Helm, values: Values, namespaces: list[str]) -> None:
     objects = helm.template("anchorage", values)
     for kind in ("Role", "RoleBinding"):
-        assert [each["metadata"]["namespace"] for each in objects if each["kind"] == kind] == namespaces
+        assert sorted(each["metadata"]["namespace"] for each in objects if each["kind"] == kind) == namespaces
     assert not [each for each in objects if each["kind"].startswith("ClusterRole")]
     for binding in (each for each in objects if each["kind"] == "RoleBinding"):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": "ns"}]
         assert binding["roleRef"]["name"] == OPERATOR
+
+
+def test_where_nothing_is_watched_the_operator_may_only_post_events_about_its_own_pod(helm: Helm) -> None:
+    objects = helm.template("anchorage", {"watch": {"namespaces": ["a"]}})
+    (own,) = [e for e in objects if e["kind"] == "Role" and e["metadata"]["namespace"] == "ns"]
+    assert own["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
+    fields = {
+        each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
+        for each in container(objects, "Deployment")["env"][1:4]
+    }
+    assert fields == {f"POD_{part.upper()}": f"metadata.{part}" for part in ("name", "namespace", "uid")}
 
 
 def test_cluster_wide_rights_are_the_same_rights(helm: Helm, tmp_path: Path) -> None:

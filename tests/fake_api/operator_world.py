@@ -108,7 +108,7 @@ class World:
             settings=SETTINGS,
             now=self.clock,
         )
-        self.resync.fill()
+        self.resync.run()
 
     def look(self, key=DERM):
         """What the threads do in a few seconds: see what changed, ask the server, reconcile."""

@@ -179,7 +179,7 @@ def test_an_api_server_that_is_away_for_a_while(api):
         api.stop()
         federation(api, suspend=True)
         federation(api, "nevi")
-        assert "the last successful resync" in eventually(operator.unhealthy)
+        assert "the API server has not answered" in eventually(operator.unhealthy)
         begun = len(api.asked)
         api.start()
         eventually(lambda: built(api, "nevi"))

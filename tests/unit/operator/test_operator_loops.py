@@ -22,6 +22,7 @@ from anchorage_operator.work_queue import JITTER, RETRY, WorkQueue
 RESYNC_SECONDS = 300
 PATIENCE_SECONDS = 120.0
 IMAGES = {"server": "example.org/s:1", "agent": "example.org/a:1"}
+POD = {"apiVersion": "v1", "kind": "Pod", "name": "operator-x", "namespace": "anchorage", "uid": "1"}
 NOWHERE = ClusterAccess(Configuration(host="http://127.0.0.1:9"))
 
 
@@ -53,11 +54,14 @@ class TurningEvent(threading.Event):
 class Scene:
     def __init__(self, clock):
         self.clock, self.api, self.attempts = clock, StoreApi(), []
-        given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": ("study",)}
-        self.operator = Operator(OperatorSettings.model_validate(given), self.api, NOWHERE, Metrics())
+        watched = ("study", "other")
+        given = {"images": IMAGES, "listen": "127.0.0.1:0", "resyncSeconds": RESYNC_SECONDS, "watch": watched}
+        self.metrics, self.over = Metrics(), []
+        settings = OperatorSettings.model_validate(given)
+        self.operator = Operator(settings, self.api, NOWHERE, self.metrics, pod=POD)
         self.operator._stopped = TurningEvent()
         self.operator._stopped.clock = clock
-        self.operator._watch = SimpleNamespace(alive=lambda: True)
+        self.operator._watch = SimpleNamespace(alive=lambda: True, watch_over=self.over.append)
 
     def federation(self, name="derm"):
         self.api.store.apply("federations", "study", name, {"metadata": {"name": name}, "spec": SPEC}, "user")
@@ -170,11 +174,68 @@ def test_an_api_server_that_is_away_for_long_turns_the_probe_red_until_it_is_bac
     assert filled.operator.unhealthy() == ""
     filled.refuse(float("inf"), 0, verbs=("list",))
     filled.go_on(MISSED_RESYNCS + 1)
-    assert "the last successful resync" in filled.operator.unhealthy()
+    assert "the API server has not answered a resync" in filled.operator.unhealthy()
     filled.refuse(0.0, 0)
     filled.go_on(1)
     filled.hear()
     assert filled.operator.unhealthy() == ""
+
+
+@pytest.mark.parametrize("status", [429, 500, 503])
+def test_an_api_server_that_says_what_is_wrong_is_no_reason_to_start_again(filled, status):
+    filled.refuse(float("inf"), status, verbs=("list",))
+    filled.go_on(MISSED_RESYNCS + 1)
+    filled.hear()
+    assert filled.operator.unhealthy() == ""
+    assert "the last successful resync" in filled.operator.unready()
+
+
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_namespace_that_is_gone_or_forbidden_keeps_no_other_one_waiting(scene, status):
+    """A RoleBinding was taken away, or the whole namespace: the other one's federations go on, and no restart is asked for."""
+    lost = ApiError(status, "Forbidden", "cannot list federations in namespace 'other'")
+    lists = scene.api.list
+
+    def list_in(kind, namespace, labels):
+        if namespace == "other" and denied:
+            raise lost
+        return lists(kind, namespace, labels)
+
+    scene.api.list, denied = list_in, True
+    scene.federation()
+    scene.resync(1.0)
+    scene.work(10.0)
+    assert scene.built() and scene.over == [("study",)] and scene.operator.unready() == ""
+    for _ in range(MISSED_RESYNCS + 1):
+        scene.resync(RESYNC_SECONDS)
+        scene.work(0.0)
+        scene.hear()
+    assert scene.operator.unhealthy() == scene.operator.unready() == ""
+    (event,) = scene.api.store.list("events", "anchorage")
+    assert (event["reason"], event["type"], event["involvedObject"]) == ("NamespaceDenied", "Warning", POD)
+    assert lost.message in event["message"]
+    assert b'namespace_readable{watched="other"} 0.0' in scene.metrics.exposition()
+    assert b'namespace_readable{watched="study"} 1.0' in scene.metrics.exposition()
+
+    denied = False
+    scene.resync(RESYNC_SECONDS)
+    assert scene.over[-1] == ("study", "other")
+    assert b'namespace_readable{watched="other"} 1.0' in scene.metrics.exposition()
+    assert {each["reason"] for each in scene.api.store.list("events", "anchorage")} == {
+        "NamespaceDenied",
+        "NamespaceReadable",
+    }
+
+
+def test_what_a_namespace_holds_is_forgotten_while_it_is_denied_and_found_again_after(filled):
+    filled.work(10.0)
+    filled.refuse(filled.clock.now + RESYNC_SECONDS, 403, verbs=("list",))
+    filled.resync(1.0)
+    assert filled.operator.cache.versions("Federation", ()) == {} and filled.operator.cache.lag() == 0.0
+    filled.api.store.delete("services", "study", "derm-server")
+    filled.resync(2.0 * RESYNC_SECONDS)
+    filled.work(10.0)
+    assert filled.api.get("Service", "study", "derm-server") is not None
 
 
 def test_what_the_watch_never_told_of_is_found_by_the_resync(filled):

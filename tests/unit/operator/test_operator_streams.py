@@ -59,7 +59,7 @@ def play(monkeypatch):
             yield world
             assert not task.done()
         finally:
-            world.watch._stop.set()
+            world.watch._end()
             await asyncio.wait((task,))
             await api.stop()
 
@@ -123,5 +123,18 @@ def test_old_events_that_were_compacted_are_made_up_for(play):
         world.api.store.compact()
         world.api.watching = "normal"
         await world.until(lambda: world.cache.federation(DERM) is not None)
+
+    play(scene)
+
+
+def test_other_namespaces_are_watched_from_now_on(play):
+    async def scene(world):
+        world.watch.watch_over(())
+        begun = world.loop.time()
+        await asyncio.sleep(3.0 * SILENT_SECONDS)
+        assert world.api.watches(begun + 1.0) == [] and world.watch.scopes == ()
+        world.watch.watch_over(("study",))
+        await world.opened()
+        await world.learns()
 
     play(scene)
