@@ -9,7 +9,9 @@ from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import agent_network_policy
 from anchorage_operator.build_server import service_account
 from anchorage_operator.drift import digest
+from anchorage_operator.in_use import InUse, accepted_spec
 from anchorage_operator.situation import Situation
+from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
 
 REQUESTS = {"cpu": "100m", "memory": "512Mi"}
@@ -17,7 +19,7 @@ REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 
 
 def agent_objects(
-    situation: Situation, silo: Silo, managed: Managed, authority_hash: str, *, with_pod: bool
+    situation: Situation, in_use: InUse[Silo], managed: Managed, authority_hash: str, *, with_pod: bool
 ) -> Iterator[dict[str, Any]]:
     """Yield the agent's objects in the order in which they must be created.
 
@@ -25,8 +27,8 @@ def agent_objects(
     ----------
     situation : Situation
         The federation.
-    silo : Silo
-        The accepted silo.
+    in_use : InUse
+        The Silo with the spec in use.
     managed : Managed
         Its part about the agent.
     authority_hash : str
@@ -34,10 +36,11 @@ def agent_objects(
     with_pod : bool
         Whether the Secret that the pod mounts is there.
     """
-    name, federation, owner = silo.metadata.name, silo.spec.federation, situation.silos[silo.metadata.name]
+    silo, owner = in_use.typed, in_use.object
+    name, federation = silo.metadata.name, silo.spec.federation
     metadata = names.child_metadata(owner, names.agent_name(name), names.agent_labels(federation, name))
-    config = {names.AGENT_FILE: as_yaml(_configuration(situation, silo, managed))}
-    yield kube_object("ConfigMap", metadata, data=config)
+    config = {names.AGENT_FILE: as_yaml(_configuration(situation, in_use, managed))}
+    yield kube_object("ConfigMap", {**metadata, "annotations": accepted_spec(owner["spec"])}, data=config)
     yield service_account(metadata)
     yield agent_network_policy(metadata, federation)
     if with_pod:
@@ -51,7 +54,7 @@ def agent_objects(
             image=settings.images.agent,
             overrides=build_pod.merge_overrides(managed.pod, settings.agent),
             resources=build_pod.resources_of(managed.resources, REQUESTS),
-            storage=managed.storage,
+            storage=claim_template(situation.observed, metadata["name"], managed.storage),
             running=situation.agents_wanted,
             keep_claim=False,
             mounts=[
@@ -63,7 +66,8 @@ def agent_objects(
         yield build_pod.stateful_set(parts, settings)
 
 
-def _configuration(situation: Situation, silo: Silo, managed: Managed) -> dict[str, Any]:
+def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) -> dict[str, Any]:
+    silo = in_use.typed
     name, federation, namespace = silo.metadata.name, silo.spec.federation, situation.observed.namespace
     host = f"{names.server_name(federation)}.{namespace}.svc.{situation.settings.cluster_domain}"
     return {
@@ -75,7 +79,7 @@ def _configuration(situation: Situation, silo: Silo, managed: Managed) -> dict[s
         "token": f"{names.TOKEN_FOLDER}/token",
         "state": names.STATE_FOLDER,
         "labels": silo.spec.labels,
-        "data": situation.silos[name]["spec"]["managed"]["data"],
+        "data": in_use.object["spec"]["managed"]["data"],
         "dataRoot": names.DATA_FOLDER,
         "probesListen": f"0.0.0.0:{names.PROBES_PORT}",
         "stay": True,

@@ -4,9 +4,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anchorage.api.pod import Amount, PodOverrides, Resources, Storage
+from anchorage.api.pod import Amount, PodOverrides, Resources
 from anchorage.transport.kube.resources import Json, kube_object
-from anchorage_operator.names import CONFIG_FOLDER, CONFIG_HASH, DATA_FOLDER, PROBES_PORT, STATE_FOLDER, selector
+from anchorage_operator.names import (
+    CONFIG_FOLDER,
+    CONFIG_HASH,
+    DATA_FOLDER,
+    PROBES_PORT,
+    STATE_FOLDER,
+    STATE_VOLUME,
+    selector,
+)
 from anchorage_operator.settings import OperatorSettings
 
 USER = 65532
@@ -14,7 +22,6 @@ SECRET_MODE = 0o440
 """Mode of files from Secrets: for the pod's group, which is the process's."""
 START_SECONDS = 600
 """How long a process may take until it answers its probes: a first import of torch from a cold volume takes minutes."""
-STATE_VOLUME = "state"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +53,8 @@ class PodParts:
     """As `merge_overrides` returns them."""
     resources: Mapping[str, Any]
     """As `resources_of` returns them."""
-    storage: Storage
-    """Its volume."""
+    storage: tuple[str, str | None]
+    """Size and class of its volume."""
     running: bool
     """Whether the pod is wanted."""
     keep_claim: bool
@@ -74,10 +81,10 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
     settings : OperatorSettings
         Image pull policy and secrets where the overrides say nothing.
     """
-    metadata, storage = parts.metadata, parts.storage
-    claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": storage.size}}}
-    if storage.class_name is not None:
-        claim["storageClassName"] = storage.class_name
+    metadata, (size, class_name) = parts.metadata, parts.storage
+    claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if class_name is not None:
+        claim["storageClassName"] = class_name
     kept = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}
     spec = {
         "replicas": 1 if parts.running else 0,

@@ -3,25 +3,25 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from anchorage.api.federation import FederationSpec, Service
+from anchorage.api.federation import Federation, FederationSpec, Service
 from anchorage.api.model import WEIGHTS_CLAIM
 from anchorage.api.pod import Resources
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import server_network_policy
 from anchorage_operator.drift import digest
+from anchorage_operator.in_use import CLUSTER_ONLY, InUse, accepted_spec, cluster_only
 from anchorage_operator.situation import Situation
+from anchorage_operator.volumes import claim_template
 from anchorage_operator.yaml_text import as_yaml
 
 REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Requests of a server that trains, where the spec says nothing."""
 RESULTS_REQUESTS = {"cpu": "20m", "memory": "128Mi"}
 """Requests of a server that only keeps the results at hand."""
-CLUSTER_ONLY = ("suspend", "deletionPolicy", "admission", "server")
-"""Fields of the spec that the server does not see, so that a change of them does not restart it."""
 
 
-def server_objects(situation: Situation, spec: FederationSpec, authority: str) -> Iterator[dict[str, Any]]:
+def server_objects(situation: Situation, in_use: InUse[Federation], authority: str) -> Iterator[dict[str, Any]]:
     """Yield the server's objects in the order in which they must be created.
 
     There is no pod before the Secret that it mounts, for which it would wait for minutes.
@@ -30,19 +30,19 @@ def server_objects(situation: Situation, spec: FederationSpec, authority: str) -
     ----------
     situation : Situation
         The federation.
-    spec : FederationSpec
-        Its accepted spec.
+    in_use : InUse
+        The Federation with the spec in use.
     authority : str
         The authority's certificate, PEM.
     """
-    federation, name = situation.federation, situation.observed.name
+    federation, spec, name = in_use.object, in_use.typed.spec, situation.observed.name
     labels, service = names.server_labels(name), spec.server.service
     metadata = names.child_metadata(federation, names.server_name(name), labels)
     tracking = spec.tracking.uri or situation.settings.tracking_uri
     config = _configuration(federation, tracking)
     authority_metadata = names.child_metadata(federation, names.authority_name(name), labels)
     yield kube_object("ConfigMap", authority_metadata, data={"ca.pem": authority})
-    yield kube_object("ConfigMap", metadata, data=config)
+    yield kube_object("ConfigMap", {**metadata, "annotations": accepted_spec(cluster_only(federation))}, data=config)
     yield service_account(metadata)
     inside = service.type == "ClusterIP"
     yield _service(metadata, "ClusterIP", service.annotations if inside else {}, _INSIDE_PORTS)
@@ -130,7 +130,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         image=settings.images.server,
         overrides=build_pod.merge_overrides(server.pod, settings.server),
         resources=results if situation.results_only else build_pod.resources_of(server.resources, REQUESTS),
-        storage=server.storage,
+        storage=claim_template(situation.observed, metadata["name"], server.storage),
         running=situation.server_wanted,
         keep_claim=spec.deletion_policy == "Retain",
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},

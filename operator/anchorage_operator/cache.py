@@ -49,7 +49,7 @@ class Cache:
         self._clock = clock
         self._pack_object: dict[Ref, _PackedObject] = {}
         self._of: defaultdict[Key, set[Ref]] = defaultdict(set)
-        self._claims: defaultdict[str, dict[str, str]] = defaultdict(dict)
+        self._claims: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
         self._awaited: dict[Ref, float] = {}
         self._lock = Lock()
 
@@ -120,7 +120,12 @@ class Cache:
     def claims(self, namespace: str) -> Mapping[str, str]:
         """Return the phase of every volume claim of a namespace by name."""
         with self._lock:
-            return dict(self._claims[namespace])
+            return {name: phase for name, (phase, _) in self._claims[namespace].items()}
+
+    def claim_sizes(self, namespace: str) -> Mapping[str, str]:
+        """Return the requested size of every volume claim of a namespace by name."""
+        with self._lock:
+            return {name: size for name, (_, size) in self._claims[namespace].items()}
 
     def _all(self, key: Key, kinds: Iterable[str]) -> list[tuple[Ref, Json]]:
         with self._lock:
@@ -134,7 +139,8 @@ class Cache:
         touched = self._drop(ref)
         self._pack_object[ref] = now
         if ref.kind == CLAIM:
-            self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", "")
+            size = body.get("spec", {}).get("resources", {}).get("requests", {}).get("storage", "")
+            self._claims[ref.namespace][ref.name] = body.get("status", {}).get("phase", ""), str(size)
         if now.federation:
             self._of[Key(ref.namespace, now.federation)].add(ref)
         return touched | self._concerned(ref, now)

@@ -33,7 +33,7 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     if authority is None:
         yield MakeAuthority(authority_owner, labels)
         return
-    if authority.owned != (authority_owner is not None) and situation.verdict.federation is not None:
+    if authority.owned != (authority_owner is not None):
         yield OwnAuthority(authority_owner)
     names = certificate_names(observed, spec, situation.settings)
     if (

@@ -6,10 +6,12 @@ from anchorage.api.status import Condition
 from anchorage_operator import reasons
 from anchorage_operator.certificates import certificates_valid
 from anchorage_operator.conditions import Finding, join_names
+from anchorage_operator.in_use import CLUSTER_ONLY
 from anchorage_operator.membership import approval, is_managed
 from anchorage_operator.names import server_name
 from anchorage_operator.observed import Unreachable
 from anchorage_operator.situation import Situation
+from anchorage_operator.volumes import volume_note
 
 UNREACHABLE_SECONDS = 10.0
 """How long a server that was available may be silent before that shows."""
@@ -48,8 +50,11 @@ def _accepted(situation: Situation) -> Finding:
     if refusal is not None:
         return Finding("False", refusal.reason, refusal.message)
     refused = situation.verdict.refused
-    message = f"silos that are not accepted: {join_names(refused)}" if refused else ""
-    return Finding("True", reasons.ACCEPTED, message)
+    said = [f"silos that are not accepted: {join_names(refused)}"] if refused else []
+    if situation.spec is not None:
+        name, storage = server_name(situation.observed.name), situation.spec.server.storage
+        said.append(volume_note(situation, name, storage, "spec.server.storage"))
+    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
 
 
 def _server_available(situation: Situation) -> Finding:
@@ -153,7 +158,9 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
     """Summarise the conditions: the first one that is not true gives the reason."""
     accepted = findings["Accepted"]
     if not accepted.holds:
-        goes_on = "; the previous spec stays in use" if situation.spec is not None else ""
+        goes_on = (
+            f"; the previous spec stays in use but for {', '.join(CLUSTER_ONLY)}" if situation.spec is not None else ""
+        )
         return Finding("False", accepted.reason, accepted.message + goes_on)
     if failed.holds:
         return Finding("False", failed.reason, failed.message)

@@ -85,6 +85,8 @@ class Observed:
     """Every Pod with the label ``anchorage.dev/federation: <name>``, with its status."""
     claims: Mapping[str, str] | None = None
     """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
+    claim_sizes: Mapping[str, str] = field(default_factory=dict)
+    """What each of these claims requests, such as ``20Gi``."""
     authority: AuthorityFacts | None = None
     """None where the Secret does not exist."""
     server_certificate: CertificateFacts | None = None

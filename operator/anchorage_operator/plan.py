@@ -10,6 +10,7 @@ from anchorage_operator.certificates import certificate_effects, certificate_tim
 from anchorage_operator.conditions import Finding
 from anchorage_operator.drift import digest, needs_apply, with_applied_hash
 from anchorage_operator.federation_status import federation_findings
+from anchorage_operator.in_use import InUse
 from anchorage_operator.membership import is_managed, leftovers_of_lost_authority, membership_effects
 from anchorage_operator.names import AUTHORITY_HASH, agent_name, public_name, server_name
 from anchorage_operator.observed import CHILD_KINDS, Observed
@@ -19,6 +20,7 @@ from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.silo_status import silo_status
 from anchorage_operator.situation import RESULTS_AFTER_SECONDS, Situation
 from anchorage_operator.transitions import federation_events, silo_events
+from anchorage_operator.volumes import volume_effects
 
 LEAST_WAIT_SECONDS = 1.0
 """Shortest wait until the next look."""
@@ -55,7 +57,7 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
     write = is_write_due(before, status, situation)
     statuses, news = _silo_statuses(situation, findings)
     return Plan(
-        effects=(*certificate_effects(situation), *membership_effects(situation)),
+        effects=(*certificate_effects(situation), *membership_effects(situation), *volume_effects(situation)),
         apply=tuple(apply),
         delete=delete,
         federation_status=status if write else None,
@@ -66,19 +68,19 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
 
 
 def _desired_objects(situation: Situation) -> Iterator[Json]:
-    """Yield all desired objects; none if the spec is not accepted, so that running objects stay unchanged."""
-    observed, accepted = situation.observed, situation.verdict.federation
-    if observed.federation is not None and (accepted is None or observed.authority is None):
+    """Yield all desired objects; none if no spec was ever accepted."""
+    observed, in_use = situation.observed, situation.in_use
+    if observed.federation is not None and (in_use is None or observed.authority is None):
         return
-    if accepted is not None and observed.authority is not None:
-        yield from server_objects(situation, accepted.spec, observed.authority.certificate)
-    for name, silo in situation.verdict.silos.items():
+    if in_use is not None and observed.authority is not None:
+        yield from server_objects(situation, in_use, observed.authority.certificate)
+    for name, silo in situation.silos_in_use.items():
         yield from _agent(situation, name, silo)
 
 
-def _agent(situation: Situation, name: str, silo: Silo) -> Iterator[Json]:
+def _agent(situation: Situation, name: str, silo: InUse[Silo]) -> Iterator[Json]:
     """Yield the objects of a managed silo; if the Federation was deleted, an existing agent is scaled to zero."""
-    observed, managed = situation.observed, silo.spec.managed
+    observed, managed = situation.observed, silo.typed.spec.managed
     child = observed.children.get(("StatefulSet", agent_name(name)))
     if managed is None or (observed.federation is None and child is None):
         return
@@ -94,7 +96,7 @@ def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iter
     children = situation.observed.children
     name = situation.observed.name
     sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
-    for key in sometimes if situation.verdict.federation is not None and wanted else ():
+    for key in sometimes if situation.in_use is not None and wanted else ():
         if key in children and key not in wanted:
             yield Reference(CHILD_KINDS[key[0]], *key)
     for name in situation.verdict.silos:

@@ -108,14 +108,25 @@ class PutMembers:
     generation: int
 
 
-Effect = MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation | Sign | Refuse | PutMembers
+@dataclass(frozen=True, slots=True)
+class GrowClaim:
+    """Let a volume claim request more; where the API server refuses, an Event tells why, and it is tried again after a while."""
+
+    name: str
+    size: str
+    """A quantity, such as ``40Gi``."""
+    about: Json
+    """The object whose volume it is, as an Event's."""
+
+
+Effect = MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation | Sign | Refuse | PutMembers | GrowClaim
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
     """Actions in this order: effects, apply, delete, status, events; then reconcile again after `requeue_after` seconds.
 
-    After any effect but `PutMembers` and `Refuse` succeeded the federation is looked at again at once.
+    After any effect but `PutMembers`, `GrowClaim` and `Refuse` succeeded the federation is looked at again at once.
     """
 
     effects: tuple[Effect, ...] = ()

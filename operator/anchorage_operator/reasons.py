@@ -7,13 +7,14 @@ from here.
 ACCEPTED = "Accepted"
 """Accepted: The spec was accepted and is in use."""
 INVALID_SPEC = "InvalidSpec"
-"""Accepted, Ready: The spec has an error that the API server cannot detect. What was running keeps running unchanged.
+"""Accepted, Ready: The spec has an error that the API server cannot detect. The previous spec stays in use; suspend, deletionPolicy,
+admission and server of the new one are honoured.
 
 Correct the field named in the message. `fedctl validate` reports the same errors for a file.
 """
 IMMUTABLE_FIELD_CHANGED = "ImmutableFieldChanged"
-"""Accepted, Ready: A field was changed that cannot change once training has started, or a volume that cannot be changed. The previous spec stays
-in use.
+"""Accepted, Ready: A field was changed that cannot change once training has started. The previous spec stays in use; of a Federation's new
+one, suspend, deletionPolicy, admission and server are honoured, of a Silo's resources, storage, pod and policy.
 
 Restore the field's previous value, or create a Federation with another name.
 """

@@ -17,6 +17,7 @@ from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
     Effect,
     Event,
+    GrowClaim,
     MakeAuthority,
     MakeInvitation,
     MakeServerCertificate,
@@ -37,6 +38,8 @@ SECRETS_WHEN_ASKED_SECONDS = 2.0
 """The same while signing requests wait."""
 SOON_SECONDS = 0.1
 """Pause after a reconcile that carried out effects; doubles each time in a row."""
+GROWTH_SECONDS = 900.0
+"""After which a volume that the API server would not enlarge is tried again."""
 REFUSED = (400, 403, 422)
 """HTTP statuses for objects that are invalid or that the operator may not write."""
 
@@ -83,6 +86,7 @@ class Reconciler:
     now: Callable[[], float]
     """Seconds since the epoch."""
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
+    _not_before: dict[tuple[str, str, str], float] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
@@ -131,6 +135,7 @@ class Reconciler:
             children=self.cache.children(key),
             pods=pods,
             claims=self.cache.claims(key.namespace),
+            claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=self.facts.authority(key, uid, oldest),
             server_certificate=self.facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
@@ -218,6 +223,9 @@ class Reconciler:
                     case PutMembers():
                         self.poller.put_members(key, effect.members, effect.generation)
                         continue
+                    case GrowClaim():
+                        self._grow(key, effect)
+                        continue
                     case _:
                         self._make(key, effect)
                 again = again or not isinstance(effect, Refuse)
@@ -231,6 +239,23 @@ class Reconciler:
             except AnchorageError as error:
                 causes.append(error)
         return again
+
+    def _grow(self, key: Key, effect: GrowClaim) -> None:
+        """Ask for a larger volume; a refusal is told, and hinders nothing else."""
+        asked = (key.namespace, effect.name, effect.size)
+        if self.now() < self._not_before.get(asked, 0.0):
+            return
+        request = {"spec": {"resources": {"requests": {"storage": effect.size}}}}
+        try:
+            self.cache.add_answer(self.api.patch("PersistentVolumeClaim", key.namespace, effect.name, request))
+            message = f"the volume claim {effect.name} requests {effect.size} now"
+            self.events.post(Event(effect.about, "Normal", "VolumeGrows", message))
+        except ApiError as error:
+            if error.status not in REFUSED:
+                raise
+            self._not_before[asked] = self.now() + GROWTH_SECONDS
+            message = f"the volume claim {effect.name} cannot grow to {effect.size}: {error.message}"
+            self.events.post(Event(effect.about, "Warning", "VolumeNotGrown", message))
 
     def _make(self, key: Key, effect: MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation) -> None:
         _log.info("making", extra={"federation": key, "what": type(effect).__name__})

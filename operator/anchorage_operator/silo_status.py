@@ -11,6 +11,7 @@ from anchorage_operator.membership import Approval, approval, is_managed
 from anchorage_operator.names import agent_name
 from anchorage_operator.observed import Invitation
 from anchorage_operator.situation import Situation
+from anchorage_operator.volumes import volume_note
 
 REPORTED = ("state", "task", "progress", "samples", "weight", "lastSeenTime", "code", "message")
 """Fields that the server reports."""
@@ -87,7 +88,12 @@ def _accepted(situation: Situation, name: str) -> Finding:
         message = f"Federation {situation.observed.name} does not exist in namespace {situation.observed.namespace}"
         return Finding("False", reasons.FEDERATION_NOT_FOUND, message)
     refusal = situation.verdict.refused.get(name)
-    return Finding("False", refusal.reason, refusal.message) if refusal else Finding("True", reasons.ACCEPTED)
+    if refusal:
+        return Finding("False", refusal.reason, refusal.message)
+    silo = situation.verdict.silos.get(name)
+    managed = silo.spec.managed if silo is not None else None
+    note = volume_note(situation, agent_name(name), managed.storage, "spec.managed.storage") if managed else ""
+    return Finding("True", reasons.ACCEPTED, note)
 
 
 def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:

@@ -5,15 +5,16 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
-from anchorage.api.federation import FederationSpec
+from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.status import FederationStatus, is_true, seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.conditions import Finding, find
-from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL
+from anchorage_operator.in_use import InUse, last_federation, last_silo
+from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, agent_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
 from anchorage_operator.settings import OperatorSettings
-from anchorage_operator.verdict import Verdict, judge, running_spec
+from anchorage_operator.verdict import Verdict, judge
 
 RESULTS_AFTER_SECONDS = 60.0
 """How long after the end the server keeps its resources where nothing says that MLflow has the results."""
@@ -47,11 +48,25 @@ class Situation:
         return judge(self.observed, self.silos)
 
     @cached_property
+    def in_use(self) -> InUse[Federation] | None:
+        """The Federation with the spec in use: the object, or what was accepted last if the object is not accepted."""
+        accepted = self.verdict.federation
+        return InUse(accepted, self.federation) if accepted is not None else last_federation(self.observed)
+
+    @cached_property
+    def silos_in_use(self) -> Mapping[str, InUse[Silo]]:
+        """The same for the silos; while the Federation is refused, of those that run already."""
+        accepted = {name: InUse(silo, self.silos[name]) for name, silo in self.verdict.silos.items()}
+        if self.verdict.refusal is not None:
+            configs = self.observed.children
+            accepted = {name: each for name, each in accepted.items() if ("ConfigMap", agent_name(name)) in configs}
+        refused = {name: last_silo(self.observed, name) for name in self.verdict.refused}
+        return accepted | {name: each for name, each in refused.items() if each is not None}
+
+    @property
     def spec(self) -> FederationSpec | None:
-        """The spec in use: the object's, or the running one if the object's is not accepted."""
-        if self.verdict.federation is not None:
-            return self.verdict.federation.spec
-        return running_spec(self.observed)
+        """The spec in use."""
+        return self.in_use.typed.spec if self.in_use is not None else None
 
     @property
     def status(self) -> Json:
@@ -72,8 +87,7 @@ class Situation:
     @property
     def suspended(self) -> bool:
         """Whether spec.suspend is set."""
-        accepted = self.verdict.federation
-        return accepted is not None and accepted.spec.suspend
+        return self.spec is not None and self.spec.suspend
 
     @cached_property
     def finished(self) -> bool:

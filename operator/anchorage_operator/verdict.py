@@ -2,27 +2,20 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-
-import yaml
 
 from anchorage.api.changes import find_changes, refusals, silo_changes
 from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW_SILOS
-from anchorage.api.federation import Federation, FederationSpec, Silo
+from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
 from anchorage.api.objects import named, read_objects
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
-from anchorage.transport.kube.resources import Json, kube_object
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
-from anchorage_operator.drift import parse_quantity
+from anchorage_operator.in_use import running_federation, running_silo
 from anchorage_operator.names import (
-    AGENT_FILE,
-    FEDERATION_FILE,
     LONGEST_FEDERATION,
     LONGEST_SILO,
-    agent_name,
-    server_name,
 )
 from anchorage_operator.observed import Observed
 
@@ -104,45 +97,6 @@ def _was_accepted_before(silo: Json) -> bool:
     return accepted is not None and accepted["status"] == "True" and accepted.get("observedGeneration") == generation
 
 
-def running_spec(observed: Observed) -> FederationSpec | None:
-    """Return the spec in the server's ConfigMap; None if there is none, or if an older version wrote it in another form."""
-    running = _running(observed)
-    return running.spec if running is not None else None
-
-
-def _running(observed: Observed) -> Federation | None:
-    config = observed.children.get(("ConfigMap", server_name(observed.name)))
-    return _federation_in(str(config.get("data", {}).get(FEDERATION_FILE, ""))) if config is not None else None
-
-
-@lru_cache(maxsize=1024)  # every look at a federation reads the same text again
-def _federation_in(text: str) -> Federation | None:
-    document = yaml.safe_load(text)
-    if not isinstance(document, Mapping):
-        return None
-    reading = read_objects(document, ())
-    return reading.federation if not reading.mistakes else None
-
-
-def _running_silo(observed: Observed, name: str) -> Silo | None:
-    """Return what a managed silo's agent trains on by its ConfigMap, None as above; how its pod is made is not told there."""
-    config = observed.children.get(("ConfigMap", agent_name(name)))
-    return _silo_in(str(config.get("data", {}).get(AGENT_FILE, ""))) if config is not None else None
-
-
-@lru_cache(maxsize=16_384)
-def _silo_in(text: str) -> Silo | None:
-    agent = yaml.safe_load(text)
-    if not isinstance(agent, Mapping):
-        return None
-    spec = {
-        "federation": agent.get("federation"),
-        "labels": agent.get("labels"),
-        "managed": {"data": agent.get("data")},
-    }
-    return read_objects({}, [kube_object("Silo", {"name": agent.get("silo")}, spec=spec)]).silos[0]
-
-
 def _checked(federation: Json, silos: Sequence[Json]) -> tuple[Federation | None, list[Mistake], Sequence[Silo | None]]:
     reading = read_objects(federation, silos)
     mistakes = [*reading.mistakes, *_long_names(federation, silos)]
@@ -171,42 +125,22 @@ def _line(mistakes: Sequence[Mistake]) -> str:
 
 def _immutable_change(federation: Federation, observed: Observed) -> Iterator[Refusal]:
     """Return the immutable fields that were changed."""
-    before = _running(observed)
+    before = running_federation(observed)
     if before is not None:
         committed = int(_status(observed).get("round", 0)) if _has_begun(observed) else None
         for message in refusals(find_changes(before, federation, resolve), committed, ()):
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, f"{message}; restore it")
-    storage = federation.spec.server.storage
-    child = observed.children.get(("StatefulSet", server_name(observed.name)))
-    yield from _immutable_volume_change("spec.server.storage", storage.size, storage.class_name, child)
 
 
 def _immutable_silo_change(silo: Silo, observed: Observed) -> Iterator[Refusal]:
     """Return the immutable fields of a silo that were changed; its images are fixed from the first round in which it can train."""
     name = silo.metadata.name
-    before = _running_silo(observed, name)
+    before = running_silo(observed, name)
     if before is not None and _has_begun(observed):
         trained = {name} if (observed.silos[name].get("status") or {}).get("samples") else set()
         for message in refusals(silo_changes(before, silo), 0, trained):
             remedy = "restore it, or delete the Silo and create another one"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, f"{message}; {remedy}")
-    if silo.spec.managed is not None:
-        storage = silo.spec.managed.storage
-        child = observed.children.get(("StatefulSet", agent_name(name)))
-        yield from _immutable_volume_change("spec.managed.storage", storage.size, storage.class_name, child)
-
-
-def _immutable_volume_change(path: str, size: str, class_name: str | None, child: Json | None) -> Iterator[Refusal]:
-    claims = child["spec"].get("volumeClaimTemplates", ()) if child is not None else ()
-    for claim in claims:
-        found = str(claim["spec"]["resources"]["requests"]["storage"])
-        if parse_quantity(found) != parse_quantity(size):
-            message = f"{path}.size is {size}, but the volume was created with {found}; restore it"
-            yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
-        found_class = claim["spec"].get("storageClassName")
-        if class_name != found_class:
-            message = f"{path}.className is {class_name}, but the volume was created with {found_class}; restore it"
-            yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, message)
 
 
 def _status(observed: Observed) -> Json:

@@ -155,6 +155,8 @@ def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
             expected[key] = {"get", "create", "patch", "delete"}
         elif kind == "Event":
             expected[key] = {"create", "patch"}
+        elif kind == "PersistentVolumeClaim":
+            expected[key] = {"get", "list", "watch", "patch"}
         else:
             expected[key] = {"get", "list", "watch"}
     for resource in ("federations", "silos"):

@@ -93,8 +93,6 @@ def test_nonsense_is_refused_and_what_runs_goes_on(spec: dict[str, Any], words: 
             {"evaluation": {"validation": {"format": "Digits"}}},
             "spec.evaluation.validation.format is Digits, but training began",
         ),
-        ({"server": {"storage": {"size": "1Ti"}}}, "spec.server.storage.size is 1Ti"),
-        ({"server": {"storage": {"className": "fast"}}}, "spec.server.storage.className is fast"),
     ],
 )
 def test_what_is_fixed_once_training_began(spec: dict[str, Any], words: str) -> None:
@@ -105,7 +103,7 @@ def test_what_is_fixed_once_training_began(spec: dict[str, Any], words: str) -> 
     assert words in message_of(planned.federation_status, "Accepted")
 
 
-def test_before_training_began_all_but_the_volume_may_change() -> None:
+def test_before_training_began_everything_may_change() -> None:
     observed = settled(Observed("study", "derm", federation()))[0]
     planned = plan(edited(observed, seed=2, method={"name": "FedAvg"}), SETTINGS, NOW)
     assert ("ConfigMap", "derm-server") in applied(planned)
@@ -131,13 +129,6 @@ def test_a_silo_s_images_are_fixed_once_it_trained(change: dict[str, Any], words
         assert (("ConfigMap", "a-silo") in applied(planned)) == (samples == 0)
         if samples:
             assert words in message_of(planned.silo_statuses["a"], "Accepted")
-
-
-def test_the_same_volume_in_other_words_is_no_change() -> None:
-    observed = world(managed("a"))
-    assert conditions_of(
-        plan(edited(observed, server={"storage": {"size": "20480Mi"}}), SETTINGS, NOW).federation_status
-    )["Accepted"] == ("True", "Accepted")
 
 
 def test_a_silo_s_mistake_is_its_own() -> None:

@@ -223,3 +223,39 @@ def test_repeated_effects_wait_longer_and_longer(world, monkeypatch):
     monkeypatch.setattr(world.identity, "make_authority", lambda *_: None)
     waits = [world.look() for _ in range(12)]
     assert waits == sorted(waits) and waits[0] <= 0.1 and waits[-1] >= 5.0
+
+
+def claim(world, size):
+    spec = {"resources": {"requests": {"storage": size}}}
+    metadata = {"name": "state-derm-server-0"}
+    world.store.put("persistentvolumeclaims", {"metadata": metadata, "spec": spec}, "study")
+
+
+def test_a_volume_grows_with_its_spec(training):
+    claim(training, "20Gi")
+    training.federation(server={"storage": {"size": "40Gi"}})
+    training.settle(3)
+    found = training.store.get("persistentvolumeclaims", "study", "state-derm-server-0")
+    assert found["spec"]["resources"]["requests"]["storage"] == "40Gi"
+    assert [each["reason"] for each in training.store.list("events")].count("VolumeGrows") == 1
+
+
+def test_a_volume_that_cannot_grow_is_told_of_and_hinders_nothing(training):
+    refused = "only dynamically provisioned pvc can be resized"
+
+    def refuse(verb, kind, name):
+        if (verb, kind) == ("patch", "PersistentVolumeClaim"):
+            raise ApiError(403, "Forbidden", refused)
+
+    training.api.refuse = refuse
+    claim(training, "20Gi")
+    training.federation(server={"storage": {"size": "40Gi"}}, rounds=30)
+    for _ in range(10):
+        training.look()
+    assert training.api.calls.count(("patch", "PersistentVolumeClaim", "state-derm-server-0")) == 1
+    assert training.condition("federations", "derm", "Accepted") == ("True", "Accepted")
+    (event,) = (each for each in training.store.list("events") if each["reason"] == "VolumeNotGrown")
+    assert refused in event["message"] and event["type"] == "Warning"
+    training.clock.advance(1000.0)
+    training.look()
+    assert training.api.calls.count(("patch", "PersistentVolumeClaim", "state-derm-server-0")) == 2
