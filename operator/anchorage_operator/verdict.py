@@ -8,6 +8,7 @@ from anchorage.api.errors.documents import LABELS_MISSING, OUT_OF_RANGE, TOO_FEW
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import Mistake
 from anchorage.api.objects import named, read_objects
+from anchorage.api.status import FederationStatus
 from anchorage.methods import resolve
 from anchorage.methods.checks import check
 from anchorage.transport.kube.resources import Json
@@ -137,7 +138,9 @@ def _immutable_silo_change(silo: Silo, observed: Observed) -> Iterator[Refusal]:
     name = silo.metadata.name
     before = running_silo(observed, name)
     if before is not None and _has_begun(observed):
-        trained = {name} if (observed.silos[name].get("status") or {}).get("samples") else set()
+        reported = observed.report.silos if isinstance(observed.report, FederationStatus) else ()
+        samples = (observed.silos[name].get("status") or {}).get("samples")
+        trained = {name} if samples or any(each.samples for each in reported if each.name == name) else set()
         for message in refusals(silo_changes(before, silo), 0, trained):
             remedy = "restore it, or delete the Silo and create another one"
             yield Refusal(reasons.IMMUTABLE_FIELD_CHANGED, f"{message}; {remedy}")

@@ -25,7 +25,7 @@ def model(value: float, layout: Layout = LAYOUT) -> ModelBytes:
 
 def record(number: int, made: ModelBytes, **metrics: float) -> RoundRecord:
     part = SiloRecord("a", "Counted", 0.5, {"train": 10}, {"loss": math.nan}, "ANC-3006", "late")
-    return RoundRecord(number, made.digest, 1000.0 + number, metrics, (part,), {"silos": 0.5}, 7, 8)
+    return RoundRecord(number, made.digest, 1000.0 + number, metrics, (part,), {"silos": 0.5}, 7, 8, documents="d")
 
 
 def commit(store: RoundStore, number: int, value: float | None = None, **metrics: float) -> ModelBytes:

@@ -33,6 +33,8 @@ def check_result(site: Site, rounds: int, weights: Mapping[str, np.ndarray] = WE
         np.testing.assert_allclose(array, weights[name] + rounds * mean, atol=1e-5)
     journal = [json.loads(line) for line in (site.state / "journal.jsonl").read_text().splitlines()]
     assert [entry["round"] for entry in journal] == list(range(rounds + 1))
+    (documents,) = {entry["documents"] for entry in journal}
+    assert len(documents) == 64
     assert [s["weight"] for s in journal[-1]["silos"]] == pytest.approx([1 / 3, 2 / 3])
 
 

@@ -210,7 +210,8 @@ class Engine(ABC):
         self.observer(StepBegan("commit"))
         parts["silos"] = tuple(map(self._as_it_said, silos))
         parts["test"] = {name: scored.metrics for name, scored in test.items()}
-        record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, **parts)
+        documents = self.settings.documents
+        record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, documents=documents, **parts)
         self.store.commit(record, model, state or {})
         self.observer(RoundCommitted(record, model, report, test))
         return record

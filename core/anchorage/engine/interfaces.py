@@ -55,6 +55,8 @@ class RoundRecord:
         Model bytes that travelled.
     test : mapping of str to mapping of str to float
         Of the run's last round: metrics of the ``final`` and of the ``best`` model on the test images; empty where there are none.
+    documents : str
+        Digest of what in the federation's document decided this round; that of a silo's images and labels is in its own part.
     """
 
     round: int
@@ -66,6 +68,7 @@ class RoundRecord:
     bytes_up: int = 0
     bytes_down: int = 0
     test: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    documents: str = ""
 
 
 class SpooledUpdate(ChunkSource, ChunkSink, Protocol):

@@ -27,6 +27,8 @@ class RoundSettings:
         Rounds between two evaluations; the last round is always evaluated.
     held_out_classes : int
         Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
+    documents : str
+        Digest of what in the federation's document decides the model, for the records of rounds.
     """
 
     rounds: int
@@ -38,3 +40,4 @@ class RoundSettings:
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
     held_out_classes: int = 0
+    documents: str = ""

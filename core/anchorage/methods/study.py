@@ -6,6 +6,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from anchorage.api.changes import digest_of_study
 from anchorage.api.data import DataSection
 from anchorage.api.federation import FederationSpec
 from anchorage.api.files import Study
@@ -118,6 +119,7 @@ def round_settings(study: Study) -> RoundSettings:
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         active_deadline_seconds=spec.active_deadline_seconds,
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
+        documents=digest_of_study(study.federation, (), resolve),
         held_out_classes=len(spec.task.classes) if spec.evaluation and spec.evaluation.silo_percent else 0,
     )
 

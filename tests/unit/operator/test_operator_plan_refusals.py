@@ -34,6 +34,7 @@ with pytest.MonkeyPatch.context() as patched:
     patched.syspath_prepend(CLUSTER_TESTS)
     TABLE = runpy.run_path(str(CLUSTER_TESTS / "left_to_the_operator.py"), run_name="left_to_the_operator")
 
+PARTITION = {"recipe": "PerClient", "parts": 3, "part": 1, "alpha": "0.5"}
 STAGE: dict[str, Any] = {"method": "FedBarlow", "rounds": 1, "set": ["local.epochs=1"]}
 
 
@@ -114,6 +115,7 @@ def test_before_training_began_everything_may_change() -> None:
     [
         ({"labels": "All"}, "silo a spec.labels is All, but training began with None"),
         ({"managed": {"data": DATA | {"path": "other"}}}, "silo a spec.managed.data.path is other"),
+        ({"managed": {"data": DATA | {"partition": PARTITION}}}, "silo a spec.managed.data.partition"),
     ],
 )
 def test_a_silo_s_images_are_fixed_once_it_trained(change: dict[str, Any], words: str) -> None:
@@ -162,6 +164,26 @@ def test_a_federation_that_no_longer_fits_its_silos_is_refused_and_they_stay() -
     assert "Silo a: spec.managed.data.testPercent" in message_of(planned.federation_status, "Accepted")
     assert (planned.apply, planned.delete, planned.silo_statuses) == ((), (), {})
     assert settled(changed)[0].silos["a"]["status"] == observed.silos["a"]["status"]
+
+
+def test_a_silo_trained_whatever_became_of_its_status() -> None:
+    """As after its status was lost: the server knows."""
+    silos = (SiloStatus(name="a", connected=True, samples=40, last_seen_time=timestamp(NOW)),)
+    observed = world(managed("a"), report=said("a", round=2, silos=silos))
+    bare = {key: value for key, value in observed.silos["a"].items() if key != "status"}
+    edited_silo = {**bare, "spec": {**bare["spec"], "labels": "All"}}
+    planned = plan(replace(observed, silos={"a": edited_silo}), SETTINGS, NOW)
+    assert conditions_of(planned.silo_statuses["a"])["Accepted"] == ("False", "ImmutableFieldChanged")
+
+
+def test_the_validation_images_are_fixed_once_training_began() -> None:
+    """Scores on the anchors, which the server trains on, would be others."""
+    pool = {"format": "Digits", "testPercent": 20, "anchors": 80}
+    evaluation = {"validation": {**pool, "use": "Test"}}
+    observed = world(managed("a"), report=said("a", round=2), federation=federation(evaluation=evaluation))
+    planned = plan(edited(observed, evaluation={"validation": {**pool, "use": "Anchors"}}), SETTINGS, NOW)
+    assert "spec.evaluation.validation.use is Anchors" in message_of(planned.federation_status, "Accepted")
+    assert planned.apply == ()
 
 
 def test_the_silo_that_takes_another_s_part_is_refused() -> None:

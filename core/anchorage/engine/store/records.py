@@ -12,6 +12,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
     return {
         "round": record.round,
         "digest": record.digest,
+        "documents": record.documents,
         "time": record.time,
         "metrics": _finite(record.metrics),
         "silos": [
@@ -46,6 +47,7 @@ def record_from_json(values: Mapping[str, Any]) -> RoundRecord:
     return RoundRecord(
         round=values["round"],
         digest=values["digest"],
+        documents=values.get("documents", ""),
         time=values["time"],
         metrics=_numbers(values["metrics"]),
         silos=tuple(SiloRecord(**{**silo, "metrics": _numbers(silo["metrics"])}) for silo in values["silos"]),
