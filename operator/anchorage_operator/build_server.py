@@ -50,8 +50,6 @@ def server_objects(situation: Situation, in_use: InUse[Federation], authority: s
         public = names.child_metadata(federation, names.public_name(name), labels)
         yield _service(public, service.type, service.annotations, _public_ports(service))
     yield server_network_policy(metadata, tracking)
-    if situation.server_wanted and not situation.results_only:
-        yield _disruption_budget(metadata)
     if situation.observed.server_certificate is not None:
         yield _stateful_set(situation, spec, metadata, digest(config))
 
@@ -95,16 +93,6 @@ def _public_ports(service: Service) -> list[dict[str, Any]]:
     """Return the ports for hospitals: silos and enrolment only."""
     numbers = service.node_ports.model_dump() if service.node_ports is not None else {}
     return [port | ({"nodePort": n} if (n := numbers.get(port["name"])) is not None else {}) for port in _PUBLIC_PORTS]
-
-
-def _disruption_budget(metadata: Json) -> dict[str, Any]:
-    """Build the PodDisruptionBudget that keeps a drain from interrupting an open round; a pod that is not ready does not block it.
-
-    It exists only while training runs; ``suspend: true`` takes it away and stops after the last committed round.
-    """
-    match = {"matchLabels": names.selector(metadata["labels"])}
-    spec = {"minAvailable": 1, "selector": match, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return kube_object("PodDisruptionBudget", metadata, spec=spec)
 
 
 def _claims_of(spec: FederationSpec) -> set[str]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from anchorage.api.status import timestamp
 from anchorage.transport.kube.client import ApiError, KubeClient
+from anchorage.transport.kube.resources import Json
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.planned import Event
 
@@ -84,6 +85,33 @@ class EventPoster:
                 raise
             return False
         return True
+
+
+def last_refusal(api: KubeClient, stateful_set: Json) -> str:
+    """Return why the API server would not take a StatefulSet's pod the last time; empty where it took it, or was not asked.
+
+    Raises
+    ------
+    ApiError
+        The Events cannot be listed, for another reason than that a role of somebody's own does not allow it.
+    """
+    metadata = stateful_set["metadata"]
+    fields = f"involvedObject.kind=StatefulSet,involvedObject.uid={metadata['uid']}"
+    try:
+        found = list(api.list("Event", metadata["namespace"], fields=fields))
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return ""
+    told = [event for event in found if event.get("reason") in ("FailedCreate", "SuccessfulCreate")]
+    last = max(told, key=_moment, default=None)
+    if last is None or last["reason"] == "SuccessfulCreate":
+        return ""
+    return str(last.get("message", "")).rpartition(" failed error: ")[2]
+
+
+def _moment(event: Json) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or event["metadata"].get("creationTimestamp", ""))
 
 
 def _body(event: Event, now: float) -> dict[str, Any]:

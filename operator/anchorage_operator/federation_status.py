@@ -17,6 +17,16 @@ UNREACHABLE_SECONDS = 10.0
 """How long a server that was available may be silent before that shows."""
 
 
+_QUIET_AT_THE_END = (
+    reasons.STARTING,
+    reasons.RESTARTING,
+    reasons.TERMINATING,
+    reasons.POD_MISSING,
+    reasons.SERVER_UNREACHABLE,
+)
+"""Reasons of a server that is away for a moment, as while its pod is replaced by one that only keeps the results."""
+
+
 def federation_findings(situation: Situation) -> dict[str, Finding]:
     """Return the Federation's conditions in the order in which they are shown."""
     accepted = _accepted(situation)
@@ -165,7 +175,7 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
     if failed.holds:
         return Finding("False", failed.reason, failed.message)
     for finding in findings.values():
-        if not finding.holds:
+        if not finding.holds and not (succeeded.holds and finding.reason in _QUIET_AT_THE_END):
             return Finding("False", finding.reason, finding.message)
     if succeeded.holds:
         return Finding(

@@ -83,6 +83,8 @@ class Observed:
     operator``."""
     pods: Sequence[Json] = ()
     """Every Pod with the label ``anchorage.dev/federation: <name>``, with its status."""
+    refused_pods: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server refuses the pod of a StatefulSet, by the StatefulSet's name; only of those that lack theirs."""
     claims: Mapping[str, str] | None = None
     """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
     claim_sizes: Mapping[str, str] = field(default_factory=dict)

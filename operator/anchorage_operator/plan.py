@@ -95,6 +95,7 @@ def _surplus_objects(situation: Situation, wanted: Set[tuple[str, str]]) -> Iter
     """Yield children that are no longer desired while their owner exists; others are deleted with their owner."""
     children = situation.observed.children
     name = situation.observed.name
+    # no budget keeps a drain waiting; earlier versions made one
     sometimes = (("PodDisruptionBudget", server_name(name)), ("Service", public_name(name)))
     for key in sometimes if situation.in_use is not None and wanted else ():
         if key in children and key not in wanted:

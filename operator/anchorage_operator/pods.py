@@ -1,7 +1,7 @@
 """Summarises a pod's status as one reason and one line."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -62,13 +62,15 @@ class PodHealth:
         return self.reason not in passing
 
 
-def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> PodHealth:
-    """Summarise the state of a pod with one container.
+def diagnose(pod: Json | None, name: str, claims: Mapping[str, str] | None, now: float) -> PodHealth:
+    """Summarise the state of a pod, whose own container may have company: webhooks add containers and init containers.
 
     Parameters
     ----------
     pod : Json or None
         The pod, None where there is none.
+    name : str
+        Its own container.
     claims : mapping of str to str, or None
         Phases of the namespace's volume claims, None where they are not known.
     now : float
@@ -81,13 +83,16 @@ def diagnose(pod: Json | None, claims: Mapping[str, str] | None, now: float) -> 
         return PodHealth(False, reasons.TERMINATING, "the pod is being deleted")
     if status.get("phase") == "Failed":
         return _given_up(status)
-    container = next(iter(status.get("containerStatuses", ())), None)
-    found = (_ended(container) if container is not None else None) or _not_started(pod, container, claims, now)
-    if found is not None:
-        return found
+    containers = {each["name"]: each for each in status.get("containerStatuses", ())}
+    container = containers.pop(name, None)
+    if container is not None and (ended := _ended(container)) is not None:
+        return ended
+    if container is None or "waiting" in container.get("state", {}):
+        return _not_started(pod, name, container, claims, now)
     if any(each["type"] == "Ready" and each["status"] == "True" for each in status.get("conditions", ())):
         return PodHealth(True, reasons.AVAILABLE)
-    return PodHealth(False, reasons.STARTING, "the process is running but not ready yet")
+    starting = PodHealth(False, reasons.STARTING, "the process is running but not ready yet")
+    return _of_company(pod, [*status.get("initContainerStatuses", ()), *containers.values()]) or starting
 
 
 def failure_in(text: str) -> tuple[str, str] | None:
@@ -132,11 +137,35 @@ def _memory_limit(container: Json) -> str:
     return str(container.get("resources", {}).get("limits", {}).get("memory", ""))
 
 
-def _not_started(pod: Json, container: Json | None, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:
-    waiting: Json = (container or {}).get("state", {}).get("waiting", {})
+def _of_company(pod: Json, containers: Iterable[Json]) -> PodHealth | None:
+    """Report the first of the other containers that is in trouble; nothing that the federation itself failed for."""
+    for each in containers:
+        found = _ended(each) or _held_up(pod, each)
+        if found is not None:
+            return PodHealth(False, found.reason, f'container "{each["name"]}": {found.message}')
+    return None
+
+
+def _not_started(
+    pod: Json, name: str, container: Json | None, claims: Mapping[str, str] | None, now: float
+) -> PodHealth:
+    held_up = _held_up(pod, {"name": name, **(container or {})})
+    first = _of_company(pod, pod.get("status", {}).get("initContainerStatuses", ()))
+    starting = PodHealth(False, reasons.STARTING, "the node is pulling the image or creating the container")
+    return held_up or first or _unscheduled(pod, claims, now) or starting
+
+
+def _held_up(pod: Json, container: Json) -> PodHealth | None:
+    """Report what keeps a container from starting."""
+    waiting: Json = container.get("state", {}).get("waiting", {})
     reason, message = str(waiting.get("reason", "")), str(waiting.get("message", ""))
     if reason in _PULLING:
-        image = next((each.get("image", "") for each in pod["spec"].get("containers", ())), "")
+        spec = pod["spec"]
+        images = {
+            each["name"]: each.get("image", "")
+            for each in (*spec.get("containers", ()), *spec.get("initContainers", ()))
+        }
+        image = images.get(container["name"], "")
         detail = message.rpartition("ErrImagePull: ")[2] if reason == "ImagePullBackOff" and ":" in message else message
         shown = "" if detail.startswith("Back-off") else f": {detail}"
         return PodHealth(False, reasons.IMAGE_PULL, f'image "{image}" cannot be pulled{shown}')
@@ -144,11 +173,7 @@ def _not_started(pod: Json, container: Json | None, claims: Mapping[str, str] | 
         return _configuration_missing(message)
     if reason in ("CreateContainerError", "RunContainerError", "PostStartHookError"):
         return PodHealth(False, reasons.CONTAINER_ERROR, message)
-    if container is not None and "waiting" not in container.get("state", {}):
-        return None
-    return _unscheduled(pod, claims, now) or PodHealth(
-        False, reasons.STARTING, "the node is pulling the image or creating the container"
-    )
+    return None
 
 
 def _configuration_missing(message: str) -> PodHealth:

@@ -53,7 +53,12 @@ TERMINATING = "Terminating"
 POD_MISSING = "PodMissing"
 """ServerAvailable, AgentAvailable: The pod does not exist, although it should.
 
-If this persists, `kubectl describe statefulset` shows the cause, often a quota or a policy of the namespace.
+If this persists, `kubectl describe statefulset` shows the cause.
+"""
+POD_REFUSED = "PodRefused"
+"""ServerAvailable, AgentAvailable, Ready: The API server refuses to create the pod. The message has its words.
+
+Raise the quota, create the PriorityClass or RuntimeClass, correct what the spec asks for, or have the namespace's policy changed.
 """
 SERVER_UNREACHABLE = "ServerUnreachable"
 """ServerAvailable, Connected, QuorumMet, Ready: The server's pod is ready, but its control port does not respond to the operator. Training

@@ -9,7 +9,7 @@ from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
-from anchorage_operator.events import EventPoster
+from anchorage_operator.events import EventPoster, last_refusal
 from anchorage_operator.identity import Identity, InvitationChangedError
 from anchorage_operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, involved
 from anchorage_operator.observed import Invitation, Observed
@@ -134,6 +134,7 @@ class Reconciler:
             silos=silos,
             children=self.cache.children(key),
             pods=pods,
+            refused_pods=self._refused_pods(key, pods),
             claims=self.cache.claims(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=self.facts.authority(key, uid, oldest),
@@ -143,6 +144,16 @@ class Reconciler:
             members=answer.members if answer else None,
             requests=answer.requests if answer else (),
         )
+
+    def _refused_pods(self, key: Key, pods: Sequence[Json]) -> dict[str, str]:
+        """Return why StatefulSets cannot have their pods, by the latest Event of each one's controller."""
+        owners = {owner["uid"] for pod in pods for owner in pod["metadata"].get("ownerReferences", ())}
+        refused = {}
+        for (kind, name), child in self.cache.children(key).items():
+            lacks = kind == "StatefulSet" and child["spec"].get("replicas") and child["metadata"]["uid"] not in owners
+            if lacks and (why := last_refusal(self.api, child)):
+                refused[name] = why
+        return refused
 
     def _carry_out(self, key: Key, observed: Observed, planned: Plan) -> bool:
         """Carry out a plan; return whether to reconcile again at once."""

@@ -7,7 +7,7 @@ from typing import Any
 from anchorage.api.status import AT_WORK, FederationStatus, seconds_of, timestamp
 from anchorage.transport.kube.resources import Json
 from anchorage_operator.addresses import endpoints
-from anchorage_operator.conditions import Finding, conditions
+from anchorage_operator.conditions import Finding, conditions, find
 from anchorage_operator.membership import approval
 from anchorage_operator.situation import Situation
 
@@ -60,7 +60,7 @@ def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> 
             findings, before.get("conditions", ()), generation=situation.generation, now=situation.now
         ),
         **reported,
-        "silosSummary": _summary(situation, int(reported.get("connectedSilos", 0))),
+        "silosSummary": _summary(situation, int(reported.get("connectedSilos", 0)), reported.get("silos", ())),
         "lastUpdatedTime": timestamp(situation.now),
     }
     if situation.spec is not None:
@@ -155,10 +155,15 @@ def _age(before: Json, after: Json) -> float:
     return seconds_of(new) - seconds_of(old)
 
 
-def _summary(situation: Situation, connected: int) -> str:
-    """Return the number of connected and approved silos; after the last round, the last value."""
-    if situation.finished and situation.status.get("silosSummary"):
-        return str(situation.status["silosSummary"])
+def _summary(situation: Situation, connected: int, silos: Sequence[Json]) -> str:
+    """Return the number of connected and approved silos; after the last round, how many of them trained, once and for all."""
+    last = str(situation.status.get("silosSummary") or "0/0")
+    if situation.finished:
+        before = find(situation.status, "Succeeded")
+        if before is not None and before.holds:
+            return last
+        trained = sum(1 for silo in silos if silo.get("samples") and silo["name"] in situation.silos)
+        connected = max(connected, trained, int(last.partition("/")[0]))
     expected = sum(approval(situation, silo).finding.holds for silo in situation.silos.values())
     return f"{connected}/{expected}"
 

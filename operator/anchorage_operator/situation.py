@@ -8,9 +8,10 @@ from anchorage.api.errors.rounds import DEADLINE_EXCEEDED
 from anchorage.api.federation import Federation, FederationSpec, Silo
 from anchorage.api.status import FederationStatus, is_true, seconds_of
 from anchorage.transport.kube.resources import Json
+from anchorage_operator import reasons
 from anchorage_operator.conditions import Finding, find
 from anchorage_operator.in_use import InUse, last_federation, last_silo
-from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, agent_name
+from anchorage_operator.names import COMPONENT_LABEL, SILO_LABEL, agent_name, server_name
 from anchorage_operator.observed import Observed
 from anchorage_operator.pods import PodHealth, diagnose
 from anchorage_operator.settings import OperatorSettings
@@ -140,7 +141,7 @@ class Situation:
     @cached_property
     def server_pod(self) -> PodHealth:
         """The state of the server's pod."""
-        return self._health({COMPONENT_LABEL: "server"})
+        return self._health("server", server_name(self.observed.name), {COMPONENT_LABEL: "server"})
 
     @property
     def server_away(self) -> bool:
@@ -149,13 +150,15 @@ class Situation:
 
     def agent_pod(self, silo: str) -> PodHealth:
         """Return the state of a managed silo's pod."""
-        return self._health({COMPONENT_LABEL: "silo", SILO_LABEL: silo})
+        return self._health("agent", agent_name(silo), {COMPONENT_LABEL: "silo", SILO_LABEL: silo})
 
     def finding(self, kind: str) -> Finding | None:
         """Return a condition of the Federation's written status."""
         return find(self.status, kind)
 
-    def _health(self, labels: Mapping[str, str]) -> PodHealth:
+    def _health(self, container: str, owner: str, labels: Mapping[str, str]) -> PodHealth:
         pods = [pod for pod in self.observed.pods if labels.items() <= pod["metadata"].get("labels", {}).items()]
         pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
-        return diagnose(pods[-1] if pods else None, self.observed.claims, self.now)
+        if not pods and owner in self.observed.refused_pods:
+            return PodHealth(False, reasons.POD_REFUSED, self.observed.refused_pods[owner])
+        return diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)

@@ -154,7 +154,7 @@ def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
         elif kind == "Secret":
             expected[key] = {"get", "create", "patch", "delete"}
         elif kind == "Event":
-            expected[key] = {"create", "patch"}
+            expected[key] = {"list", "create", "patch"}
         elif kind == "PersistentVolumeClaim":
             expected[key] = {"get", "list", "watch", "patch"}
         else:

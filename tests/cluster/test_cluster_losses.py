@@ -62,8 +62,10 @@ def test_server_and_agents_come_back(started: Namespace) -> None:
     replaced(started, agent, lambda: started.kubectl("delete", "pod", agent, "--grace-period=0", "--force"))
     started.wait_for_round(STUDY, at + 1)
 
-    replaced(started, "silo-b-silo-0", lambda: evict(started, "silo-b-silo-0"))
-    started.wait_for_round(STUDY, started.round_of(STUDY) + 1)
+    for drained in ("silo-b-silo-0", server):
+        at = started.round_of(STUDY)
+        replaced(started, drained, lambda pod=drained: evict(started, pod))
+        started.wait_for_round(STUDY, at + 1)
     each_round_counted_once(started)
 
 

@@ -39,6 +39,10 @@ def test_an_image_that_does_not_exist(started: Namespace) -> None:
     started.apply(federation(server={"pod": {"image": image}}), *two_silos())
     found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "ImagePullBackOff")
     assert image in found["message"]
+    started.patch("federation", STUDY, {"spec": {"server": {"pod": {"priorityClassName": "nobody-made-this"}}}})
+    started.kubectl("delete", "pod", f"{STUDY}-server-0")
+    found = started.wait_for_condition("federation", STUDY, "ServerAvailable", "False", "PodRefused")
+    assert "no PriorityClass with name nobody-made-this was found" in found["message"]
 
 
 def test_a_failure_of_the_catalogue_in_a_pod(started: Namespace) -> None:

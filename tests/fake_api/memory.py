@@ -1,6 +1,6 @@
 """`KubeClient` straight over a `Store`, for tests that need no HTTP."""
 
-from fake_api.store import Refused, Store
+from fake_api.store import Refused, Store, has_fields
 
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import RESOURCES
@@ -30,8 +30,9 @@ class StoreApi:
                 return None
             raise
 
-    def list(self, kind, namespace, labels):
-        return iter(self._call("list", kind, "", self.store.list, plural(kind), namespace, labels))
+    def list(self, kind, namespace, labels="", fields=""):
+        found = self._call("list", kind, "", self.store.list, plural(kind), namespace, labels)
+        return (body for body in found if has_fields(fields, body))
 
     def list_metadata(self, kind, namespace, labels):
         return (body["metadata"] for body in self.list(kind, namespace, labels))

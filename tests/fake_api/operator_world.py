@@ -159,8 +159,10 @@ class World:
         container = {"name": "server", "ready": True, "restartCount": 0, "state": {"running": {}}}
         conditions = [{"type": "PodScheduled", "status": "True"}, {"type": "Ready", "status": "True"}]
         status = {"phase": "Running", "containerStatuses": [container], "conditions": conditions}
+        found = [body for body in self.store.list("statefulsets", "study") if body["metadata"]["name"] == "derm-server"]
+        owners = [{"uid": body["metadata"]["uid"]} for body in found]
         body = {
-            "metadata": {"name": "derm-server-0", "labels": server_labels("derm")},
+            "metadata": {"name": "derm-server-0", "labels": server_labels("derm"), "ownerReferences": owners},
             "spec": {"containers": [{"name": "server"}]},
         }
         self.store.create("pods", "study", body | {"status": status})

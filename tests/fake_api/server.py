@@ -14,7 +14,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, urlsplit
 
 import yaml
-from fake_api.store import CLUSTER_WIDE, PLURALS, Refused, Store, selects
+from fake_api.store import CLUSTER_WIDE, PLURALS, Refused, Store, has_fields, selects
 
 WRITES = ("POST", "PATCH", "PUT", "DELETE")
 REVIEWS = "selfsubjectaccessreviews"
@@ -249,6 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         store, kind = self.server.api.store, PLURALS[plural][2]
         with store.changed:
             items = store.list(plural, namespace, query.get("labelSelector", ""))
+            items = [item for item in items if has_fields(query.get("fieldSelector", ""), item)]
             version = store.version()
         first, limit = int(query.get("continue") or 0), int(query.get("limit") or len(items) or 1)
         limit = min(limit, self.server.api.page)

@@ -169,6 +169,17 @@ def selects(selector, body):
     return True
 
 
+def has_fields(selector, body):
+    for part in filter(None, selector.split(",")):
+        path, _, value = part.partition("=")
+        found = body
+        for name in path.split("."):
+            found = found.get(name) if isinstance(found, dict) else None
+        if found != value:
+            return False
+    return True
+
+
 def merge(found, wanted, before, others):
     """Merge; what this manager applied before and does not any more goes, unless another manager applied it too."""
     for name in set(before) - set(wanted):

@@ -69,7 +69,11 @@ def pod(name: str, component: str, silo_name: str = "", **status: Any) -> dict[s
     if silo_name:
         labels["anchorage.dev/silo"] = silo_name
     metadata = {"name": name, "namespace": "study", "labels": labels, "creationTimestamp": timestamp(NOW - 60)}
-    containers = [{"name": component, "image": "example.org/anchorage-server:1"}]
+    name_of_container = "agent" if component == "silo" else component
+    containers = [{"name": name_of_container, "image": "example.org/anchorage-server:1"}]
+    if silo_name and "containerStatuses" in status:
+        own = [{**each, "name": name_of_container} for each in status["containerStatuses"]]
+        status = {**status, "containerStatuses": own}
     return {
         "apiVersion": "v1",
         "kind": "Pod",

@@ -385,3 +385,92 @@ def test_last_transition_time_moves_only_with_the_status() -> None:
         conditions = each.federation["status"]["conditions"]
         times.append(next(c["lastTransitionTime"] for c in conditions if c["type"] == "ServerAvailable"))
     assert times == [timestamp(NOW), timestamp(NOW), timestamp(NOW + 200)]
+
+
+SIDECAR = {"name": "istio-proxy", "ready": True, "restartCount": 0, "state": {"running": {}}}
+
+
+def beside(status: dict[str, Any], *others: dict[str, Any]) -> dict[str, Any]:
+    """The status of a pod into which a webhook put containers before the server's own."""
+    return {**status, "containerStatuses": [*others, *status["containerStatuses"]]}
+
+
+@pytest.mark.parametrize("name", ["named", "unnamed", "memory", "often", "pull", "secret"])
+def test_containers_beside_it_do_not_hide_what_is_wrong_with_the_server(name: str) -> None:
+    status, reason, message = PODS[name]
+    assert status is not None
+    found = status_of(world(managed("a"), pods=(pod("derm-server-0", "server", **beside(status, SIDECAR)),)))
+    assert conditions_of(found)["ServerAvailable"] == ("False", reason_of_line(reason))
+    assert message in message_of(found, "ServerAvailable")
+    assert conditions_of(found)["Failed"][0] == ("False" if name in ("pull", "secret") else "True")
+
+
+COMPANY: dict[str, tuple[dict[str, Any], str, str]] = {
+    "sidecar": (
+        beside(running(ready=True), {**SIDECAR, **crashed(code=1)["containerStatuses"][0], "name": "istio-proxy"})
+        | {"conditions": [{"type": "Ready", "status": "False"}]},
+        "CrashLoop",
+        'container "istio-proxy": the process exited with status 1',
+    ),
+    "init": (
+        waiting("PodInitializing")
+        | {"initContainerStatuses": [{**crashed(code=3)["containerStatuses"][0], "name": "istio-init"}]},
+        "CrashLoop",
+        'container "istio-init": the process exited with status 3',
+    ),
+    "init's image": (
+        waiting("PodInitializing")
+        | {"initContainerStatuses": [{"name": "istio-init", "state": {"waiting": {"reason": "ErrImagePull"}}}]},
+        "ImagePullBackOff",
+        'container "istio-init": image "" cannot be pulled',
+    ),
+    "init goes on": (
+        waiting("PodInitializing")
+        | {"initContainerStatuses": [{"name": "istio-init", "state": {"running": {}}, "ready": False}]},
+        "Starting",
+        "",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", COMPANY)
+def test_a_container_beside_the_server_is_named_and_is_no_failure_of_the_study(name: str) -> None:
+    status, reason, message = COMPANY[name]
+    found = status_of(world(managed("a"), pods=(pod("derm-server-0", "server", **status),)))
+    assert conditions_of(found)["ServerAvailable"] == ("False", reason)
+    assert message in message_of(found, "ServerAvailable")
+    assert conditions_of(found)["Failed"][0] == "False"
+
+
+QUOTA = 'pods "derm-server-0" is forbidden: exceeded quota: gpu, requested: requests.nvidia.com/gpu=1'
+
+
+def test_a_pod_that_the_api_server_refuses_is_told_in_its_words() -> None:
+    refused = {"derm-server": QUOTA, "a-silo": "violates PodSecurity"}
+    observed = world(managed("a"), pods=(), refused_pods=refused)
+    found = status_of(observed)
+    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "PodRefused")
+    assert message_of(found, "ServerAvailable") == QUOTA
+    assert conditions_of(observed.silos["a"]["status"])["AgentAvailable"] == ("False", "PodRefused")
+
+
+def test_the_end_is_quiet_while_the_pod_that_keeps_the_results_starts() -> None:
+    over = settled(replace(world(managed("a"), managed("b")), report=succeeded()))[0]
+    between: list[dict[str, Any] | None] = [None, waiting("ContainerCreating"), running(ready=False)]
+    for status in between:
+        pods = () if status is None else (pod("derm-server-0", "server", **status),)
+        found = status_of(replace(over, report=None, pods=pods), NOW + 70)
+        assert conditions_of(found)["Ready"] == ("True", "Succeeded")
+    broken = pod("derm-server-0", "server", **unscheduled(NO_GPU))
+    found = status_of(replace(over, report=None, pods=(broken,)), NOW + 70)
+    assert conditions_of(found)["Ready"] == ("False", "Unschedulable"), "nobody can read the results"
+
+
+def test_the_summary_of_a_finished_study_counts_who_trained() -> None:
+    """Its silos are dismissed, often before the operator looked once while they were connected."""
+    silos = (SiloStatus(name="a", samples=40), SiloStatus(name="b", samples=40))
+    over = settled(replace(world(managed("a"), managed("b")), report=succeeded(silos=silos)))[0]
+    assert over.federation is not None
+    assert over.federation["status"]["silosSummary"] == "2/2"
+    fewer = replace(over, report=None, pods=(), silos={"a": over.silos["a"]})
+    assert status_of(fewer)["silosSummary"] == "2/2"

@@ -259,3 +259,34 @@ def test_a_volume_that_cannot_grow_is_told_of_and_hinders_nothing(training):
     training.clock.advance(1000.0)
     training.look()
     assert training.api.calls.count(("patch", "PersistentVolumeClaim", "state-derm-server-0")) == 2
+
+
+@pytest.mark.parametrize("last, reason", [("FailedCreate", "PodRefused"), ("SuccessfulCreate", "PodMissing")])
+def test_why_a_pod_was_refused_is_read_from_its_controller_s_events(settled, last, reason):
+    uid = settled.store.get("statefulsets", "study", "derm-server")["metadata"]["uid"]
+    words = 'pods "derm-server-0" is forbidden: no PriorityClass with name high was found'
+    message = f"create Pod derm-server-0 in StatefulSet derm-server failed error: {words}"
+    for number, told in enumerate(["FailedCreate", last]):
+        about = {"kind": "StatefulSet", "name": "derm-server", "uid": uid}
+        moment = f"2027-01-15T08:00:0{number}Z"
+        event = {"involvedObject": about, "reason": told, "message": message, "lastTimestamp": moment}
+        settled.store.create("events", "study", {"metadata": {"name": f"e{number}"}, **event})
+    settled.look()
+    assert settled.condition("federations", "derm", "ServerAvailable") == ("False", reason)
+    if reason == "PodRefused":
+        conditions = settled.store.get("federations", "study", "derm")["status"]["conditions"]
+        assert words in {each["message"] for each in conditions}
+        assert reason in {each["reason"] for each in settled.store.list("events")}
+        settled.run_server()
+        settled.look()
+        assert settled.condition("federations", "derm", "ServerAvailable")[1] != reason
+
+
+def test_a_role_that_may_not_list_events_costs_only_the_words(settled):
+    def refuse(verb, kind, name):
+        if (verb, kind) == ("list", "Event"):
+            raise ApiError(403, "Forbidden", "cannot list events")
+
+    settled.api.refuse = refuse
+    settled.look()
+    assert settled.condition("federations", "derm", "ServerAvailable") == ("False", "PodMissing")

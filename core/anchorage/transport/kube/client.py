@@ -90,9 +90,9 @@ class KubeClient:
             return None
         return self._accept(answer, "get", resource, namespace, name)
 
-    def list(self, kind: str, namespace: str | None, labels: str = "") -> Iterator[dict[str, Any]]:
-        """Yield the objects with these labels, of one namespace or (None) of all."""
-        for item in self._list(kind, namespace, labels, "application/json"):
+    def list(self, kind: str, namespace: str | None, labels: str = "", fields: str = "") -> Iterator[dict[str, Any]]:
+        """Yield the objects with these labels and fields (selectors), of one namespace or (None) of all."""
+        for item in self._list(kind, namespace, labels, "application/json", fields):
             yield {**item, "apiVersion": RESOURCES[kind].api_version, "kind": kind}  # the items of a list do not say
 
     def list_metadata(self, kind: str, namespace: str | None, labels: str = "") -> Iterator[dict[str, Any]]:
@@ -202,9 +202,11 @@ class KubeClient:
         """Close the kept connections."""
         self._pool.clear()
 
-    def _list(self, kind: str, namespace: str | None, labels: str, accept: str) -> Iterator[dict[str, Any]]:
-        resource = RESOURCES[kind]
-        query = {"limit": str(PAGE)} | ({"labelSelector": labels} if labels else {})
+    def _list(
+        self, kind: str, namespace: str | None, labels: str, accept: str, fields: str = ""
+    ) -> Iterator[dict[str, Any]]:
+        resource, selectors = RESOURCES[kind], {"labelSelector": labels, "fieldSelector": fields}
+        query = {"limit": str(PAGE)} | {name: value for name, value in selectors.items() if value}
         while True:
             answer = self._request("GET", resource.path(namespace), query, accept=accept)
             page = self._accept(answer, "list", resource, namespace or "")
