@@ -24,6 +24,8 @@ _SUFFIXES = {
     "": Decimal(1),
 }
 _QUANTITIES = ("requests", "limits")
+_ADDED_TO = ("tolerations",)
+"""Lists to which policies add items that change nothing of what was asked for."""
 _KEYS = ("mountPath", "uid", "name")
 """What tells the items of a list apart, where all of them have it."""
 
@@ -56,13 +58,31 @@ def parse_quantity(text: str | int) -> Decimal | None:
         return None
 
 
+def first_difference(wanted: Any, found: Any, path: str = "") -> str:
+    """Return the dotted path of the first wanted value that an object has not; of the whole object where nothing narrower differs."""
+    if isinstance(wanted, Mapping) and isinstance(found, Mapping):
+        for key, value in wanted.items():
+            if not _contains({key: value}, found):
+                return first_difference(value, found.get(key), f"{path}.{key}".lstrip("."))
+    if isinstance(wanted, list) and isinstance(found, list) and len(wanted) == len(found):
+        for index, (one, other) in enumerate(zip(wanted, found, strict=True)):
+            if not _contains(one, other):
+                return first_difference(one, other, f"{path}[{index}]")
+    return path
+
+
 def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
     """Return whether all wanted values are present; the API server adds defaults and omits empty values."""
     if wanted == found:
         return True
     if isinstance(wanted, Mapping):
         have = found if isinstance(found, Mapping) else {}
-        return all(_contains(value, have.get(key), quantities or key in _QUANTITIES) for key, value in wanted.items())
+        return all(
+            _contains_all(value, have.get(key))
+            if key in _ADDED_TO
+            else _contains(value, have.get(key), quantities or key in _QUANTITIES)
+            for key, value in wanted.items()
+        )
     if isinstance(wanted, list):
         return _contains_list(wanted, found if isinstance(found, list) else [], quantities)
     return (
@@ -71,6 +91,10 @@ def _contains(wanted: Any, found: Any, quantities: bool = False) -> bool:
         and parse_quantity(wanted) is not None
         and parse_quantity(wanted) == parse_quantity(found)
     )
+
+
+def _contains_all(wanted: Sequence[Any], found: Sequence[Any] | None) -> bool:
+    return all(any(_contains(item, other) for other in found or ()) for item in wanted)
 
 
 def _contains_list(wanted: Sequence[Any], found: Sequence[Any], quantities: bool) -> bool:

@@ -43,6 +43,12 @@ class Metrics:
             ["watched"],
             registry=registry,
         )
+        self._contested = Counter(
+            "anchorage_operator_contested_applies",
+            "Writes of an object that somebody else keeps changing back",
+            ["kind"],
+            registry=registry,
+        )
         ProcessCollector(registry=registry)
 
     def observe_depth(self, reconciles: Callable[[], int], polls: Callable[[], int]) -> None:
@@ -77,6 +83,10 @@ class Metrics:
     def namespace(self, name: str, *, readable: bool) -> None:
         """Record whether a watched namespace can be read."""
         self._namespaces.labels(name).set(readable)
+
+    def contested(self, kind: str) -> None:
+        """Count one write of an object that somebody else keeps changing back."""
+        self._contested.labels(kind).inc()
 
     def exposition(self) -> bytes:
         """Return everything in Prometheus' text format."""

@@ -88,6 +88,7 @@ class Operator:
             events=self._events,
             settings=settings,
             now=time.time,
+            contested=metrics.contested,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
         self._watch = Watch(access, self.cache, (), self._queue.add, **watch)

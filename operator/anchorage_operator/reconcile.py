@@ -9,9 +9,10 @@ from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.retry import RetryPolicy
 from anchorage_operator.cache import Cache, Key, Ref
+from anchorage_operator.drift import first_difference
 from anchorage_operator.events import EventPoster, last_refusal
 from anchorage_operator.identity import Identity, InvitationChangedError
-from anchorage_operator.names import FIELD_MANAGER, MANAGED_BY_LABEL, involved
+from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LABEL, involved
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
@@ -44,6 +45,23 @@ REFUSED = (400, 403, 422)
 """HTTP statuses for objects that are invalid or that the operator may not write."""
 
 _log = logging.getLogger(__name__)
+
+
+CONTESTED = 3
+"""Times in a row that the same object must be applied again until that is taken for a contest."""
+CONTEST = RetryPolicy(30.0, 1800.0)
+"""Pauses of a contest."""
+CONTEST_SECONDS = 600.0
+"""After which a change by somebody else has nothing to do with the one before."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Applied:
+    of: Key
+    version: str
+    times: int
+    """How often it was applied in a row without being another one."""
+    time: float
 
 
 class IncompleteError(Exception):
@@ -85,7 +103,10 @@ class Reconciler:
     """The operator's settings."""
     now: Callable[[], float]
     """Seconds since the epoch."""
+    contested: Callable[[str], None] = lambda kind: None
+    """Told the kind of an object that somebody else keeps changing back, at every attempt."""
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
+    _applied: dict[Ref, _Applied] = field(default_factory=dict, init=False)
     _not_before: dict[tuple[str, str, str], float] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
@@ -101,6 +122,8 @@ class Reconciler:
         if key not in self.cache:
             self.identity.forget(key)
             self.poller.forget(key)
+            for ref in [ref for ref, last in self._applied.items() if last.of == key]:
+                del self._applied[ref]
             return None
         observed = self.observe(key)
         planned = plan(observed, self.settings, self.now())
@@ -161,6 +184,8 @@ class Reconciler:
         again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
         for body in planned.apply:
+            if not self._may_apply(key, observed, body, events):
+                continue
             try:
                 self._apply(observed, body)
             except ApiError as error:
@@ -184,6 +209,24 @@ class Reconciler:
         if causes:
             raise IncompleteError(causes)
         return again
+
+    def _may_apply(self, key: Key, observed: Observed, body: Json, events: list[Event]) -> bool:
+        """Return whether to apply an object now: less and less often while somebody else, such as a policy, keeps changing it back."""
+        kind, name = body["kind"], body["metadata"]["name"]
+        ref, now, found = Ref(kind, key.namespace, name), self.now(), observed.children.get((kind, name))
+        last, version, times = self._applied.get(ref), body["metadata"]["annotations"][APPLIED_HASH], 0
+        if last is not None and found is not None and last.version == version:
+            pause = CONTEST.pause(last.times + 2 - CONTESTED) if last.times + 1 >= CONTESTED else 0.0
+            if now < last.time + pause:
+                return False
+            times = last.times + 1 if now < last.time + pause + CONTEST_SECONDS else 0
+        self._applied[ref] = _Applied(key, version, times, now)
+        if times >= CONTESTED and observed.federation is not None:
+            self.contested(kind)
+            where = first_difference({part: value for part, value in body.items() if part != "metadata"}, found)
+            message = f"somebody changes {where or 'metadata'} of {kind} {name} back whenever the operator writes it"
+            events.append(Event(involved(observed.federation), "Warning", "ApplyContested", message))
+        return True
 
     def _write_status(
         self, key: Key, kind: str, name: str, status: Json | None, causes: list[Exception], version: str = ""

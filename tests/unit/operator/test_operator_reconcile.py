@@ -290,3 +290,71 @@ def test_a_role_that_may_not_list_events_costs_only_the_words(settled):
     settled.api.refuse = refuse
     settled.look()
     assert settled.condition("federations", "derm", "ServerAvailable") == ("False", "PodMissing")
+
+
+def policy(world, change):
+    """A mutating webhook: whatever is applied to the server's StatefulSet is changed before it is kept."""
+    apply = world.store.apply
+
+    def applied(plural_, namespace, name, body, manager, subresource=""):
+        kept = apply(plural_, namespace, name, body, manager, subresource)
+        if (plural_, name) == ("statefulsets", "derm-server"):
+            kept = change(kept)
+            kept = world.store.put(plural_, kept, namespace)
+        return kept
+
+    world.store.apply = applied
+
+
+def applies(world):
+    return world.api.calls.count(("apply", "StatefulSet", "derm-server"))
+
+
+def test_what_a_policy_adds_is_left(training):
+    def add(body):
+        pod = body["spec"]["template"]["spec"]
+        pod.setdefault("tolerations", []).append({"key": "zone", "operator": "Exists"})
+        pod["containers"].append({"name": "istio-proxy", "image": "proxy:1"})
+        pod["containers"][0]["env"].append({"name": "ZONE", "value": "a"})
+        body["metadata"]["labels"]["team"] = "skin"
+        return body
+
+    policy(training, add)
+    tolerations = [{"key": "gpu", "operator": "Exists"}]
+    training.federation(server={"pod": {"tolerations": tolerations}})
+    training.look()
+    training.api.calls.clear()
+    for _ in range(10):
+        training.look()
+    assert training.api.writes() == []
+
+
+def test_a_contest_with_a_policy_is_noticed_told_and_backed_off(training):
+    contested = []
+    training.reconciler.contested = contested.append
+
+    def overrule(body):
+        body["spec"]["template"]["spec"]["containers"][0]["image"] = "mirror.example.org/s:1"
+        return body
+
+    policy(training, overrule)
+    training.federation(server={"resources": {"limits": {"cpu": "2"}}})
+    for _ in range(100):  # ten minutes
+        training.look()
+    assert 4 <= applies(training) <= 10
+    assert contested == ["StatefulSet"] * len(contested) and 1 <= len(contested) <= 7
+    (event,) = [each for each in training.store.list("events") if each["reason"] == "ApplyContested"]
+    assert "containers[0].image of StatefulSet derm-server" in event["message"] and event["type"] == "Warning"
+    before = applies(training)
+    training.federation(suspend=True)
+    training.look()
+    assert applies(training) == before + 1, "another wish of the user's is carried out at once"
+
+
+def test_a_person_who_edits_now_and_then_is_no_contest(training):
+    for replicas in (5, 3, 2, 4, 7):
+        training.store.patch("statefulsets", "study", "derm-server", {"spec": {"replicas": replicas}})
+        training.look()
+        assert training.store.get("statefulsets", "study", "derm-server")["spec"]["replicas"] == 1
+        training.clock.advance(700.0)
+    assert not [each for each in training.store.list("events") if each["reason"] == "ApplyContested"]
