@@ -17,7 +17,6 @@ from anchorage_operator.names import (
 )
 from anchorage_operator.settings import OperatorSettings
 
-USER = 65532
 SECRET_MODE = 0o440
 """Mode of files from Secrets: for the pod's group, which is the process's."""
 START_SECONDS = 600
@@ -107,6 +106,8 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
     """Build a pod's spec that meets the restricted Pod Security Standard."""
     overrides = parts.overrides
     volumes, mounts = _volumes(parts)
+    user = settings.user_id
+    ids = {"runAsUser": user, "runAsGroup": user, "fsGroup": user, "fsGroupChangePolicy": "OnRootMismatch"}
     chosen = {
         "imagePullSecrets": [{"name": n} for n in overrides.image_pull_secrets or settings.image_pull_secrets],
         "nodeSelector": overrides.node_selector,
@@ -121,10 +122,7 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         "terminationGracePeriodSeconds": parts.grace_seconds,
         "securityContext": {
             "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
+            **(ids if user else {}),
             "seccompProfile": {"type": "RuntimeDefault"},
         },
         "containers": [_container(parts, settings, mounts)],

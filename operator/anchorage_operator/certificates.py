@@ -6,7 +6,7 @@ from anchorage.api.status import timestamp
 from anchorage_operator import reasons
 from anchorage_operator.addresses import certificate_names
 from anchorage_operator.conditions import Finding
-from anchorage_operator.names import owner_reference, server_labels
+from anchorage_operator.names import authority_labels, owner_reference, server_labels
 from anchorage_operator.observed import CertificateFacts
 from anchorage_operator.planned import Effect, MakeAuthority, MakeServerCertificate, OwnAuthority
 from anchorage_operator.situation import Situation
@@ -31,10 +31,10 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     authority_owner = owner if spec.deletion_policy == "Delete" else None
     authority, certificate = observed.authority, observed.server_certificate
     if authority is None:
-        yield MakeAuthority(authority_owner, labels)
+        yield MakeAuthority(authority_owner, authority_labels(observed.name))
         return
-    if authority.owned != (authority_owner is not None):
-        yield OwnAuthority(authority_owner)
+    if authority.owned != (authority_owner is not None) or not authority.kept:
+        yield OwnAuthority(authority_owner, authority_labels(observed.name))
     names = certificate_names(observed, spec, situation.settings)
     if (
         certificate is None

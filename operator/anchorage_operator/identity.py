@@ -21,7 +21,7 @@ from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
 from anchorage_operator.cache import Key
-from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
+from anchorage_operator.names import INSTANCE_LABEL, KEPT, authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import Invitation
 from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
 from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of, require_ours
@@ -57,6 +57,7 @@ class Identity:
         """
         made = Authority.make(key.federation, now=self.now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
+        secret["metadata"]["annotations"] = KEPT
         secret["data"] = encode_data({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
         try:
             self.api.create(secret)
@@ -75,7 +76,9 @@ class Identity:
         """
         owners = None if effect.owner is None else [effect.owner]
         name = authority_name(key.federation)
-        self.api.patch("Secret", key.namespace, name, {"metadata": {"ownerReferences": owners}})
+        labels = {**effect.labels, INSTANCE_LABEL: None}
+        metadata = {"ownerReferences": owners, "labels": labels, "annotations": KEPT}
+        self.api.patch("Secret", key.namespace, name, {"metadata": metadata})
         self.facts.forget(key.namespace, name)
 
     def make_server_certificate(self, key: Key, effect: MakeServerCertificate) -> None:

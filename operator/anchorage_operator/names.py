@@ -26,6 +26,8 @@ APPLIED_HASH = "anchorage.dev/applied-hash"
 """Annotation of a child: hash of the object as it was applied last."""
 ACCEPTED_SPEC = "anchorage.dev/accepted-spec"
 """Annotation of a ConfigMap: what of the spec that is in use its data lack, as JSON."""
+KEPT = {"argocd.argoproj.io/sync-options": "Prune=false"}
+"""Annotations of what outlives its Federation."""
 AUTHORITY_HASH = "anchorage.dev/authority-hash"
 """Annotation of an agent's StatefulSet: hash of the authority's certificate that the agent enrols with."""
 
@@ -78,6 +80,13 @@ def enrolment_name(silo: str) -> str:
 def server_labels(federation: str) -> dict[str, str]:
     """Labels of the server's objects."""
     return _labels(federation, "anchorage-server", "server")
+
+
+def authority_labels(federation: str) -> dict[str, str]:
+    """Labels of the authority's Secret: not `INSTANCE_LABEL`, by which Argo CD takes what it may prune for its own."""
+    labels = _labels(federation, "anchorage-authority", "authority")
+    del labels[INSTANCE_LABEL]
+    return labels
 
 
 def agent_labels(federation: str, silo: str) -> dict[str, str]:

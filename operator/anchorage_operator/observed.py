@@ -24,6 +24,8 @@ class AuthorityFacts:
     """When the certificate ends, seconds since the epoch."""
     owned: bool = False
     """Whether the Secret has the Federation as its owner, and so goes with it."""
+    kept: bool = True
+    """Whether its labels and annotations keep others from pruning it; those of an earlier version do not."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,9 +43,10 @@ class MakeAuthority:
 
 @dataclass(frozen=True, slots=True)
 class OwnAuthority:
-    """Set the owner of the authority's Secret, or remove it."""
+    """Set the owner of the authority's Secret, or remove it; set the labels and annotations by which nobody else prunes it."""
 
     owner: Json | None
+    labels: Json
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,14 @@ from anchorage.transport.kube.resources import Json
 from anchorage.transport.pki import certificate_of
 from anchorage.transport.retry import RANDOM
 from anchorage_operator.cache import Key
-from anchorage_operator.names import FEDERATION_LABEL, authority_name, enrolment_name, server_tls_name
+from anchorage_operator.names import (
+    FEDERATION_LABEL,
+    INSTANCE_LABEL,
+    KEPT,
+    authority_name,
+    enrolment_name,
+    server_tls_name,
+)
 from anchorage_operator.observed import AuthorityFacts, CertificateFacts, Invitation
 
 Facts = AuthorityFacts | CertificateFacts | Invitation
@@ -163,8 +170,10 @@ def _authority_facts(secret: Json) -> AuthorityFacts:
         not_after = certificate_of(pem, "ca.pem").not_valid_after_utc.timestamp()
     except AnchorageError:
         not_after = 0.0
-    owned = any(owner["kind"] == "Federation" for owner in secret["metadata"].get("ownerReferences", ()))
-    return AuthorityFacts(pem.decode(errors="replace"), not_after, owned)
+    metadata = secret["metadata"]
+    owned = any(owner["kind"] == "Federation" for owner in metadata.get("ownerReferences", ()))
+    kept = INSTANCE_LABEL not in metadata.get("labels", {}) and metadata.get("annotations", {}).items() >= KEPT.items()
+    return AuthorityFacts(pem.decode(errors="replace"), not_after, owned, kept)
 
 
 def _certificate_facts(secret: Json) -> CertificateFacts:

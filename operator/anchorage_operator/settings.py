@@ -37,6 +37,10 @@ class OperatorSettings(Document):
     tracking_uri: TrackingUri | None = Field(
         None, description="MLflow tracking URI of federations without spec.tracking.uri."
     )
+    user_id: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
+        65532,
+        description="User and group of the pods' processes, and group of their volumes; 0: the cluster assigns them.",
+    )
     cluster_domain: DomainName = Field("cluster.local", description="DNS domain of the cluster.")
     watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
         (), description="Namespaces to watch; empty for all."

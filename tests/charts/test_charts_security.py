@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import yaml
 from helm_charts import SITE, Helm, Values, pod_templates
 from restricted_pods import violations
 
@@ -33,6 +34,25 @@ def test_every_pod_meets_the_restricted_standard(helm: Helm, chart: str, values:
     found = dict(pod_templates(helm.template(chart, values)))
     assert len(found) == (2 if "mlflow" in values else 1)
     assert {name: violations(template) for name, template in found.items() if violations(template)} == {}
+
+
+@pytest.mark.parametrize(("chart", "values"), RENDERINGS)
+def test_openshift_may_choose_every_user(helm: Helm, chart: str, values: Values) -> None:
+    """As restricted-v2 wants: no user or group is asked for, and all else is as the restricted standard has it."""
+    for name, template in pod_templates(helm.template(chart, {**values, "userId": 0})):
+        spec = template["spec"]
+        contexts = [spec["securityContext"], *(each["securityContext"] for each in spec["containers"])]
+        for context in contexts:
+            assert not {"runAsUser", "runAsGroup", "fsGroup", "supplementalGroups"} & context.keys(), name
+            assert context["runAsNonRoot"] is True
+            assert context["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert violations(template) == []
+
+
+def test_the_operator_s_pods_follow(helm: Helm) -> None:
+    (config,) = (each for each in helm.template("anchorage", {"userId": 0}) if each["kind"] == "ConfigMap")
+    (text,) = config["data"].values()
+    assert yaml.safe_load(text)["userId"] == 0
 
 
 def test_the_check_finds_violations() -> None:

@@ -10,6 +10,7 @@ agent: {{ toJson .Values.defaults.agent }}
 {{- with include "anchorage.trackingUri" . }}
 trackingUri: {{ . | quote }}
 {{- end }}
+userId: {{ int .Values.userId }}
 clusterDomain: {{ .Values.operator.clusterDomain | quote }}
 watch: {{ include "anchorage.namespaces" . }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}

@@ -83,10 +83,22 @@ def test_an_authority_is_made_once(identity, facts, api, authority):
 
 
 def test_who_owns_the_authority_can_be_changed_both_ways(identity, facts, authority):
-    identity.own_authority(DERM, OwnAuthority(OWNER))
+    identity.own_authority(DERM, OwnAuthority(OWNER, LABELS))
     assert facts.authority(DERM, "u", 60.0).owned
-    identity.own_authority(DERM, OwnAuthority(None))
+    identity.own_authority(DERM, OwnAuthority(None, LABELS))
     assert not facts.authority(DERM, "u", 60.0).owned
+
+
+def test_nobody_else_prunes_the_authority(identity, facts, api, authority):
+    """Argo CD prunes what has no owner and the label of one of its applications."""
+    older = {"metadata": {"labels": {"app.kubernetes.io/instance": "derm", "team": "skin"}}}
+    api.store.patch("secrets", "ns", "derm-authority", older)
+    assert not facts.authority(DERM, "u", 0.0).kept
+    identity.own_authority(DERM, OwnAuthority(None, LABELS))
+    assert facts.authority(DERM, "u", 60.0).kept
+    metadata = api.store.get("secrets", "ns", "derm-authority")["metadata"]
+    assert metadata["annotations"] == {"argocd.argoproj.io/sync-options": "Prune=false"}
+    assert metadata["labels"] == {**LABELS, "team": "skin"}
 
 
 def test_the_server_s_certificate_is_over_its_names_by_the_authority(identity, facts, api, authority):

@@ -28,6 +28,7 @@ from plan_world import (
     succeeded,
     world,
 )
+from pod_security import violations
 
 from anchorage.api.files import load_federation
 from anchorage.api.single import read_document
@@ -285,3 +286,15 @@ def test_yaml_of_the_configuration_is_stable() -> None:
         texts.append(children["ConfigMap", "derm-server"]["data"]["federation.yaml"])
     assert texts[0] == texts[1]
     assert yaml.safe_load(texts[0])["spec"] == {**spec}
+
+
+def test_a_cluster_that_assigns_users_is_asked_for_none() -> None:
+    settings = SETTINGS.model_copy(update={"user_id": 0})
+    observed, _ = settled(world(managed("a")), settings=settings)
+    for name in ("derm-server", "a-silo"):
+        template = observed.children["StatefulSet", name]["spec"]["template"]
+        assert template["spec"]["securityContext"] == {
+            "runAsNonRoot": True,
+            "seccompProfile": {"type": "RuntimeDefault"},
+        }
+        assert list(violations(template)) == []

@@ -50,6 +50,13 @@ def test_a_federation_gets_all_that_it_needs(settled):
     assert status["observedGeneration"] == 1
 
 
+def test_the_authority_s_key_is_marked_as_nobody_else_s_to_prune(settled):
+    metadata = settled.store.get("secrets", "study", "derm-authority")["metadata"]
+    assert metadata["annotations"]["argocd.argoproj.io/sync-options"] == "Prune=false"
+    assert metadata["labels"]["anchorage.dev/federation"] == "derm"
+    assert "app.kubernetes.io/instance" not in metadata["labels"] and "ownerReferences" not in metadata
+
+
 def test_nothing_is_written_when_nothing_changed(training):
     for _ in range(10):
         training.look()

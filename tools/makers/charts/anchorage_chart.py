@@ -24,6 +24,7 @@ from makers.charts.kubernetes_parts import (
     ServiceAccount,
     ServiceType,
     Tag,
+    UserId,
     Values,
 )
 
@@ -181,6 +182,7 @@ class ChartValues(Values):
 
     name_override: MaybeName = Field("", description="Replaces the chart's name in object names.")
     fullname_override: MaybeName = Field("", description="Replaces the release's and the chart's name in object names.")
+    user_id: UserId
     crds: Crds = Crds()
     images: Images = Images()
     rbac: Rbac = Rbac()

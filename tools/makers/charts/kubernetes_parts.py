@@ -39,6 +39,15 @@ MountPath = Annotated[str, StringConstraints(pattern=r"^/[^:]+$", max_length=512
 Cidr = Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F.:]+/[0-9]{1,3}$", max_length=64)]
 Port = Annotated[int, Field(ge=1, le=65535)]
 NodePort = Annotated[int, Field(ge=0, le=65535)]
+UserId = Annotated[
+    int,
+    Field(
+        65532,
+        ge=0,
+        le=2**31 - 1,
+        description="User and group of every pod's processes, and group of its volumes. 0: the cluster assigns them, as OpenShift does.",
+    ),
+]
 PullPolicy = Literal["Always", "IfNotPresent", "Never"]
 ServiceType = Literal["ClusterIP", "NodePort", "LoadBalancer"]
 StorageClass = Annotated[str, StringConstraints(pattern=r"^(-|[a-z0-9]([-a-z0-9.]*[a-z0-9])?)?$", max_length=253)]

@@ -21,6 +21,7 @@ from makers.charts.kubernetes_parts import (
     Registry,
     ServiceAccount,
     Tag,
+    UserId,
     Values,
 )
 
@@ -141,6 +142,7 @@ class ChartValues(Pod, Site):
         Resources(requests={"cpu": "500m", "memory": "2Gi"}),
         description="Requests and limits of the container. For a GPU set limits, nvidia.com/gpu: 1.",
     )
+    user_id: UserId
     images: Images = Images()
     service_account: ServiceAccount = ServiceAccount()
     persistence: Persistence = Persistence()
