@@ -64,6 +64,8 @@ class PodParts:
     """Beside the ConfigMap, the state and /tmp."""
     claims: Iterable[str] = ()
     """Volume claims with images, read-only below `DATA_FOLDER`."""
+    secret_env: Mapping[str, str] = field(default_factory=dict)
+    """Environment variables from Secrets, by name; each is the Secret's key of that name, if it has one."""
     grace_seconds: int = 30
     """How long the process has to end."""
 
@@ -176,13 +178,14 @@ def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Map
     ports, overrides = {**parts.ports, "probes": PROBES_PORT}, parts.overrides
     # libraries that need a home get a writable one
     environment = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
+    secrets = [_from_secret(name, secret) for name, secret in parts.secret_env.items() if name not in environment]
     return {
         "name": parts.container,
         "image": overrides.image or parts.image,
         "imagePullPolicy": overrides.image_pull_policy or settings.image_pull_policy,
         "command": ["python3", "-m", parts.module],
         "args": ["--config", f"{CONFIG_FOLDER}/{parts.config}"],
-        "env": [{"name": name, "value": value} for name, value in environment.items()],
+        "env": [*({"name": name, "value": value} for name, value in environment.items()), *secrets],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
         "resources": parts.resources,
         "securityContext": {
@@ -199,6 +202,10 @@ def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Map
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+
+
+def _from_secret(name: str, secret: str) -> dict[str, Any]:
+    return {"name": name, "valueFrom": {"secretKeyRef": {"name": secret, "key": name, "optional": True}}}
 
 
 def _probe(path: str, *, every: int, misses: int) -> dict[str, Any]:

@@ -21,6 +21,10 @@ RESULTS_REQUESTS = {"cpu": "20m", "memory": "128Mi"}
 """Requests of a server that only keeps the results at hand."""
 
 
+CREDENTIALS = ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD", "MLFLOW_TRACKING_TOKEN")
+"""Environment variables from which MLflow takes its credentials."""
+
+
 def server_objects(situation: Situation, in_use: InUse[Federation], authority: str) -> Iterator[dict[str, Any]]:
     """Yield the server's objects in the order in which they must be created.
 
@@ -124,6 +128,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         ports={"silos": names.SILOS_PORT, "enrolment": names.ENROLMENT_PORT, "control": names.CONTROL_PORT},
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls, ("tls.key", "tls.crt", "ca.pem"))],
         claims=_claims_of(spec),
+        secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
         grace_seconds=60,
     )
     return build_pod.stateful_set(parts, settings)

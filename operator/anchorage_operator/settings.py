@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from anchorage.api.base import Document, Name
 from anchorage.api.federation import TrackingUri
-from anchorage.api.pod import Image, PodOverrides
+from anchorage.api.pod import Image, ObjectName, PodOverrides
 from anchorage.api.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
@@ -36,6 +36,9 @@ class OperatorSettings(Document):
     agent: PodOverrides = Field(PodOverrides(), description="Defaults under spec.managed.pod.")
     tracking_uri: TrackingUri | None = Field(
         None, description="MLflow tracking URI of federations without spec.tracking.uri."
+    )
+    tracking_secret: ObjectName | None = Field(
+        None, description="Secret of each federation's namespace with MLflow's credentials, for the servers."
     )
     user_id: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         65532,

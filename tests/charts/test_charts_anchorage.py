@@ -182,6 +182,22 @@ def test_rights_are_given_in_every_watched_namespace(helm: Helm, values: Values,
         assert binding["roleRef"]["name"] == OPERATOR
 
 
+def test_approvals_are_protected_where_that_is_asked_for(helm: Helm) -> None:
+    kinds = ("ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding")
+    assert not [each for each in helm.template("anchorage", {}) if each["kind"] in kinds]
+    objects = helm.template("anchorage", {"rbac": {"protectAdmission": True, "userRoles": True}})
+    policy, binding = (of_kind(objects, kind) for kind in kinds)
+    assert binding["spec"]["policyName"] == policy["metadata"]["name"]
+    rules = [rule for each in objects if each["kind"] == "ClusterRole" for rule in each["rules"]]
+    assert [rule["resources"] for rule in rules if "approve" in rule["verbs"]] == [["silos"]]
+
+
+def test_the_operator_knows_where_mlflow_s_credentials_are(helm: Helm, tmp_path: Path) -> None:
+    assert settings(helm.template("anchorage", {}), tmp_path).tracking_secret is None
+    objects = helm.template("anchorage", {"defaults": {"trackingSecret": "mlflow-login"}})
+    assert settings(objects, tmp_path).tracking_secret == "mlflow-login"
+
+
 def test_where_nothing_is_watched_the_operator_may_only_post_events_about_its_own_pod(helm: Helm) -> None:
     objects = helm.template("anchorage", {"watch": {"namespaces": ["a"]}})
     (own,) = [e for e in objects if e["kind"] == "Role" and e["metadata"]["namespace"] == "ns"]

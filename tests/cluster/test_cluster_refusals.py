@@ -1,14 +1,15 @@
 """Every refusal of the table, by a real API server, in the words that a person at kubectl reads."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pytest
 from cluster_namespace import Namespace
 from cluster_site import CHECKOUT, Site
 from kube.commands import CommandFailed
 from left_to_the_operator import LEFT_TO_THE_OPERATOR
-from refusal import ANCHORED, FEDERATION, SILO, Object, Refusal
+from refusal import ANCHORED, FEDERATION, SILO, Object, Refusal, changed
 from refusals import REFUSALS
 
 
@@ -53,6 +54,53 @@ def test_what_the_table_starts_from_is_taken(room: Namespace, document: Object) 
 @pytest.mark.parametrize("case", LEFT_TO_THE_OPERATOR, ids=lambda case: case.name)
 def test_left_to_the_operator(room: Namespace, case: Refusal) -> None:
     assert sent(room, case.document, "--dry-run=server") == ""
+
+
+EDITING = {"apiGroups": ["anchorage.dev"], "resources": ["federations", "silos"], "verbs": ["create", "get", "patch"]}
+APPROVING = {"apiGroups": ["anchorage.dev"], "resources": ["silos"], "verbs": ["approve"]}
+RBAC = "rbac.authorization.k8s.io"
+
+
+def _user(room: Namespace, name: str, *rules: Mapping[str, Any]) -> None:
+    metadata = {"name": name}
+    role = {"apiVersion": f"{RBAC}/v1", "kind": "Role", "metadata": metadata, "rules": rules}
+    subjects = [{"apiGroup": RBAC, "kind": "User", "name": name}]
+    binding = {"apiVersion": f"{RBAC}/v1", "kind": "RoleBinding", "metadata": metadata, "subjects": subjects}
+    room.apply(role, binding | {"roleRef": {"apiGroup": RBAC, "kind": "Role", "name": name}})
+
+
+@pytest.fixture
+def protected(room: Namespace) -> Iterator[Namespace]:
+    """Give the namespace with the chart's policy that protects approvals, an editor and an approver."""
+    chosen = ("--set", "rbac.protectAdmission=true", "--show-only", "templates/admission-policy.yaml")
+    chart = CHECKOUT / "charts" / "anchorage"
+    policy = room.site.helm("template", "protected", chart, *chosen, namespace=room.name)
+    _user(room, "editor", EDITING)
+    _user(room, "approver", EDITING, APPROVING)
+    room.kubectl("apply", "--filename", "-", text=policy)
+    yield room
+    room.kubectl("delete", "--filename", "-", text=policy)
+
+
+def test_approving_in_advance_is_a_right_of_its_own(protected: Namespace) -> None:
+    admitting = changed(FEDERATION, {"spec.admission": {"silos": ["hospital-a"]}})
+    automatic = changed(FEDERATION, {"spec.admission": {"approval": "Automatic"}})
+
+    def said(document: Object, user: str) -> str:
+        return sent(protected, document, "--dry-run=server", f"--as={user}")
+
+    protected.eventually("the policy is in force", lambda: "needs the verb approve" in said(SILO, "editor"))
+    for document in (admitting, automatic, SILO):
+        assert "needs the verb approve" in said(document, "editor")
+        assert said(document, "approver") == ""
+    remote = changed(SILO, {"spec.managed": None})
+    for document in (FEDERATION, ANCHORED, remote):
+        assert said(document, "editor") == ""
+    protected.apply(admitting, SILO)
+    assert said(changed(admitting, {"spec.rounds": 9}), "editor") == "", "what was granted before may stay"
+    more = changed(admitting, {"spec.admission.silos": ["hospital-a", "hospital-b"]})
+    assert "needs the verb approve" in said(more, "editor")
+    protected.kubectl("delete", "federation,silo", "--all")
 
 
 @pytest.mark.parametrize("path", sorted((CHECKOUT / "examples").rglob("*.yaml")), ids=lambda path: path.name)

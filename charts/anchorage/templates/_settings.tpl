@@ -11,6 +11,9 @@ agent: {{ toJson .Values.defaults.agent }}
 trackingUri: {{ . | quote }}
 {{- end }}
 userId: {{ int .Values.userId }}
+{{- with .Values.defaults.trackingSecret }}
+trackingSecret: {{ . | quote }}
+{{- end }}
 clusterDomain: {{ .Values.operator.clusterDomain | quote }}
 watch: {{ include "anchorage.namespaces" . }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}

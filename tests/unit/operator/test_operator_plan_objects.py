@@ -298,3 +298,17 @@ def test_a_cluster_that_assigns_users_is_asked_for_none() -> None:
             "seccompProfile": {"type": "RuntimeDefault"},
         }
         assert list(violations(template)) == []
+
+
+def test_mlflow_s_credentials_come_from_a_secret_and_reach_the_server_alone() -> None:
+    settings = SETTINGS.model_copy(update={"tracking_secret": "mlflow-login"})
+    own = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
+    observed, _ = settled(world(managed("a"), federation=federation(server=own)), settings=settings)
+    server, agent = (observed.children["StatefulSet", name] for name in ("derm-server", "a-silo"))
+    env = {each["name"]: each for each in server["spec"]["template"]["spec"]["containers"][0]["env"]}
+    for key in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):
+        assert env[key]["valueFrom"]["secretKeyRef"] == {"name": "mlflow-login", "key": key, "optional": True}
+    assert env["MLFLOW_TRACKING_TOKEN"] == {"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}, (
+        "the spec's own comes first"
+    )
+    assert "mlflow-login" not in str(agent)

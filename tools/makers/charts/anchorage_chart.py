@@ -78,6 +78,11 @@ class Rbac(Values):
         False,
         description="Create ClusterRoles that extend the cluster's view, edit and admin roles to Federations and Silos.",
     )
+    protect_admission: bool = Field(
+        False,
+        description="Create a ValidatingAdmissionPolicy for the whole cluster: only those with the verb `approve` on silos may set "
+        "`spec.admission`, or create a managed Silo. `userRoles` gives the verb to the admin role.",
+    )
 
 
 class Watch(Values):
@@ -116,6 +121,11 @@ class Defaults(Values):
     tracking_uri: Annotated[str, StringConstraints(pattern=f"^$|{TRACKING_URI_PATTERN}", max_length=1024)] = Field(
         "",
         description="MLflow tracking URI of Federations that set none. Empty: the chart's own MLflow if mlflow.enabled.",
+    )
+    tracking_secret: MaybeName = Field(
+        "",
+        description="Name of a Secret with MLflow's credentials in every federation's namespace; its keys are MLFLOW_TRACKING_USERNAME "
+        "and MLFLOW_TRACKING_PASSWORD, or MLFLOW_TRACKING_TOKEN. Empty: none.",
     )
 
 
