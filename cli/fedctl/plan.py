@@ -18,8 +18,8 @@ from fedctl.plan_view import draw
 from fedctl.plan_words import learnt, leaving
 from fedctl.validation import warn_about
 
-CHECKPOINTS = 4
-"""Checkpoint files on the server's disk: of the last two rounds, of the best one, and one to write over."""
+CHECKPOINTS = 5
+"""Checkpoint files on the server's disk: of the last two rounds, of the best one and the best one before, and one to write over."""
 
 
 def plan_federation(
@@ -129,7 +129,10 @@ def _disk(study: Study, found: Forecast) -> dict[str, Any]:
     """Return bytes on disk, without logs and MLflow's store."""
     spec, cohort = study.federation.spec, max(round(part.silos) for part in found.rounds)
     keeps = any(_strategy(study, index).keeps_updates for index in range(len(parts_of(spec))))
-    slots = 2 * len(study.silos) if keeps or spec.protocol.mode == "Asynchronous" else cohort
+    silos, asynchronous = len(study.silos), spec.protocol.mode == "Asynchronous"
+    slots = (
+        3 * silos if keeps else 2 * silos + 1 if asynchronous else cohort
+    )  # those that the last commit replaced stay
     received = found.down + found.trials.behind
     server = {
         "checkpoints": CHECKPOINTS * found.down,

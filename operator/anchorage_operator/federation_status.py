@@ -181,4 +181,5 @@ def _ready(situation: Situation, findings: dict[str, Finding], succeeded: Findin
         return Finding(
             "True", reasons.SUCCEEDED, "all rounds are committed; the server keeps running to provide the results"
         )
-    return Finding("True", reasons.TRAINING)
+    own = reported_condition(situation, "Ready")
+    return Finding("True", reasons.TRAINING, own.message if own is not None and own.status == "True" else "")

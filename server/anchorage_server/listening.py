@@ -80,8 +80,9 @@ def new_status_store(
     started: float,
     history: Sequence[RoundRecord],
     silos: Sequence[str],
+    notice: str = "",
 ) -> StatusStore:
-    """Return the status store of a run that started first at `started`, with the rounds of `history` behind it."""
+    """Return the status store of a run that started first at `started`, with the rounds of `history` behind it; `notice` as `StatusStore` has it."""
     spec = study.federation.spec
     return StatusStore(
         file=config.state / "status.json",
@@ -92,6 +93,7 @@ def new_status_store(
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         history=history,
         checkpoint=lambda number: config.state / "checkpoints" / checkpoint_name(number),
+        notice=notice,
     )
 
 

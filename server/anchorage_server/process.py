@@ -142,7 +142,15 @@ class _Server:
         self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
         self._settings = replace(round_settings(study), silos=silos)
         self._thread: EngineThread | None = None
-        self._statuses = new_status_store(config, study, clock, started=self._start.first, history=history, silos=silos)
+        self._statuses = new_status_store(
+            config,
+            study,
+            clock,
+            started=self._start.first,
+            history=history,
+            silos=silos,
+            notice="; ".join(store.notices),
+        )
         self._listening = Listening(
             config,
             access,

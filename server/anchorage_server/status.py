@@ -122,6 +122,8 @@ class StatusStore:
         Rounds that were committed before.
     checkpoint : callable
         ``checkpoint(round)`` returns the path of a round's checkpoint.
+    notice : str
+        What people should know of this start; the message of ``Ready``.
     """
 
     def __init__(
@@ -135,12 +137,13 @@ class StatusStore:
         round_deadline_seconds: float,
         history: Sequence[RoundRecord],
         checkpoint: Callable[[int], Path],
+        notice: str = "",
     ) -> None:
         self._file = file
         self._clock = clock
         self._rounds = rounds
         self._patience = round_deadline_seconds + GRACE_SECONDS
-        self._checkpoint = checkpoint
+        self._checkpoint, self._notice = checkpoint, notice
         self._lock = Lock()
         self._silos = {name: _Silo(name) for name in silos}
         self._members: frozenset[str] | None = None
@@ -190,7 +193,7 @@ class StatusStore:
     def listening(self) -> None:
         """Note that silos can connect."""
         with self._lock:
-            self._set("Ready", "True", "Listening")
+            self._set("Ready", "True", "Listening", self._notice)
 
     def stored(self, model: StoredModel, best: StoredModel) -> None:
         """Note where the final and the best model lie."""

@@ -18,17 +18,19 @@ from anchorage.transport.messages import Announcement, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, state_unusable
 
+SEAL_BYTES = 32
+
 
 class MappedBuffers:
     """Buffers in a folder (`anchorage.engine.buffers.Buffers`), for one process at a time.
 
-    `terms` are the conditions under which updates are made (run, data, policy), in bytes. An update that was announced under other terms is not
-    announced again.
+    `terms` are the conditions under which updates are made (run, data, policy), in bytes. An update that was announced under other terms, or
+    whose file is not as it was written, is not announced again.
     """
 
     def __init__(self, folder: Path, terms: bytes = b"") -> None:
         self._folder = folder
-        self._terms = blake3(terms).digest()
+        self._terms = terms
         self._models = {kind: self._model(name) for kind, name in MODEL_FILES.items()}
         self._update = np.empty(0, np.uint8)
         self._announced = folder / "announced.bin"
@@ -64,17 +66,19 @@ class MappedBuffers:
             if announcement is None:
                 self._announced.unlink(missing_ok=True)
                 return
-            write_atomically(self._announced, self._terms + encode_announcement(announcement))
+            content = encode_announcement(announcement)
+            write_atomically(self._announced, self._seal(content) + content)
         except OSError as error:
             raise state_unusable(self._announced, error) from error
 
     def kept(self, task: str) -> Announcement | None:
         """Return the stored announcement of a task if its update is still complete in the file, else None."""
         try:
-            content = self._announced.read_bytes()
-            if not content.startswith(self._terms):
+            found = self._announced.read_bytes()
+            seal, content = found[:SEAL_BYTES], found[SEAL_BYTES:]
+            if seal != self._seal(content):
                 return None
-            announcement = decode_announcement(content.removeprefix(self._terms))
+            announcement = decode_announcement(content)
         except (OSError, AnchorageError):
             return None
         update = announcement.update
@@ -82,3 +86,7 @@ class MappedBuffers:
             return None
         whole = update is None or Manifest.of(update.layout, self.update(update.nbytes)) == update
         return announcement if whole else None
+
+    def _seal(self, content: bytes) -> bytes:
+        """Return what stands before an announcement on disk: a digest of it and of the terms."""
+        return blake3(self._terms).update(content).digest()

@@ -17,6 +17,7 @@ from store_world import IDENTITY, LAYOUT, STUDY, Open, announce, commit, content
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import (
     CHECKPOINT_DAMAGED,
+    CONTRIBUTION_DAMAGED,
     DISK_FULL,
     FOREIGN_CHECKPOINT,
     JOURNAL_DAMAGED,
@@ -110,9 +111,10 @@ def test_a_torn_last_line_is_ignored_and_the_round_can_be_committed_again(
     latest = open_store().latest()
     assert latest is not None
     assert latest.record.round == 0
-    assert journal.stat().st_size == whole
+    assert open_store().notices == [], "no commit returned"
     commit(open_store(), 1)
     assert [r.round for r in open_store().history()] == [0, 1]
+    assert journal.stat().st_size == len(content_before) > whole
 
 
 def test_a_damaged_line_before_the_last_is_refused(open_store: Open, tmp_path: Path) -> None:
@@ -163,23 +165,139 @@ def test_a_field_that_an_older_version_did_not_know_is_no_difference(open_store:
         open_store(Identity({**STUDY, "spec.model.initial.newer": "1"}, (LAYOUT,)))
 
 
-@pytest.mark.parametrize("damage", ["missing", "short", "empty", "model", "state", "header"])
-def test_a_damaged_checkpoint_is_refused(open_store: Open, damage: str) -> None:
+def damage(path: Path, kind: str) -> None:
+    data = bytearray(path.read_bytes())
+    if kind == "missing":
+        path.unlink()
+    elif kind in ("short", "empty"):
+        path.write_bytes(data[:-1] if kind == "short" else b"")
+    else:
+        data[{"header": 20, "model": len(data) // 2, "state": len(data) - 1}[kind]] ^= 1
+        path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", ["missing", "short", "empty", "model", "state", "header"])
+def test_a_run_goes_back_a_round_from_a_damaged_checkpoint(open_store: Open, kind: str) -> None:
+    store = open_store()
+    for number in range(3):
+        play_round(store, number)
+    damage(store.checkpoint_path(2), kind)
+    for _ in range(2):  # until the round is committed again, every start goes back
+        store = open_store()
+        latest = store.latest()
+        assert latest is not None and latest.record.round == 1 and latest.model.chunks == model(1.0).chunks
+        (notice,) = store.notices
+        assert str(store.checkpoint_path(2)) in notice and "round 2 is played again" in notice
+        assert [record.round for record in store.history()] == [0, 1]
+        ((weight, update),) = store.contributions().values()
+        assert weight == 1 and content(update) == b"".join(model(101.0).chunks)
+    assert store.kept(2).keys() == {"a"}, "its updates are there"
+    play_round(store, 2)
+    store = open_store()
+    latest = store.latest()
+    assert latest is not None and latest.record.round == 2 and store.notices == []
+
+
+def test_a_run_whose_checkpoint_was_restored_does_not_go_back(open_store: Open) -> None:
+    store = open_store()
+    for number in range(3):
+        commit(store, number)
+    path = store.checkpoint_path(2)
+    whole = path.read_bytes()
+    damage(path, "model")
+    assert open_store().notices
+    path.write_bytes(whole)
+    store = open_store()
+    assert [record.round for record in store.history()] == [0, 1, 2] and not store.notices
+
+
+def test_a_run_goes_back_to_its_beginning_from_a_damaged_round_0(open_store: Open) -> None:
     store = open_store()
     commit(store, 0)
-    path = store.checkpoint_path(0)
-    data = bytearray(path.read_bytes())
-    if damage == "missing":
-        path.unlink()
-    elif damage in ("short", "empty"):
-        path.write_bytes(data[:-1] if damage == "short" else b"")
-    else:
-        place = {"header": 20, "model": len(data) // 2, "state": len(data) - 1}[damage]
-        data[place] ^= 1
+    damage(store.checkpoint_path(0), "model")
+    store = open_store()
+    assert store.latest() is None and store.history() == () and "round 0 is played again" in store.notices[0]
+    commit(store, 0)
+    assert open_store().latest() is not None
+
+
+def test_two_damaged_checkpoints_are_refused_and_nothing_is_taken(open_store: Open, tmp_path: Path) -> None:
+    store = open_store()
+    for number in range(3):
+        commit(store, number)
+    paths = [store.checkpoint_path(number) for number in (1, 2)]
+    whole = [path.read_bytes() for path in paths]
+    for path in paths:
+        damage(path, "model")
+    with pytest.raises(AnchorageError, match="round-000002") as raised:
+        open_store()
+    assert raised.value.failure is CHECKPOINT_DAMAGED
+    for path, data in zip(paths, whole, strict=True):
         path.write_bytes(data)
-    with pytest.raises(AnchorageError) as raised:
-        open_store().latest()
-    assert raised.value.failure in (CHECKPOINT_DAMAGED, *([FOREIGN_CHECKPOINT] if damage == "header" else []))
+    assert [record.round for record in open_store().history()] == [0, 1, 2]
+
+
+def test_of_the_rounds_that_are_left_the_best_takes_the_place_of_a_damaged_one(open_store: Open) -> None:
+    store = open_store()
+    for number, accuracy in enumerate([0.1, 0.9, 0.2, 0.4, 0.3]):
+        commit(store, number, accuracy=accuracy)
+    damage(store.checkpoint_path(1), "model")
+    store = open_store()
+    best = store.best()
+    assert best is not None and best.record.round == 3 and "round-000001" in store.notices[0]
+    assert store.excels(5, {"accuracy": 0.5}), "of the models that are there"
+
+
+def test_the_best_round_before_the_last_is_there_when_a_run_goes_back(open_store: Open) -> None:
+    store = open_store()
+    for number, accuracy in enumerate([0.1, 0.8, 0.2, 0.9]):
+        commit(store, number, accuracy=accuracy)
+    damage(store.checkpoint_path(3), "model")
+    best = open_store().best()
+    assert best is not None and best.record.round == 1
+
+
+def test_a_last_line_that_was_whole_is_named_and_its_round_played_again(open_store: Open, tmp_path: Path) -> None:
+    store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
+    for number in range(3):
+        play_round(store, number)
+    data = bytearray(journal.read_bytes())
+    data[-20] ^= 1
+    journal.write_bytes(data)
+    store = open_store()
+    assert "journal.jsonl: the last line is not as it was written; round 2 is played again" in store.notices[0]
+    assert [record.round for record in store.history()] == [0, 1]
+    assert [content(update) for _, update in store.contributions().values()] == [b"".join(model(101.0).chunks)]
+    play_round(store, 2)
+    assert [record.round for record in open_store().history()] == [0, 1, 2]
+
+
+def test_whatever_byte_is_flipped_no_committed_round_is_lost_in_silence(open_store: Open, tmp_path: Path) -> None:
+    """In every file that a store leaves: refused by name, or played on from the last round or, said so, from the one before."""
+    state, seed = tmp_path / "state", np.random.default_rng(7)
+    store = open_store()
+    for number in range(4):
+        play_round(store, number)
+    open_store().close()
+    files = sorted(path for path in state.rglob("*") if path.is_file() and path.stat().st_size)
+    assert {path.suffix for path in files} == {".safetensors", ".jsonl", ".bin", ".json", ""}
+    went_back = 0
+    for path in files:
+        whole = path.read_bytes()
+        for at in seed.integers(0, len(whole), 5):
+            path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << int(seed.integers(8))]) + whole[at + 1 :])
+            try:
+                store = DiskStore(state, IDENTITY)
+            except AnchorageError as error:
+                assert error.failure in (JOURNAL_DAMAGED, CHECKPOINT_DAMAGED, CONTRIBUTION_DAMAGED), (path, error)
+            else:
+                latest = store.latest()
+                assert latest is not None and latest.model.chunks == model(float(latest.record.round)).chunks
+                assert latest.record.round == 3 or store.notices, path
+                went_back += latest.record.round == 2
+                store.close()
+            path.write_bytes(whole)
+    assert went_back
 
 
 def test_two_stores_cannot_share_a_folder(open_store: Open, tmp_path: Path) -> None:

@@ -65,6 +65,20 @@ def test_a_kept_update_that_was_damaged_is_not_used(open_store: Open, tmp_path: 
     assert list(open_store().kept(0)) == ["a"]
 
 
+def test_a_kept_update_whose_description_was_damaged_is_not_used(open_store: Open, tmp_path: Path) -> None:
+    """Whatever bit of it is flipped: another number of images would be another weight."""
+    store, made = open_store(), model(1.0)
+    for silo in ("a", "b"):
+        fill(store.spool(silo, 0, announce(made)), made)
+        store.keep(silo, 0, announce(made))
+    path = tmp_path / "state" / "spool" / "0001.json"
+    whole = path.read_bytes()
+    for at in range(0, whole.index(b'"checksum"'), 7):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 4]) + whole[at + 1 :])
+        assert list(open_store().kept(0)) == ["a"]
+        assert not path.exists()
+
+
 def test_spool_files_are_used_again_after_release(open_store: Open, tmp_path: Path) -> None:
     store, made = open_store(), model(1.0)
     for number in range(1, 5):
@@ -99,7 +113,7 @@ def test_contributions_replace_each_other_at_a_commit(open_store: Open, tmp_path
     ((weight, update),) = open_store().contributions().values()
     assert weight == 2.0
     assert content(update) == b"".join(model(4.0).chunks)
-    assert len(list((tmp_path / "state" / "spool").glob("*.bin"))) == 2
+    assert len(list((tmp_path / "state" / "spool").glob("*.bin"))) == 3, "the one before stays until the next commit"
 
 
 def test_a_damaged_contribution_is_refused(open_store: Open, tmp_path: Path) -> None:

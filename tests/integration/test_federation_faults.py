@@ -1,6 +1,7 @@
 """Servers and agents that are killed, stopped or run out of disk at a given moment of a round: nothing committed is lost, nothing counts twice."""
 
 import shutil
+import signal
 from pathlib import Path
 
 import numpy as np
@@ -72,6 +73,29 @@ def test_a_finished_run_goes_on_when_it_is_given_more_rounds(tmp_path: Path) -> 
         site.finish(site.server(), site.null_agent("a"), site.null_agent("b"))
         assert site.digest() == null_digest(longer)
         assert condition(site.left_status(), "Succeeded")[:2] == ("True", "AllRoundsCommitted")
+
+
+def test_a_damaged_checkpoint_costs_one_round_and_is_told(tmp_path: Path) -> None:
+    with Site(null_study(tmp_path, rounds=3)) as site:
+        server = site.server("committed", 2, "SIGKILL")
+        agents = [site.null_agent("a"), site.null_agent("b")]
+        assert server.end() == SIGKILLED
+        path = site.workdir.server / "checkpoints" / "round-000002.safetensors"
+        data = bytearray(path.read_bytes())
+        data[len(data) // 2] ^= 1
+        path.write_bytes(data)
+        for agent in agents:
+            agent.signal(signal.SIGSTOP)
+        server = site.server()
+        status, _, message = condition(site.status(), "Ready")
+        assert status == "True" and str(path) in message and "round 2 is played again" in message
+        for agent in agents:
+            agent.signal(signal.SIGCONT)
+        server.wait_for("played again", round=2, same=True)
+        site.finish(server, *agents)
+        assert any("ANC-3106 CheckpointDamaged" in line for line in server.lines)
+        assert site.digest() == null_digest(site.study)
+        assert [record["round"] for record in site.records()] == list(range(4))
 
 
 @pytest.mark.parametrize("place", ["dispatched", "commit", "renamed"])

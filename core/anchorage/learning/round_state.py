@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from blake3 import blake3
 from numpy.typing import NDArray
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save_file
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE
@@ -38,7 +39,7 @@ class RoundState:
         Raises
         ------
         AnchorageError
-            The file cannot be read.
+            The file cannot be read, or is not as it was written.
         """
         earlier = {n: p for n, p in self._files().items() if n < round_number}
         return self._read(earlier[max(earlier)]) if earlier else {}
@@ -66,7 +67,8 @@ class RoundState:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with replacing(target) as partial:
-                save_file({name: np.asarray(a, order="C") for name, a in arrays.items()}, partial)
+                kept = {name: np.asarray(a, order="C") for name, a in arrays.items()}
+                save_file(kept, partial, {"digest": _digest(kept)})
             files = self._files()
             earlier = sorted(n for n in files if n < round_number)[-2:]
             for number in set(files) - {round_number, *earlier}:
@@ -76,9 +78,20 @@ class RoundState:
 
     def _read(self, path: Path) -> Mapping[str, NDArray[Any]]:
         try:
-            return load_file(path)
+            with safe_open(path, "np") as file:
+                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+                if (file.metadata() or {}).get("digest") != _digest(arrays):
+                    raise OSError("its bytes are not those that were written")
         except (OSError, SafetensorError) as error:
             raise _unwritable(path, error) from error
+        return arrays
+
+
+def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
+    digest = blake3()
+    for name in sorted(arrays):
+        digest.update(name.encode()).update(arrays[name].tobytes())
+    return digest.hexdigest()
 
 
 def _unwritable(path: Path, error: Exception) -> AnchorageError:

@@ -70,6 +70,13 @@ def test_damaged_or_unwritable_state_is_reported(tmp_path):
     (tmp_path / "round-000001.safetensors").write_bytes(b"torn")
     with pytest.raises(AnchorageError, match="LearnerStateUnwritable"):
         RoundState(tmp_path).before(2)
+    RoundState(tmp_path).keep(1, _array(1))
+    written = (tmp_path / "round-000001.safetensors").read_bytes()
+    for at in range(0, len(written), 3):
+        flipped = written[:at] + bytes([written[at] ^ 1]) + written[at + 1 :]
+        (tmp_path / "round-000001.safetensors").write_bytes(flipped)
+        with pytest.raises(AnchorageError, match="LearnerStateUnwritable"):
+            RoundState(tmp_path).before(2)
     (tmp_path / "file").write_text("")
     with pytest.raises(AnchorageError, match="LearnerStateUnwritable"):
         RoundState(tmp_path / "file" / "below").keep(1, _array(1))

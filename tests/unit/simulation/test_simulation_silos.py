@@ -127,6 +127,10 @@ def test_a_simulation_goes_on_with_its_own_rounds_or_begins_anew(study: Callable
     again = resumed("spec.deletionPolicy=Delete")
     assert len(again.store.history()) == 3 and again.play().digest == digest
     damage(next((tmp_path / "state" / "rounds" / "checkpoints").glob("round-000002.*")))
+    back = resumed()
+    assert len(back.store.history()) == 2 and back.play().digest == digest
+    for path in (tmp_path / "state" / "rounds" / "checkpoints").glob("round-*"):
+        damage(path)
     begun = resumed()
     assert begun.store.history() == () and begun.play().digest == digest
     other = resumed("spec.protocol.silosPerRound=2")

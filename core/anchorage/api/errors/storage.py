@@ -33,8 +33,8 @@ JOURNAL_DAMAGED = failure(
 )
 CHECKPOINT_DAMAGED = failure(
     "ANC-3106 CheckpointDamaged",
-    "The checkpoint of the last committed round is missing or damaged.",
-    "Restore the file from a backup. To go back one round instead, delete the last line of journal.jsonl; the previous checkpoint is kept.",
+    "The checkpoints of the last committed round and of the one before it, to which the run would have gone back, are missing or damaged.",
+    "Restore one of them, or the file that the message names, from a backup; or start a new run in an empty state folder.",
 )
 FOREIGN_CHECKPOINT = failure(
     "ANC-3107 ForeignCheckpoint",

@@ -109,14 +109,8 @@ class Checkpoints:
             if path not in kept:
                 path.replace(self._spare)
 
-    def recognise(self, record: RoundRecord) -> None:
-        """See that a round's checkpoint is of this run.
-
-        Raises
-        ------
-        AnchorageError
-            It is missing, damaged, or of another study or model.
-        """
+    def _recognise(self, record: RoundRecord) -> None:
+        """See that a round's checkpoint is of this run."""
         path, study = self.path(record.round), self._identity.study
         with _damage(path):
             _, metadata = read_description(path)
@@ -132,8 +126,9 @@ class Checkpoints:
         Raises
         ------
         AnchorageError
-            It is missing or damaged.
+            It is missing, damaged, or of another study or model.
         """
+        self._recognise(record)
         path = self.path(record.round)
         with _damage(path):
             stored = read_safetensors(path, self._identity.layout_at(record.round))

@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from blake3 import blake3
 
@@ -38,12 +39,17 @@ class Entry:
 def _to_line(entry: Entry) -> bytes:
     values = {"schemaVersion": SCHEMA_VERSION, **record_to_json(entry.record)}
     values["contributions"] = {silo: {"slot": c.slot, "weight": c.weight} for silo, c in entry.contributions.items()}
+    return sealed(values)
+
+
+def sealed(values: Mapping[str, Any]) -> bytes:
+    """Return values as one line of JSON with a checksum."""
     body = json.dumps(values, separators=(",", ":"), allow_nan=False).encode()
     return body[:-1] + b',"checksum":"' + _checksum(body) + b'"}\n'
 
 
-def _body(line: bytes) -> bytes | None:
-    """Return the part of a line that its checksum is over; None where the line is not as it was written."""
+def body_of(line: bytes) -> bytes | None:
+    """Return the JSON that a line's checksum is over; None where the line is not as `sealed` made it."""
     tail = len(b',"checksum":""}\n') + _CHECKSUM_HEX
     body = line[:-tail] + b"}"
     return body if line.endswith(b'"}\n') and line[-3 - _CHECKSUM_HEX : -3] == _checksum(body) else None
@@ -81,8 +87,8 @@ def read_journal(path: Path) -> list[Entry]:
     return _entries(content, path)[0]
 
 
-def _entries(content: bytes, path: Path) -> tuple[list[Entry], int]:
-    """Return every entry, and the length in bytes of what is sound.
+def _entries(content: bytes, path: Path) -> tuple[list[Entry], list[int]]:
+    """Return every entry, and where each begins and the last one ends, in bytes.
 
     Raises
     ------
@@ -90,10 +96,10 @@ def _entries(content: bytes, path: Path) -> tuple[list[Entry], int]:
         As `read_journal`.
     """
     entries: list[Entry] = []
-    length = 0
+    bounds = [0]
     lines = content.splitlines(keepends=True)
     for number, line in enumerate(lines, 1):
-        body = _body(line)
+        body = body_of(line)
         if body is None and number == len(lines):
             break
         try:
@@ -106,8 +112,8 @@ def _entries(content: bytes, path: Path) -> tuple[list[Entry], int]:
             message = f"{path} line {number} is of round {entry.record.round}, expected {len(entries)}"
             raise AnchorageError(JOURNAL_DAMAGED, message)
         entries.append(entry)
-        length += len(line)
-    return entries, length
+        bounds.append(bounds[-1] + len(line))
+    return entries, bounds
 
 
 class Journal:
@@ -116,7 +122,7 @@ class Journal:
     Parameters
     ----------
     path : Path
-        The file; made when missing. A torn last line, which a crash can leave, is cut off.
+        The file; made when missing. A last line that is not as it was written, as a crash leaves it, is left out and written over.
     sync : bool
         Whether a line is on disk when `append` returns.
 
@@ -130,8 +136,16 @@ class Journal:
         self._path, self._sync = path, sync
         with storage_errors("open the journal", path):
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
-            self.entries, self._length = _entries(path.read_bytes(), path)
-            os.ftruncate(self._handle, self._length)
+            content = path.read_bytes()
+            self.entries, self._bounds = _entries(content, path)
+        left_out = content[self._bounds[-1] :]
+        self.damage = f"{path}: the last line is not as it was written" if left_out.endswith(b"\n") else ""
+        """What is wrong with a last line that once was whole; a torn one, which no commit returned from, is no damage."""
+
+    def go_back(self) -> Entry:
+        """Take the last entry out and return it; its line stays in the file until the next one takes its place."""
+        self._bounds.pop()
+        return self.entries.pop()
 
     def append(self, entry: Entry) -> None:
         """Add one line.
@@ -143,15 +157,16 @@ class Journal:
         """
         line = _to_line(entry)
         with storage_errors(f"write the journal line of round {entry.record.round}", self._path):
+            os.ftruncate(self._handle, self._bounds[-1])
             try:
                 if os.write(self._handle, line) < len(line):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 if self._sync:
                     os.fsync(self._handle)
             except OSError:
-                os.ftruncate(self._handle, self._length)
+                os.ftruncate(self._handle, self._bounds[-1])
                 raise
-        self._length += len(line)
+        self._bounds.append(self._bounds[-1] + len(line))
         self.entries.append(entry)
 
     def close(self) -> None:

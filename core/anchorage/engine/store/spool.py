@@ -6,13 +6,13 @@ holds after a crash is believed only as far as its digests say.
 
 import base64
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import CONTRIBUTION_DAMAGED
 from anchorage.engine.store.durable import storage_errors
-from anchorage.engine.store.journal import Contribution
+from anchorage.engine.store.journal import Contribution, body_of, sealed
 from anchorage.engine.store.updates import Slot, Updates
 from anchorage.transport.files import sync, write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
@@ -30,6 +30,8 @@ class Spool(Updates[SpoolFile]):
         Must exist and belong to this process alone.
     contributions : mapping of str to Contribution
         The silos' contributions as the journal has them.
+    replaced : collection of int
+        Files of the contributions that those of the last round replaced: a run whose last checkpoint is damaged goes back to them.
     last_round : int
         The last committed round, -1 before the first; whole updates of later rounds are kept from an earlier process.
 
@@ -39,9 +41,12 @@ class Spool(Updates[SpoolFile]):
         The folder cannot be read or written, or a contribution has no description.
     """
 
-    def __init__(self, folder: Path, contributions: Mapping[str, Contribution], last_round: int) -> None:
+    def __init__(
+        self, folder: Path, contributions: Mapping[str, Contribution], replaced: Collection[int], last_round: int
+    ) -> None:
         super().__init__()
         self._folder = folder
+        self._replaced: list[Slot[SpoolFile]] = []
         with storage_errors("read the spool", folder):
             files = {int(path.stem) for path in folder.glob("[0-9]*.bin")}
             described = {slot.number: slot for slot in self._described()}
@@ -51,8 +56,10 @@ class Spool(Updates[SpoolFile]):
                     message = f"nothing in {folder} says that {contribution.slot:04d}.bin is the update of {silo}"
                     raise AnchorageError(CONTRIBUTION_DAMAGED, message)
                 self._contributing[silo] = (contribution.weight, slot)
-            for slot in described.values():
-                if slot.round > last_round:
+            for slot in sorted(described.values(), key=lambda slot: slot.round):
+                if slot.number in replaced:
+                    self._replaced.append(slot)
+                elif slot.round > last_round and slot.silo not in self._open:
                     self._open[slot.silo] = slot
                 else:
                     self._json(slot.number).unlink()
@@ -74,6 +81,13 @@ class Spool(Updates[SpoolFile]):
         if self._pending:
             sync(self._folder)
         return {silo: Contribution(slot.number, weight) for silo, (weight, slot) in self._pending.items()}
+
+    def settle(self) -> None:
+        """Note that what was contributed is committed; what it replaced stays until the next commit."""
+        outdated, self._replaced = self._replaced, []
+        super().settle()
+        for slot in outdated:
+            self._recycle(slot)
 
     def close(self) -> None:
         """Let go of every file."""
@@ -97,7 +111,7 @@ class Spool(Updates[SpoolFile]):
         announced = base64.b64encode(encode_announcement(announcement)).decode()
         values = {"silo": slot.silo, "round": slot.round, "announcement": announced}
         with storage_errors(f"note the update of {slot.silo}", self._folder):
-            write_atomically(self._json(slot.number), json.dumps(values).encode())
+            write_atomically(self._json(slot.number), sealed(values))
 
     def _file(self, slot: Slot[SpoolFile]) -> SpoolFile:
         if slot.file is None:
@@ -112,6 +126,13 @@ class Spool(Updates[SpoolFile]):
             raise AnchorageError(CONTRIBUTION_DAMAGED, message)
         return file
 
+    def _retire(self, slot: Slot[SpoolFile]) -> None:
+        self._replaced.append(slot)
+
+    def _slots(self) -> Iterator[Slot[SpoolFile]]:
+        yield from super()._slots()
+        yield from self._replaced
+
     def _recycle(self, slot: Slot[SpoolFile]) -> None:
         if slot.file is not None:
             slot.file.close()
@@ -119,10 +140,10 @@ class Spool(Updates[SpoolFile]):
         self._free.append(slot.number)
 
     def _described(self) -> Iterator[Slot[SpoolFile]]:
-        """Read the descriptions that an earlier process left; one that a crash has torn is removed."""
+        """Read the descriptions that an earlier process left; one that is not as it was written is removed."""
         for path in self._folder.glob("[0-9]*.json"):
             try:
-                values = json.loads(path.read_bytes())
+                values = json.loads(body_of(path.read_bytes()) or b"")
                 announcement = decode_announcement(base64.b64decode(values["announcement"]))
                 yield Slot(int(path.stem), values["silo"], values["round"], announcement, None, whole=True)
             except (ValueError, KeyError, TypeError, AnchorageError):

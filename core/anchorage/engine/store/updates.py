@@ -130,7 +130,7 @@ class Updates(ABC, Generic[File]):
         """Note that what was contributed is committed; what it replaced is free."""
         for silo, contribution in self._pending.items():
             if silo in self._contributing:
-                self._recycle(self._contributing[silo][1])
+                self._retire(self._contributing[silo][1])
             self._contributing[silo] = contribution
         self._pending = {}
 
@@ -151,6 +151,10 @@ class Updates(ABC, Generic[File]):
     def _sound(self, slot: Slot[File]) -> File:
         """Return where a contribution lies."""
         return self._file(slot)
+
+    def _retire(self, slot: Slot[File]) -> None:
+        """Let go of a contribution that a committed one replaced."""
+        self._recycle(slot)
 
     @abstractmethod
     def _recycle(self, slot: Slot[File]) -> None:
