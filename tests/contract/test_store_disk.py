@@ -272,6 +272,21 @@ def test_a_last_line_that_was_whole_is_named_and_its_round_played_again(open_sto
     assert [record.round for record in open_store().history()] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("lines", [0, 1, 2])
+def test_a_journal_that_lost_lines_is_refused(open_store: Open, tmp_path: Path, lines: int) -> None:
+    """A run that began again would write over what was committed."""
+    store, journal = open_store(), tmp_path / "state" / "journal.jsonl"
+    for number in range(4):
+        commit(store, number)
+    whole = journal.read_bytes()
+    journal.write_bytes(b"".join(whole.splitlines(keepends=True)[:lines]))
+    with pytest.raises(AnchorageError, match=f"{lines} rounds, but there is a checkpoint of round 3") as raised:
+        open_store()
+    assert raised.value.failure is JOURNAL_DAMAGED
+    journal.write_bytes(whole)
+    assert [record.round for record in open_store().history()] == [0, 1, 2, 3]
+
+
 def test_whatever_byte_is_flipped_no_committed_round_is_lost_in_silence(open_store: Open, tmp_path: Path) -> None:
     """In every file that a store leaves: refused by name, or played on from the last round or, said so, from the one before."""
     state, seed = tmp_path / "state", np.random.default_rng(7)

@@ -77,6 +77,12 @@ class Checkpoints:
         """Return where a round's checkpoint lies or would lie."""
         return self._folder / checkpoint_name(round_number)
 
+    def newest(self) -> int:
+        """Return the newest round that has a checkpoint, -1 where none has."""
+        return max(
+            (int(path.stem.removeprefix("round-")) for path in self._folder.glob("round-*.safetensors")), default=-1
+        )
+
     def write(self, record: RoundRecord, model: ModelBytes, state: Mapping[str, NDArray[Any]]) -> None:
         """Write a round's checkpoint.
 

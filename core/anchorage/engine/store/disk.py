@@ -9,7 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.storage import CHECKPOINT_DAMAGED
+from anchorage.api.errors.storage import CHECKPOINT_DAMAGED, JOURNAL_DAMAGED
 from anchorage.engine.interfaces import Checkpoint, RoundRecord
 from anchorage.engine.store.checkpoints import Checkpoints, Identity
 from anchorage.engine.store.durable import FolderLock, storage_errors
@@ -64,6 +64,7 @@ class DiskStore(RoundStore):
             self._given_up: RoundRecord | None = None
             if self._journal.damage:
                 self._notice(f"{self._journal.damage}; round {len(self._journal.entries)} is played again")
+            self._check_length()
             self._latest = self._find_latest()
             spool = updates or self._open_spool()
             super().__init__(spool, LargeFolder(folder / "large", sync=sync), identity.first)
@@ -73,6 +74,15 @@ class DiskStore(RoundStore):
         for entry in self._journal.entries:
             self._count(entry.record)
         self._check_best()
+
+    def _check_length(self) -> None:
+        """See that the journal is not shorter than it was: a crash leaves at most the checkpoint of the round after its last one."""
+        rounds, newest = len(self._journal.entries), self._checkpoints.newest()
+        if newest > rounds:
+            message = (
+                f"{self._folder / 'journal.jsonl'} has {rounds} rounds, but there is a checkpoint of round {newest}"
+            )
+            raise AnchorageError(JOURNAL_DAMAGED, message)
 
     def _find_latest(self) -> Checkpoint | None:
         """Read the last committed round; where that cannot be, go back to the round before it, from round 0 to the beginning."""
