@@ -7,7 +7,7 @@ HELM ?= helm
 TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive clean
+.PHONY: help demo test test-cluster chaos lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -30,6 +30,9 @@ test: $(VENV)/.dev ## All tests
 test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
 	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh
 	$(BIN)/python -m pytest tests/cluster -m cluster $(ARGS)
+
+chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='--faults 50 --seed 7 --json FILE'
+	$(BIN)/python tests/chaos $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check .

@@ -111,7 +111,7 @@ def test_a_torn_last_line_is_ignored_and_the_round_can_be_committed_again(
     latest = open_store().latest()
     assert latest is not None
     assert latest.record.round == 0
-    assert open_store().notices == [], "no commit returned"
+    assert bool(open_store().notices) == (cut != -1 or journal.stat().st_size > whole), "said, where there is a rest"
     commit(open_store(), 1)
     assert [r.round for r in open_store().history()] == [0, 1]
     assert journal.stat().st_size == len(content_before) > whole
@@ -265,7 +265,7 @@ def test_a_last_line_that_was_whole_is_named_and_its_round_played_again(open_sto
     data[-20] ^= 1
     journal.write_bytes(data)
     store = open_store()
-    assert "journal.jsonl: the last line is not as it was written; round 2 is played again" in store.notices[0]
+    assert "journal.jsonl: the last line is torn or not as it was written; round 2 is played again" in store.notices[0]
     assert [record.round for record in store.history()] == [0, 1]
     assert [content(update) for _, update in store.contributions().values()] == [b"".join(model(101.0).chunks)]
     play_round(store, 2)

@@ -1,5 +1,7 @@
 """What null trainers reach in one process: the engine, the workers and the store in memory, without sockets and files."""
 
+from dataclasses import replace
+
 from anchorage.api.files import Study
 from anchorage.engine import ENGINES
 from anchorage.engine.buffers import MemoryBuffers
@@ -24,6 +26,11 @@ def null_step(silo: str) -> tuple[float, int]:
 
 def null_digest(study: Study) -> str:
     """Return the digest of the last model of a synchronous federation of null trainers."""
+    return null_digests(study, study.federation.spec.rounds)[-1]
+
+
+def null_digests(study: Study, rounds: int) -> list[str]:
+    """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0."""
     initial = study.federation.spec.model.initial
     assert initial is not None
     learner = FileModel(study.file.parent / initial)
@@ -42,13 +49,15 @@ def null_digest(study: Study) -> str:
         end = link.connect(silo.metadata.name, Profile("All", samples, "test"))
         workers.append((SiloWorker(end, NullLearner(learner.down, learner.up, step, samples), MemoryBuffers()), end))
     spec = study.federation.spec
+    store = MemoryStore()
     engine = ENGINES[spec.protocol.mode](
         link=link,
-        store=MemoryStore(),
+        store=store,
         clock=WallClock(),
         learner=learner,
         strategy=Strategy.of(resolve(spec.method), len(spec.task.classes), spec.seed),
-        settings=round_settings(study),
+        settings=replace(round_settings(study), rounds=rounds),
         observer=tell_all(),
     )
-    return engine.run().digest
+    engine.run()
+    return [record.digest for record in store.history()]

@@ -138,9 +138,9 @@ class Journal:
             self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
             content = path.read_bytes()
             self.entries, self._bounds = _entries(content, path)
-        left_out = content[self._bounds[-1] :]
-        self.damage = f"{path}: the last line is not as it was written" if left_out.endswith(b"\n") else ""
-        """What is wrong with a last line that once was whole; a torn one, which no commit returned from, is no damage."""
+        whole = len(content) == self._bounds[-1]
+        self.damage = "" if whole else f"{path}: the last line is torn or not as it was written"
+        """What is wrong with the last line, empty where nothing is: a crash tore it, or its bytes changed."""
 
     def go_back(self) -> Entry:
         """Take the last entry out and return it; its line stays in the file until the next one takes its place."""

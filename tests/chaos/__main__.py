@@ -1,0 +1,96 @@
+"""Injects faults into federations of real processes and checks what must hold: ``python tests/chaos --faults 50 --seed 7 --json FILE``.
+
+The same seed chooses the same faults; the moments at which they meet the processes are the machine's. Exits with 1 where something did not hold.
+"""
+
+import argparse
+import json
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
+
+from chaos_faults import play
+from chaos_federation import BrokenError, Federation
+from chaos_plan import Fault, plan
+
+EPISODE = 25
+"""Faults after which a federation ends and another one begins, at least."""
+BROKEN = (
+    "lost_rounds", "changed_rounds", "wrong_digests", "double_counted", "late_status",
+    "unexplained_ends", "tracebacks", "stray_processes", "stray_files",
+)  # fmt: skip
+"""What is counted and must be 0."""
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--faults", type=int, default=50, help="how many")
+    parser.add_argument("--seed", type=int, default=7, help="which ones")
+    parser.add_argument("--json", type=Path, help="where to write what was found")
+    options = parser.parse_args()
+    began = time.monotonic()
+    found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
+    broken: list[str] = []
+    for episode in _episodes(plan(options.faults, options.seed)):
+        folder = Path(tempfile.mkdtemp(prefix="anchorage-chaos-"))
+        try:
+            with Federation(folder, found, broken) as federation:
+                _play(federation, episode)
+        except BrokenError as error:
+            broken.append(str(error))
+        shutil.rmtree(folder)
+    document = _document(found, broken, options.seed, time.monotonic() - began)
+    text = json.dumps(document, indent=2)
+    if options.json is not None:
+        options.json.write_text(text + "\n")
+    sys.stdout.write(f"{text}\n")
+    return 1 if broken else 0
+
+
+def _play(federation: Federation, episode: list[list[Fault]]) -> None:
+    federation.start_all()
+    federation.advance()
+    for wave in episode:
+        sys.stderr.write(", ".join(f"{fault.kind} {fault.silo}" for fault in wave) + "\n")
+        play(federation, wave)
+    federation.conclude()
+
+
+def _episodes(waves: list[list[Fault]]) -> list[list[list[Fault]]]:
+    """Return the waves in groups of about `EPISODE` faults."""
+    episodes: list[list[list[Fault]]] = [[]]
+    for wave in waves:
+        if sum(map(len, episodes[-1])) >= EPISODE:
+            episodes.append([])
+        episodes[-1].append(wave)
+    return episodes
+
+
+def _document(found: Counter[str], broken: list[str], seed: int, seconds: float) -> dict[str, object]:
+    def group(prefix: str) -> dict[str, int]:
+        return {name.removeprefix(prefix): count for name, count in sorted(found.items()) if name.startswith(prefix)}
+
+    kinds = group("injected ")
+    return {
+        "faults": sum(kinds.values()),
+        "seed": seed,
+        **{name: found[name] for name in BROKEN},
+        "rounds": found["rounds"],
+        "played_again": found["played_again"],
+        "restored_files": found["restored_files"],
+        "seconds": round(seconds, 1),
+        "kinds": kinds,
+        "skipped": group("skipped "),
+        "flipped": group("flipped in "),
+        "ended_with": group("ended with "),
+        "broken": broken,
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(main())

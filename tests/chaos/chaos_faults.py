@@ -1,0 +1,227 @@
+"""How each kind of fault is injected, and what is expected of the federation then."""
+
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+from chaos_federation import PATIENCE_SECONDS, Federation
+from chaos_plan import Fault
+
+MIB = 1 << 20
+NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102"}
+"""Failures by which a server names what is wrong with its disk."""
+
+
+def play(federation: Federation, wave: list[Fault]) -> None:
+    """Inject a wave of faults, have the federation come back, and check what must hold."""
+    kind = wave[0].kind
+    if kind in ("disk-full", "read-only-disk") and not federation.disk:
+        federation.found[f"skipped {kind}"] += 1
+        return
+    for fault in wave:
+        federation.found[f"injected {fault.kind}"] += 1
+    may_lose = 1 if kind in ("flip-byte", "damage-checkpoint", "truncate-journal") else 0
+    if kind in STOPPING:
+        time.sleep(wave[0].delay)
+        STOPPING[kind](federation, wave[0])
+    else:
+        _live(federation, wave)
+    federation.advance()
+    federation.check_rounds(may_lose=may_lose)
+    federation.check_status()
+    federation.check_logs()
+
+
+def _live(federation: Federation, wave: list[Fault]) -> None:
+    ends = []
+    for fault in wave:
+        time.sleep(fault.delay)
+        ends.append((time.monotonic() + fault.seconds, LIVE[fault.kind](federation, fault)))
+    for end, mend in sorted(ends, key=lambda pair: pair[0]):
+        if mend is not None:
+            time.sleep(max(0.0, end - time.monotonic()))
+            mend()
+    if len(wave) == 1 and wave[0].kind == "kill-agent":
+        silo = wave[0].silo
+        federation.told(lambda status: connected(status, silo), f"that {silo} is connected again")
+
+
+def connected(status: dict[str, list[dict[str, object]]], silo: str) -> bool:
+    """Say whether the status calls a silo connected."""
+    return any(each["name"] == silo and bool(each["connected"]) for each in status["silos"])
+
+
+Mend = Callable[[], None] | None
+
+
+def _kill_server(federation: Federation, fault: Fault) -> Mend:
+    assert federation.current is not None
+    federation.kill(federation.current)
+    return None
+
+
+def _kill_agent(federation: Federation, fault: Fault) -> Mend:
+    federation.kill(federation.agents[fault.silo])
+    return None
+
+
+def _kill_trainer(federation: Federation, fault: Fault) -> Mend:
+    _signal(federation.trainer(fault.silo), signal.SIGKILL)
+    return None
+
+
+def _pause_server(federation: Federation, fault: Fault) -> Mend:
+    assert federation.current is not None
+    return _pause(federation.current.pid)
+
+
+def _pause_agent(federation: Federation, fault: Fault) -> Mend:
+    return _pause(federation.agents[fault.silo].pid)
+
+
+def _pause_trainer(federation: Federation, fault: Fault) -> Mend:
+    return _pause(federation.trainer(fault.silo))
+
+
+def _pause(pid: int | None) -> Mend:
+    _signal(pid, signal.SIGSTOP)
+    return lambda: _signal(pid, signal.SIGCONT)
+
+
+def _signal(pid: int | None, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        if pid is not None:
+            os.kill(pid, number)
+
+
+def _cut(federation: Federation, fault: Fault) -> Mend:
+    link = federation.links[fault.silo]
+    link.cut(int(fault.share * 4 * MIB))
+    return link.mend
+
+
+def _half_open(federation: Federation, fault: Fault) -> Mend:
+    federation.links[fault.silo].half_open()
+    return None
+
+
+def _slow(federation: Federation, fault: Fault) -> Mend:
+    link = federation.links[fault.silo]
+    link.slow()
+    return link.mend
+
+
+def _block(federation: Federation, fault: Fault) -> Mend:
+    link = federation.links[fault.silo]
+    link.block()
+    return link.mend
+
+
+LIVE: dict[str, Callable[[Federation, Fault], Mend]] = {
+    "kill-server": _kill_server,
+    "kill-agent": _kill_agent,
+    "kill-trainer": _kill_trainer,
+    "pause-server": _pause_server,
+    "pause-agent": _pause_agent,
+    "pause-trainer": _pause_trainer,
+    "cut-connection": _cut,
+    "half-open-connection": _half_open,
+    "slow-link": _slow,
+    "no-link": _block,
+}
+
+
+def _kill_everything(federation: Federation, fault: Fault) -> None:
+    federation.stop_all()
+    federation.start_all()
+
+
+def _flip_byte(federation: Federation, fault: Fault) -> None:
+    """Flip a bit of a file that the stopped processes left."""
+    federation.stop_all()
+    owned = [federation.workdir.server, *(federation.workdir.silo(silo) / "state" for silo in federation.agents)]
+    kinds: dict[str, list[Path]] = {}
+    for folder in owned:
+        for path in sorted(path for path in folder.rglob("*") if path.is_file() and path.stat().st_size):
+            kinds.setdefault(re.sub("[0-9a-f]*[0-9][0-9a-f]*", "N", path.name), []).append(path)
+    kind = sorted(kinds)[int(fault.share * len(kinds))]
+    chance = int(fault.seconds * 1e6)
+    federation.found[f"flipped in {kind}"] += 1
+    _flip(federation, fault, kinds[kind][chance % len(kinds[kind])])
+
+
+def _damage_checkpoint(federation: Federation, fault: Fault) -> None:
+    """Flip a bit of the newest checkpoint."""
+    federation.stop_all()
+    _flip(federation, fault, max(federation.workdir.server.glob("checkpoints/round-*")))
+
+
+def _flip(federation: Federation, fault: Fault, path: Path) -> None:
+    content = path.read_bytes()
+    at = int(fault.seconds * 1e6) % len(content)
+    federation.backup = (path, content)
+    path.write_bytes(content[:at] + bytes([content[at] ^ 1 << int(fault.delay * 16)]) + content[at + 1 :])
+    federation.start_all()
+
+
+def _truncate_journal(federation: Federation, fault: Fault) -> None:
+    """Cut the journal somewhere in its last three lines."""
+    federation.stop_all()
+    path = federation.workdir.journal
+    content = path.read_bytes()
+    tail = sum(map(len, content.splitlines(keepends=True)[-3:]))
+    federation.backup = (path, content)
+    path.write_bytes(content[: len(content) - 1 - int(fault.share * tail)])
+    federation.start_all()
+
+
+def _fill_disk(federation: Federation, fault: Fault) -> None:
+    """Fill the server's disk until the server ends for it, or does without more room for a while."""
+    filler = federation.workdir.server / "filler"
+    process = federation.current
+    assert process is not None
+    try:
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(MIB)):
+                pass
+        federation.holds(lambda: not process.running, PATIENCE_SECONDS / 8)
+    finally:
+        filler.unlink(missing_ok=True)
+    if not process.running:
+        _expect_failure(federation, "disk-full")
+
+
+def _read_only(federation: Federation, fault: Fault) -> None:
+    """Make the server's disk read-only while no server runs, and start one."""
+    assert federation.current is not None
+    federation.kill(federation.current)
+    folder = str(federation.workdir.server)
+    subprocess.run(["mount", "-o", "remount,ro", folder], check=True)
+    started = federation.start_server()
+    subprocess.run(["mount", "-o", "remount,rw", folder], check=True)
+    if started:
+        federation.broken.append("a server started on a read-only disk")
+    _expect_failure(federation, "read-only-disk")
+
+
+def _expect_failure(federation: Federation, kind: str) -> None:
+    process = federation.current
+    assert process is not None
+    process.end()
+    if not process.last_line.startswith(NAMED[kind]):
+        federation.broken.append(f"{kind} is called {process.last_line}")
+
+
+STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
+    "kill-everything": _kill_everything,
+    "flip-byte": _flip_byte,
+    "damage-checkpoint": _damage_checkpoint,
+    "truncate-journal": _truncate_journal,
+    "disk-full": _fill_disk,
+    "read-only-disk": _read_only,
+}

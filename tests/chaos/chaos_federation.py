@@ -1,0 +1,319 @@
+"""A federation of real processes on loopback with mutual TLS, and what must hold of it whatever happens."""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+import yaml
+from chaos_link import Link
+from chaos_plan import SILOS
+from federation_documents import null_study
+from federation_in_process import null_digests, null_step
+from federation_processes import WITHOUT_MLFLOW, Process, Site
+
+from anchorage.engine.store.journal import read_journal
+from fedctl.configurations import LocalSilo, write_server_config, write_silo_config
+
+ENDLESS = 1_000_000
+"""Rounds of a federation that the driver ends."""
+STATUS_SECONDS = 10.0
+"""Time in which the status must tell what is so."""
+PATIENCE_SECONDS = 240.0
+"""Time in which a federation must be at work again, however busy the machine."""
+GIVE_UP_SECONDS = 45.0
+"""Time after which a damaged file that keeps a federation from its work is restored."""
+DISK_MIB = 96
+MARK = "ANCHORAGE_CHAOS"
+"""Environment variable by which processes are known as this driver's."""
+KILLED = -signal.SIGKILL
+
+
+class BrokenError(Exception):
+    """A federation does not come back; its episode is over."""
+
+
+class Federation(Site):
+    """A federation of null trainers, each behind a link of its own.
+
+    Parameters
+    ----------
+    folder : Path
+        Of its own.
+    found : Counter
+        What is counted, by name; `broken` has a line for everything that must not be.
+    """
+
+    def __init__(self, folder: Path, found: Counter[str], broken: list[str]) -> None:
+        super().__init__(null_study(folder, silos=len(SILOS), rounds=ENDLESS))
+        self.folder, self.found, self.broken = folder, found, broken
+        scratch = folder / "tmp"
+        scratch.mkdir()
+        self.scratch = scratch
+        self.environment |= {MARK: str(folder), "TMPDIR": str(scratch)}
+        self.disk = self._mount()
+        self.current: Process | None = None
+        self.agents: dict[str, Process] = {}
+        self.links: dict[str, Link] = {}
+        self.expected: set[int] = set()
+        self.digests: dict[int, str] = {}
+        self.backup: tuple[Path, bytes] | None = None
+        self._read_to: dict[int, int] = {}
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.processes:
+            with suppress(ProcessLookupError):
+                process.signal(signal.SIGCONT)
+        super().__exit__()
+        for link in self.links.values():
+            link.close()
+        if self.disk:
+            subprocess.run(["umount", str(self.workdir.server)], check=True)
+
+    def _mount(self) -> bool:
+        """Give the server a small disk of its own; False where this may not be done."""
+        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "chaos", str(self.workdir.server)]
+        return (
+            os.geteuid() == 0
+            and shutil.which("mount") is not None
+            and subprocess.run(command, capture_output=True, check=False).returncode == 0
+        )
+
+    def start_server(self) -> bool:
+        """Start the server; False where it ends with a failure of the catalogue, which is counted."""
+        config = write_server_config(self.workdir, self.root, self.endpoints or None)
+        self.current = process = self.start("anchorage_server", config, ())
+        try:
+            process.wait_for("listening")
+        except AssertionError:
+            self._ended("server", process)
+            return False
+        self.endpoints = json.loads(self.workdir.endpoints.read_text())
+        for silo in SILOS:
+            if silo not in self.links:
+                self.links[silo] = Link(self.endpoints["silos"])
+        return True
+
+    def start_agent(self, silo: str) -> None:
+        """Start an agent behind its link."""
+        step, samples = null_step(silo)
+        settings = {
+            "labels": "All",
+            "device": "cpu",
+            "trainer": {"type": "Null", "step": str(step), "samples": samples},
+        }
+        endpoints = {**self.endpoints, "silos": self.links[silo].address}
+        config = write_silo_config(self.workdir, LocalSilo(silo, settings), self.federation, self.root, endpoints)
+        self.agents[silo] = self.start("anchorage_silo", config, ())
+
+    def trainer(self, silo: str) -> int | None:
+        """Return the id of a silo's trainer process, None where it has none now."""
+        with suppress(psutil.Error):
+            children = psutil.Process(self.agents[silo].pid).children()
+            return next((child.pid for child in children if "anchorage_silo.trainer" in child.cmdline()), None)
+        return None
+
+    def kill(self, process: Process) -> None:
+        """Kill a process; that it ends is no surprise then."""
+        self.expected.add(process.pid)
+        process.kill()
+
+    def stop_all(self) -> None:
+        """Kill everything at once, as a power cut would; the trainers end with their agents."""
+        everything = [process for process in (self.current, *self.agents.values()) if process is not None]
+        for process in everything:
+            self.expected.add(process.pid)
+            with suppress(ProcessLookupError):
+                process.signal(signal.SIGKILL)
+        for process in everything:
+            process.end()
+        self.until(lambda: not list(self.left_over()), PATIENCE_SECONDS, "trainers end with their agents")
+
+    def start_all(self) -> None:
+        """Start everything again; a damaged file that a server refuses is restored."""
+        if not self.start_server():
+            self.restore()
+            if not self.start_server():
+                raise BrokenError(f"the server does not start: {self._last_line(self.current)}")
+        for silo in SILOS:
+            self.start_agent(silo)
+
+    def restore(self) -> None:
+        """Put a damaged file back as from a backup."""
+        if self.backup is None:
+            raise BrokenError(f"the server refuses what nobody damaged: {self._last_line(self.current)}")
+        path, content = self.backup
+        path.write_bytes(content)
+        self.backup = None
+        self.found["restored_files"] += 1
+
+    def tend(self) -> None:
+        """Start again what has ended, as a cluster would."""
+        if self.current is None or not self.current.running:
+            self._ended("server", self.current)
+            if not self.start_server() and not self.start_server():
+                raise BrokenError(f"the server does not start: {self._last_line(self.current)}")
+        for silo, agent in list(self.agents.items()):
+            if not agent.running:
+                if self._ended(f"agent {silo}", agent) and self.backup is not None:
+                    self.restore()
+                self.start_agent(silo)
+
+    def advance(self, rounds: int = 2) -> None:
+        """Wait for more rounds; a damaged file that keeps the federation from them is restored."""
+        goal = self.last_round() + rounds
+
+        def further() -> bool:
+            self.tend()
+            return self.last_round() >= goal
+
+        if self.backup is not None and not self.holds(further, GIVE_UP_SECONDS):
+            self.stop_all()
+            self.restore()
+            self.start_all()
+        self.backup = None
+        self.until(further, PATIENCE_SECONDS, f"round {goal} after {self.last_round()}")
+
+    def last_round(self) -> int:
+        """Return the last committed round, -1 without one."""
+        with suppress(OSError):
+            lines = self.workdir.journal.read_bytes()[-(1 << 16) :].splitlines(keepends=True)
+            for line in reversed(lines):
+                if line.endswith(b"}\n"):
+                    with suppress(ValueError):
+                        return int(json.loads(line)["round"])
+        return -1
+
+    def check_rounds(self, *, may_lose: int = 0) -> None:
+        """See that what was committed is there as it was; a damaged store may have gone back, and then says so."""
+        entries = read_journal(self.workdir.journal)
+        rounds = {entry.record.round: entry.record for entry in entries}
+        lost = self.digests.keys() - rounds.keys()
+        if len(lost) > may_lose:
+            self.found["lost_rounds"] += len(lost)
+            self.broken.append(f"rounds {sorted(lost)} are lost")
+        for number, record in rounds.items():
+            if self.digests.setdefault(number, record.digest) != record.digest:
+                self.found["changed_rounds"] += 1
+                self.broken.append(f"round {number} is another one than it was")
+            counted = [part.name for part in record.silos if part.state == "Counted"]
+            if number and sorted(counted) != sorted(SILOS):
+                self.found["double_counted"] += 1
+                self.broken.append(f"round {number} counts {counted}")
+
+    def check_status(self) -> None:
+        """See that the status tells of the last committed round in time."""
+        committed = self.last_round()
+        self.told(lambda status: status["round"] >= committed, f"round {committed}")
+
+    def told(self, holds: Callable[[dict[str, Any]], bool], what: str) -> None:
+        """See that the status of a server at work tells something in time."""
+
+        def tells() -> bool:
+            self.tend()
+            with suppress(OSError):
+                return holds(self.status())
+            return False
+
+        if not self.holds(tells, STATUS_SECONDS):
+            self.found["late_status"] += 1
+            self.broken.append(f"the status did not tell {what} in {STATUS_SECONDS:g} s")
+
+    def check_logs(self) -> None:
+        """See that no process said that it has a defect, and count what they say of damage."""
+        for process in self.processes:
+            lines = process.lines[self._read_to.get(process.pid, 0) :]
+            self._read_to[process.pid] = len(process.lines)
+            self.found["played_again"] += sum("is played again" in line for line in lines)
+            if any("Traceback (most recent" in line for line in lines):
+                self.found["tracebacks"] += 1
+                self.broken.append("traceback: " + " | ".join(lines[-12:]))
+
+    def conclude(self) -> None:
+        """Have the run end, and compare it with one that nothing disturbed."""
+        assert self.current is not None
+        self.expected.add(self.current.pid)
+        self.current.signal(signal.SIGTERM)
+        self.current.end()
+        rounds = self.last_round() + 2
+        documents = list(yaml.safe_load_all(self.workdir.federation.read_text()))
+        documents[0]["spec"]["rounds"] = rounds
+        self.workdir.federation.write_text(yaml.safe_dump_all(documents))
+        if not self.start_server():
+            raise BrokenError(f"the server does not start: {self._last_line(self.current)}")
+        status = self.current.end()
+        if status != WITHOUT_MLFLOW:
+            self.broken.append(f"the run ended with {status}: {self._last_line(self.current)}")
+        for silo, agent in self.agents.items():
+            if (status := agent.end()) != 0:
+                self.broken.append(f"agent {silo} ended with {status}: {self._last_line(agent)}")
+        self.check_rounds()
+        self.check_logs()
+        undisturbed = null_digests(self.study, rounds)
+        for number, digest in enumerate(undisturbed):
+            if self.digests.get(number) != digest:
+                self.found["wrong_digests"] += 1
+                self.broken.append(f"round {number} has another digest than undisturbed")
+        self.found["rounds"] += rounds
+        self._check_left_over()
+
+    def left_over(self) -> Iterator[psutil.Process]:
+        """Yield the processes of this federation that run."""
+        for process in psutil.process_iter():
+            with suppress(psutil.Error):
+                if process.environ().get(MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
+                    yield process
+
+    def _check_left_over(self) -> None:
+        if not self.holds(lambda: not list(self.left_over()), STATUS_SECONDS):
+            self.found["stray_processes"] += 1
+            self.broken.append(f"still there: {[' '.join(process.cmdline()) for process in self.left_over()]}")
+        stray = [path for path in self.workdir.root.rglob("*") if ".partial" in path.name or path.name[0] == "."]
+        stray += list(self.scratch.iterdir())
+        if stray:
+            self.found["stray_files"] += len(stray)
+            self.broken.append(f"left behind: {[str(path.relative_to(self.folder)) for path in stray]}")
+
+    def _ended(self, who: str, process: Process | None) -> bool:
+        """Count how a process ended that was not ended by the driver; only a failure of the catalogue explains it."""
+        if process is None or process.pid in self.expected:
+            return False
+        status = process.end()
+        self.expected.add(process.pid)
+        line = self._last_line(process)
+        if line.startswith("ANC-"):
+            self.found[f"ended with {line[:8]}"] += 1
+        else:
+            self.found["unexplained_ends"] += 1
+            self.broken.append(f"{who} ended with {status}: {' | '.join(process.lines[-12:])}")
+        return True
+
+    @staticmethod
+    def _last_line(process: Process | None) -> str:
+        return process.lines[-1] if process is not None and process.lines else ""
+
+    def until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
+        """Wait for something that must come."""
+        if not self.holds(holds, seconds):
+            tails = {
+                Path(str(p.pid)).name: p.lines[-3:] for p in (self.current, *self.agents.values()) if p is not None
+            }
+            raise BrokenError(f"waited {seconds:g} s in vain for {what}: {tails}")
+
+    @staticmethod
+    def holds(holds: Callable[[], bool], seconds: float) -> bool:
+        """Wait until something holds, and say whether it did in time."""
+        end = time.monotonic() + seconds
+        while not holds():
+            if time.monotonic() > end:
+                return False
+            time.sleep(0.05)
+        return True
