@@ -184,6 +184,13 @@ def test_a_server_that_answers_is_available_whatever_its_probes_say() -> None:
     assert conditions_of(found)["Ready"] == ("True", "Training")
 
 
+def test_what_a_server_says_of_its_start_is_shown_while_it_trains() -> None:
+    ready = condition("Ready", "True", "Listening", "the run went back a round: round 2 is played again")
+    found = status_of(world(managed("a"), managed("b"), report=said("a", "b", round=1, conditions=(ready,))))
+    assert conditions_of(found)["Ready"] == ("True", "Training")
+    assert message_of(found, "Ready") == ready.message
+
+
 def test_an_operator_that_has_just_started_believes_what_was_written() -> None:
     observed = world(managed("a"), managed("b"), report=said("a", "b", round=4))
     assert plan(replace(observed, report=None, members=None), SETTINGS, NOW).idle

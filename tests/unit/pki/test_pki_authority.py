@@ -296,3 +296,39 @@ def test_no_request_and_no_certificate_holds_a_private_key(
     csr = SigningRequest.make(load_key(credentials.key), silo_uri("derm", "a"))
     for pem in (x509.load_pem_x509_csr(csr), x509.load_pem_x509_certificate(credentials.certificate.read_bytes())):
         assert secret not in pem.public_bytes(serialization.Encoding.DER)
+
+
+@pytest.mark.parametrize("which", ["key", "certificate", "authority"])
+def test_files_of_which_a_byte_is_damaged_are_named(
+    authority: Authority, tmp_path: Path, time: Time, which: str
+) -> None:
+    """Whichever byte: refused in one line, or, where the bit says nothing, as good as before."""
+    folder = tmp_path / "silo"
+    pem = authority.issue_silo(request(folder, silo_uri("derm", "a")), "a")
+    credentials = Credentials(folder / "tls.key", folder / "tls.pem", tmp_path / "ca.pem")
+    credentials.save_certificate(pem)
+    credentials.authority.write_bytes(authority.certificate_path.read_bytes())
+    path: Path = getattr(credentials, which)
+    whole, refused = path.read_bytes(), 0
+    for at in range(len(whole)):
+        path.write_bytes(whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :])
+        try:
+            credentials.check(silo_uri("derm", "a"), time)
+        except AnchorageError as error:
+            assert error.failure in (identity.CREDENTIALS_UNUSABLE, identity.CERTIFICATE_EXPIRED)
+            refused += 1
+    assert refused > len(whole) / 2
+
+
+def test_a_request_of_which_a_byte_is_damaged_is_refused(tmp_path: Path) -> None:
+    """Strangers send requests: whichever byte, the answer is one line."""
+    whole = request(tmp_path / "silo", silo_uri("derm", "a"))
+    refused = 0
+    for at in range(len(whole)):
+        damaged = whole[:at] + bytes([whole[at] ^ 1 << at % 8]) + whole[at + 1 :]
+        try:
+            SigningRequest.parse(damaged)
+        except AnchorageError as error:
+            assert error.failure is identity.REQUEST_REFUSED
+            refused += 1
+    assert refused > len(whole) / 2

@@ -9,7 +9,7 @@ from cryptography.exceptions import InvalidSignature
 
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.files import write_atomically
-from anchorage.transport.pki.identity import uris_of
+from anchorage.transport.pki.identity import UNREADABLE, uris_of
 from anchorage.transport.pki.keys import load_key
 
 
@@ -103,8 +103,10 @@ def certificate_of(pem: bytes, what: str) -> x509.Certificate:
         It is none.
     """
     try:
-        return x509.load_pem_x509_certificate(pem)
-    except ValueError as error:
+        found = x509.load_pem_x509_certificate(pem)
+        _ = found.public_key(), uris_of(found), found.not_valid_before_utc, found.not_valid_after_utc
+        return found  # whose parts are read, and found damaged, only when they are asked for
+    except UNREADABLE as error:
         raise AnchorageError(
             identity.CREDENTIALS_UNUSABLE, f"{what} cannot be read as a certificate: {type(error).__name__}"
         ) from error

@@ -1,6 +1,7 @@
 """Names in certificates: URI subject alternative names of the form ``anchorage://<federation>/...``."""
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 
 _SCHEME = "anchorage://"
 
@@ -45,6 +46,16 @@ def silo_of(uris: list[str], federation: str) -> str | None:
         return None
     silo = uris[0].removeprefix(prefix)
     return silo if silo and "/" not in silo else None
+
+
+UNREADABLE = (
+    ValueError,
+    UnsupportedAlgorithm,
+    x509.DuplicateExtension,
+    x509.InvalidVersion,
+    x509.UnsupportedGeneralNameType,
+)
+"""What a certificate or a request with a damaged byte raises, some of it only when one of its parts is asked for."""
 
 
 def uris_of(holder: x509.Certificate | x509.CertificateSigningRequest) -> list[str]:

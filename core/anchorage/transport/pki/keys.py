@@ -11,7 +11,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.files import write_atomically
-from anchorage.transport.pki.identity import uris_of
+from anchorage.transport.pki.identity import UNREADABLE, uris_of
 
 PrivateKey = ec.EllipticCurvePrivateKey
 PublicKey = ec.EllipticCurvePublicKey
@@ -111,7 +111,7 @@ class SigningRequest:
             signed = request.is_signature_valid
             key = request.public_key()
             uris = uris_of(request)
-        except (ValueError, UnsupportedAlgorithm, x509.DuplicateExtension) as error:
+        except UNREADABLE as error:
             raise AnchorageError(
                 identity.REQUEST_REFUSED, "what was sent is not a PEM certificate signing request"
             ) from error
@@ -150,7 +150,7 @@ def key_fingerprint(pem: bytes) -> str:
         )
         key = holder.public_key()
         der = key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
-    except (ValueError, UnsupportedAlgorithm) as error:
+    except UNREADABLE as error:
         raise AnchorageError(
             identity.CREDENTIALS_UNUSABLE, "what was given is neither a PEM certificate nor a PEM signing request"
         ) from error
