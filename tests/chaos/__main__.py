@@ -6,6 +6,7 @@ The same seed chooses the same faults; the moments at which they meet the proces
 import argparse
 import json
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -33,6 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="which ones")
     parser.add_argument("--json", type=Path, help="where to write what was found")
     options = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
     began = time.monotonic()
     found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
@@ -43,7 +45,8 @@ def main() -> int:
                 _play(federation, episode)
         except BrokenError as error:
             broken.append(str(error))
-        shutil.rmtree(folder)
+        finally:
+            shutil.rmtree(folder)
     document = _document(found, broken, options.seed, time.monotonic() - began)
     text = json.dumps(document, indent=2)
     if options.json is not None:
@@ -53,10 +56,12 @@ def main() -> int:
 
 
 def _play(federation: Federation, episode: list[list[Fault]]) -> None:
+    began = time.monotonic()
     federation.start_all()
     federation.advance()
     for wave in episode:
-        sys.stderr.write(", ".join(f"{fault.kind} {fault.silo}" for fault in wave) + "\n")
+        words = ", ".join(f"{fault.kind} {fault.silo}" for fault in wave)
+        sys.stderr.write(f"{time.monotonic() - began:6.1f} s  {words}\n")
         play(federation, wave)
     federation.conclude()
 

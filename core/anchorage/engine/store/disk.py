@@ -83,6 +83,8 @@ class DiskStore(RoundStore):
                 f"{self._folder / 'journal.jsonl'} has {rounds} rounds, but there is a checkpoint of round {newest}"
             )
             raise AnchorageError(JOURNAL_DAMAGED, message)
+        if newest == rounds and not self._journal.damage:
+            self._notice(f"the journal does not name round {newest}, which has a checkpoint: the round is played again")
 
     def _find_latest(self) -> Checkpoint | None:
         """Read the last committed round; where that cannot be, go back to the round before it, from round 0 to the beginning."""
