@@ -52,7 +52,7 @@ def documents(federation: Mapping[str, Any]) -> str:
         if labels == "Partial":
             data["labelledPercent"] = 50
         silo = {"federation": "golden", "labels": labels, "managed": {"data": data}}
-        written.append({"kind": "Silo", "metadata": {"name": "abcd"[part]}, "spec": silo})
+        written.append({"kind": "Silo", "metadata": {"name": "abcde"[part]}, "spec": silo})
     return yaml.safe_dump_all(written, sort_keys=False)
 
 
@@ -151,6 +151,24 @@ def test_every_round_has_the_recorded_digest(name: str, table: dict[str, Any] | 
 @pytest.mark.parametrize("name", [name for name in LINKED if "asynchronous" in FEDERATIONS[name]])
 def test_what_has_no_rounds_reaches_its_last_commit_over_grpc(name: str, tmp_path: Path) -> None:
     assert len(digest_over_grpc(written(FEDERATIONS[name], tmp_path), tmp_path)) == 64
+
+
+ROBUST: Mapping[str, Any] = {
+    "median": {"name": "FedAvg", "weighting": {"uniform": {}}, "aggregation": {"median": {}}},
+    "trimmedMean": {"name": "FedAvgM", "weighting": {"uniform": {}}, "aggregation": {"trimmedMean": {}}},
+    "multiKrum": {"name": "FedAvg", "weighting": {"uniform": {}}, "aggregation": {"multiKrum": {}}},
+    "normBounding": {"name": "SyncDVW", "aggregation": {"normBounding": {}}},
+}
+
+
+@pytest.mark.parametrize("name", ROBUST)
+def test_a_robust_aggregation_gives_the_same_model_over_grpc(name: str, tmp_path: Path) -> None:
+    method = ROBUST[name] | {"local": {"epochs": 1}}
+    spec = {"rounds": 2, "protocol": {"minSilos": 5}, "method": method}
+    federation = {"labels": "All All Partial All All", "spec": spec}
+    digests = played(federation, tmp_path)["digests"]
+    assert len({*digests}) == 3
+    assert digest_over_grpc(written(federation, tmp_path / "link"), tmp_path / "link") == digests[-1]
 
 
 def test_every_preset_is_played_and_nothing_else_is_recorded() -> None:

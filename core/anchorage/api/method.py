@@ -114,13 +114,13 @@ class MethodSpec(Document):
     )
     weighting: Annotated[Piece, Slot("weighting")] | None = Field(None, description="Weight of each update.")
     aggregation: Annotated[Piece, Slot("aggregation")] | None = Field(
-        None, description="Aggregation of the weighted updates."
+        None, description="How updates become one.\n\nAll but `mean` withstand some silos that send anything."
     )
     batch_norm: Annotated[Piece, Slot("batch_norm")] | None = Field(
         None, description="Batch normalisation between silos and server."
     )
     server_step: Annotated[Piece, Slot("server_step")] | None = Field(
-        None, description="Server optimiser: how the aggregated update changes the global model."
+        None, description="Server optimiser.\n\nHow the aggregated update changes the global model."
     )
     local: Local | None = Field(None, description="Local training of a silo in one round.")
 

@@ -67,7 +67,9 @@ class AggregationHooks(EngineHooks):
     """How weighted updates become one."""
 
     @abstractmethod
-    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+    def aggregate(
+        self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes
+    ) -> ModelBytes:
         """Return the aggregated update.
 
         Parameters
@@ -78,6 +80,8 @@ class AggregationHooks(EngineHooks):
             One per update, not negative, not all zero.
         layout : Layout
             Of every update and of the result.
+        model : ModelBytes
+            The global model that the silos received; has every tensor of `layout`.
 
         Raises
         ------

@@ -28,7 +28,9 @@ from anchorage.transport.tensors.model import ModelBytes
 class WeightedMean:
     """Aggregates by the weighted mean."""
 
-    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+    def aggregate(
+        self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes
+    ) -> ModelBytes:
         """Return the weighted mean of whole updates."""
         return weighted_mean(updates, weights, layout)
 
@@ -176,6 +178,7 @@ class Strategy:
         weights: Sequence[float],
         announcements: Sequence[Announcement],
         layout: Layout,
+        model: ModelBytes,
     ) -> ModelBytes:
         """Return the aggregated update.
 
@@ -185,13 +188,15 @@ class Strategy:
             In one order.
         layout : Layout
             Of every update and of the result.
+        model : ModelBytes
+            The global model that the silos received.
 
         Raises
         ------
         NonFiniteUpdate
             An update with a weight holds a number that is not finite.
         """
-        aggregated = self.aggregation.aggregate(updates, weights, layout)
+        aggregated = self.aggregation.aggregate(updates, weights, layout, model)
         for piece in self.refiners:
             aggregated = piece.refine(aggregated, updates, weights, announcements)
         return aggregated

@@ -101,7 +101,7 @@ class SynchronousEngine(Gathering):
         self._gather(opened, self.strategy.weigher.barrier)
         marks.append(("silos", self.clock.now()))
         evaluations = self._evaluate_at_silos(opened) if self.strategy.weigher.evaluated else {}
-        mean, weights = self._aggregate(opened, evaluations)
+        mean, weights = self._aggregate(opened, evaluations, model)
         self._conclude(opened)
         for silo in opened.arrived() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
@@ -259,9 +259,9 @@ class SynchronousEngine(Gathering):
         return found
 
     def _aggregate(
-        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]
+        self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]], model: ModelBytes
     ) -> tuple[ModelBytes | None, Mapping[str, float]]:
-        """Return the weighted mean of the whole updates, None where there is none, and the normalised weights.
+        """Return the aggregate of the whole updates, None where there is none, and the normalised weights.
 
         An update that is not finite, or whose weight is not a finite number from 0 up, is taken out and named; the rest is weighed again.
         """
@@ -277,7 +277,7 @@ class SynchronousEngine(Gathering):
                 normalised = {silo: w / total for silo, w in weights.items()}
                 silos, updates, shares = map(list, zip(*self.strategy.weigher.terms(whole, weights), strict=True))
                 announced = [opened.announcements[silo] for silo in silos]
-                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up)
+                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
             except NonFiniteUpdate as found:
                 message = f"tensor {found.tensor} is not finite"
                 self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)

@@ -179,7 +179,11 @@ def _told_once(node: dict[str, Any], place: str, told: dict[str, str]) -> dict[s
 def _referring(node: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a field with a reference to another place instead of each description."""
     below = {name: _referring(field, place) for name, field in node.get("properties", {}).items()}
-    node = {**node, "description": f"See {place.removeprefix('spec.')}."} if "description" in node else node
+    node = (
+        {**node, "description": f"See {place.removeprefix('spec.').removeprefix('method.')}."}
+        if "description" in node
+        else node
+    )
     return {**node, "properties": below} if below else node
 
 

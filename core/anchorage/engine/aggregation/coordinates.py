@@ -1,12 +1,12 @@
 """Aggregations that look at every coordinate over all updates, such as medians and trimmed means."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, find_nonfinite
-from anchorage.engine.aggregation.regions import assemble, float_regions, for_each_chunk
+from anchorage.engine.aggregation.regions import Region, assemble, float_regions, for_each_chunk
 from anchorage.transport.tensors.chunks import ChunkSource, chunk_digest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -14,9 +14,12 @@ from anchorage.transport.tensors.model import ModelBytes
 Combine = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 """From the values of some coordinates, shape [updates, n], to the aggregated ones, shape [n]."""
 
+HELD = 1 << 22
+"""Numbers of all updates that are held at a time: 32 MiB, whatever the number of silos; with more than 16 chunks are read again."""
+
 
 def by_coordinate(updates: Sequence[ChunkSource], layout: Layout, combine: Combine) -> ModelBytes:
-    """Aggregate coordinate by coordinate; one chunk of every update is in memory at a time. Integers are those of the first update.
+    """Aggregate coordinate by coordinate, in memory that does not grow with the number of updates. Integers are those of the first update.
 
     Parameters
     ----------
@@ -32,19 +35,39 @@ def by_coordinate(updates: Sequence[ChunkSource], layout: Layout, combine: Combi
     NonFiniteUpdate
         An update holds a number that is not finite.
     """
-    for index, update in enumerate(updates):
-        if (tensor := find_nonfinite(update, layout)) is not None:
-            raise NonFiniteUpdate(index, tensor)
+    check_finite(updates, layout)
     regions = float_regions(layout)
 
     def combined(index: int) -> tuple[bytes, bytes]:
-        chunks = [update.chunk(index) for update in updates]
         encoded = [
-            region.encode(combine(np.stack([region.read(chunk).astype(np.float64) for chunk in chunks])))
+            region.encode(np.concatenate([combine(values) for values in stacked(updates, region, index)]))
             for region in regions[index]
         ]
-        data = assemble(regions[index], encoded, chunks[0])
+        data = assemble(regions[index], encoded, updates[0].chunk(index))
         return data, chunk_digest(data)
 
     done = for_each_chunk(combined, len(regions))
     return ModelBytes(layout, (data for data, _ in done), (digest for _, digest in done))
+
+
+def stacked(sources: Sequence[ChunkSource], region: Region, index: int) -> Iterator[NDArray[np.float64]]:
+    """Yield the numbers of a chunk's region, of all sources side by side: float64, shape [sources, n], `HELD` of them at most."""
+    step = max(1, HELD // len(sources))
+    for start in range(0, region.count, step):
+        values = np.empty((len(sources), min(step, region.count - start)))
+        for row, source in zip(values, sources, strict=True):
+            row[:] = region.read(source.chunk(index))[start : start + step]
+        yield values
+
+
+def check_finite(updates: Sequence[ChunkSource], layout: Layout) -> None:
+    """Check that all numbers are finite.
+
+    Raises
+    ------
+    NonFiniteUpdate
+        An update holds one that is not.
+    """
+    for index, update in enumerate(updates):
+        if (tensor := find_nonfinite(update, layout)) is not None:
+            raise NonFiniteUpdate(index, tensor)

@@ -12,12 +12,14 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("mean")
 class Mean(Aggregation):
-    """The weighted mean of the updates, chunk by chunk (FedAvg)."""
+    """Weighted mean (FedAvg)."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates enter as a sum, as the asynchronous protocol needs."""
         return frozenset({"sumOfUpdates"})
 
-    def aggregate(self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:
+    def aggregate(
+        self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes
+    ) -> ModelBytes:
         """Return the weighted mean."""
         return weighted_mean(updates, weights, layout)

@@ -21,9 +21,12 @@ class Pooled(BatchNorm):
     """As average, but running variances become those of all silos' data together."""
 
     def needs(self) -> Sequence[Need]:
-        """Need rounds whose updates are pooled."""
+        """Need rounds whose updates are pooled, every one of them."""
         message = "found pooled, but it is done once per round, and Asynchronous has none; set batchNorm: {average: {}}"
-        return (Need(ROUNDS, message),)
+        robust = (
+            "found pooled, which takes every silo's statistics as they are; set average, or aggregation: {mean: {}}"
+        )
+        return (Need(ROUNDS, message), Need("sumOfUpdates", robust))
 
     def refine(
         self,

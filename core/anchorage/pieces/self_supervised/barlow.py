@@ -62,13 +62,15 @@ class Barlow(ImagesAlone):
         return None if self.leaves_classifier else float(self.online_rate)
 
     def needs(self) -> Sequence[Need]:
-        """Need rounds for an online classifier."""
+        """Need rounds for an online classifier, which is a mean whatever the aggregation is."""
         if self.leaves_classifier:
             return super().needs()
         found = "found Asynchronous, but the online classifier is averaged over a whole round's labelled silos"
         message = f"{found}; set Synchronous, or onlineClassifier: Disabled"
         rounds = Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode"))
-        return (*super().needs(), rounds)
+        path = ("spec", "method", "aggregation")
+        mean = Need("sumOfUpdates", "found another one, but the online classifier is a mean; set mean", path=path)
+        return (*super().needs(), rounds, mean)
 
     def add_heads(self, network: Network) -> None:
         """Add the projector."""

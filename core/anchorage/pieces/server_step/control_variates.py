@@ -62,6 +62,11 @@ class ControlVariates(WholeRoundStep):
                 "found another one, but control variates are a plain mean over silos; set uniform",
                 path=(*_METHOD, "weighting"),
             ),
+            Need(
+                "sumOfUpdates",
+                "found another one, but control variates are a plain mean over silos; set aggregation: {mean: {}}",
+                path=(*_METHOD, "aggregation"),
+            ),
             Need("selfSupervision", alone, refused=True, path=(*_METHOD, "selfSupervised")),
             Need(
                 "personalNorms",
