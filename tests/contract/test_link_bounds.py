@@ -49,6 +49,9 @@ def closed(world: World, task: Task, *words: str) -> None:
         ({"metrics": {str(number): 1.0 for number in range(300)}}, ("300 names",)),
         ({"samples": {"/etc": 1}}, ("samples",)),
         ({"auxiliary_data": {"simil\narity": np.zeros(1)}}, ("auxiliary data",)),
+        ({"auxiliary_data": {"validation": np.array([10**15, 1])}}, ("validation", "a count is not")),
+        ({"auxiliary_data": {"validation": np.array([3, 2])}}, ("validation", "3 of 2 right")),
+        ({"auxiliary_data": {"validation": np.full((2, 2), IMAGES)}}, ("validation", f"of {IMAGES} images")),
     ],
 )
 def test_an_announcement_out_of_bounds_closes_the_task(

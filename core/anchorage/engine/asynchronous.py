@@ -4,8 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.rounds import BAD_WEIGHT, DEADLINE_EXCEEDED, NON_FINITE_UPDATE, SILO_LATE, SILO_REMOVED
-from anchorage.engine.aggregation import ContributionSum, find_nonfinite
+from anchorage.api.errors.rounds import (
+    BAD_WEIGHT,
+    DEADLINE_EXCEEDED,
+    NON_FINITE_UPDATE,
+    OUTLYING_UPDATE,
+    SILO_LATE,
+    SILO_REMOVED,
+)
+from anchorage.engine.aggregation import ContributionSum, NonFiniteUpdate
+from anchorage.engine.aggregation.norms import norms, outliers
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import RoundStarted, SiloChanged
 from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
@@ -52,6 +60,7 @@ class AsynchronousEngine(Engine):
         self._record, self._model = record, model
         self._traffic = self.link.traffic()
         self._contributions = dict(self.store.contributions())
+        self._norms = {silo: norms(update, self.learner.up) for silo, (_, update) in self._contributions.items()}
         self._sum = ContributionSum(self.learner.up) if self.strategy.mixing is None else None
         if self._sum is not None:
             for silo, (weight, update) in self._contributions.items():
@@ -187,7 +196,7 @@ class AsynchronousEngine(Engine):
         if opened is None or opened.task.id != announcement.task or opened.evaluation_task:
             self.link.dismiss(silo, announcement.task, "not the silo's open task")
             return
-        wrong = self._wrong_layout(announcement)
+        wrong = self._refusal(silo, announcement)
         if wrong is not None:
             self._stall(silo, "Failed", wrong.code, wrong.message)
         elif announcement.update is None:
@@ -202,10 +211,16 @@ class AsynchronousEngine(Engine):
         """Check a whole update; have it scored by the other silos where the weight needs that, then commit it."""
         opened = self._open[silo]
         assert opened.update is not None and opened.announcement is not None
-        tensor = find_nonfinite(opened.update, self.learner.up)
-        if tensor is not None:
-            self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {tensor} is not finite")
+        try:
+            own = norms(opened.update, self.learner.up)
+        except NonFiniteUpdate as found:
+            self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {found.tensor} is not finite")
             return
+        wrong = outliers([own, *(each for other, each in self._norms.items() if other != silo)]).get(0)
+        if wrong is not None:
+            self._stall(silo, "Failed", OUTLYING_UPDATE.code, wrong)
+            return
+        self._norms[silo] = own
         self.store.keep(silo, opened.task.round, opened.announcement)
         opened.evaluators = self.connected.keys() - {silo} - self._silent if self.strategy.weigher.evaluated else set()
         if not opened.evaluators:

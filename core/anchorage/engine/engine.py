@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
+from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.metrics import score
 from anchorage.engine.early import EarlyEvents
 from anchorage.engine.events import (
@@ -29,6 +30,7 @@ from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
 from anchorage.engine.store import RoundStore
 from anchorage.engine.strategy import Strategy
+from anchorage.transport.bounds import IMAGE_COUNTS, MOST_IMAGES
 from anchorage.transport.exchange import Exchange
 from anchorage.transport.link import Clock
 from anchorage.transport.messages import (
@@ -55,6 +57,10 @@ class Keeper(Protocol):
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what a checkpoint kept."""
+
+
+GROWTH = 2
+"""So many times the images that a silo had when it became a member may it count in a round."""
 
 
 class Engine(ABC):
@@ -107,6 +113,9 @@ class Engine(ABC):
         self.silos = list(settings.silos)
         self.connected: dict[str, Profile] = {}
         self._profiles: dict[str, Profile] = {}
+        self._images: dict[str, int] = {
+            part.name: part.images for r in store.history() for part in r.silos if part.images
+        }
         self._waiting = False
         self._early = EarlyEvents()
         limit = settings.active_deadline_seconds
@@ -218,6 +227,7 @@ class Engine(ABC):
 
     def _as_it_said(self, part: SiloRecord) -> SiloRecord:
         """Return a silo's part with what the silo said of its images when it joined."""
+        part = replace(part, images=self._images.get(part.name, 0))
         profile = self._profiles.get(part.name)
         return part if profile is None else replace(part, fingerprint=profile.fingerprint, labels=profile.labels)
 
@@ -241,11 +251,15 @@ class Engine(ABC):
                 raise AnchorageError(
                     DEADLINE_EXCEEDED, f"not finished {limit} after its first start (spec.activeDeadlineSeconds)"
                 )
-            case MembersChanged(silos):
+            case MembersChanged(silos, gone):
+                for silo in gone:
+                    self._images.pop(silo, None)
                 self._change_members(silos)
             case Joined(silo, profile):
                 self.connected[silo] = profile
                 self._profiles[silo] = profile
+                if profile.samples:
+                    self._images.setdefault(silo, profile.samples)
                 if silo not in self.silos:
                     self.silos.append(silo)
                 self.observer(SiloJoined(silo, profile))
@@ -303,6 +317,15 @@ class Engine(ABC):
         if self._waiting:
             self._waiting = False
             self.observer(Waiting("", ""))
+
+    def _refusal(self, silo: str, announcement: Announcement) -> AnchorageError | None:
+        """Return why a silo's announcement cannot count: its tensors, or more images than the silo began with can have become."""
+        first = self._images.get(silo, MOST_IMAGES)
+        for name in sorted(IMAGE_COUNTS & announcement.samples.keys()):
+            if (count := announcement.samples[name]) > GROWTH * first:
+                found = f"samples: {name} is {count}, and {silo} had {first} images when it became a member"
+                return AnchorageError(OUT_OF_BOUNDS, f"{found}; where that is right, take it out and admit it again")
+        return self._wrong_layout(announcement)
 
     def _wrong_layout(self, announcement: Announcement) -> AnchorageError | None:
         """Return what is wrong with the tensors of an announced update."""

@@ -128,7 +128,7 @@ class Gathering(Engine):
 
     def _hear(self, opened: OpenRound, silo: str, announcement: Announcement, barrier: bool) -> None:
         """Note an announcement and permit the upload, or let it wait at the barrier."""
-        wrong = self._wrong_layout(announcement)
+        wrong = self._refusal(silo, announcement)
         opened.announcements[silo] = announcement
         if wrong is not None:
             self._fail(opened, silo, "Failed", wrong.code, wrong.message)

@@ -19,7 +19,7 @@ class SiloRecord:
 
     `state` is ``Counted``, ``Inactive`` (nothing to train on), ``Failed``, ``Late`` (not whole at the deadline), ``Absent`` or ``Removed`` (no
     member any more). `weight` is the share of its update in the global model when that was made, from 0 to 1. `fingerprint` is of its
-    images and `labels` says which of them are labelled, as `Profile` has both.
+    images and `labels` says which of them are labelled, as `Profile` has both; `images` is how many it had when it became a member.
     """
 
     name: str
@@ -31,6 +31,7 @@ class SiloRecord:
     message: str = ""
     fingerprint: str = ""
     labels: str = ""
+    images: int = 0
 
 
 @dataclass(frozen=True, slots=True)

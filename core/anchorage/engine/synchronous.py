@@ -13,8 +13,10 @@ from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
     NON_FINITE_UPDATE,
+    OUTLYING_UPDATE,
 )
 from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
+from anchorage.engine.aggregation.norms import FEWEST, norms_of, outliers
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.events import RoundStarted, StepBegan
 from anchorage.engine.gathering import Gathering
@@ -263,7 +265,8 @@ class SynchronousEngine(Gathering):
     ) -> tuple[ModelBytes | None, Mapping[str, float]]:
         """Return the aggregate of the whole updates, None where there is none, and the normalised weights.
 
-        An update that is not finite, or whose weight is not a finite number from 0 up, is taken out and named; the rest is weighed again.
+        An update that is not finite or far longer than the others, or whose weight is not a finite number from 0 up, is taken out and named;
+        the rest is weighed again.
         """
         self.observer(StepBegan("aggregate"))
         while silos := opened.arrived():
@@ -276,6 +279,8 @@ class SynchronousEngine(Gathering):
                 total = math.fsum(weights.values())
                 normalised = {silo: w / total for silo, w in weights.items()}
                 silos, updates, shares = map(list, zip(*self.strategy.weigher.terms(whole, weights), strict=True))
+                if self._take_out_outliers(opened, silos, updates, shares):
+                    continue
                 announced = [opened.announcements[silo] for silo in silos]
                 mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
             except NonFiniteUpdate as found:
@@ -285,6 +290,29 @@ class SynchronousEngine(Gathering):
                 continue
             return mean, normalised
         return None, {}
+
+    def _take_out_outliers(
+        self, opened: OpenRound, silos: Sequence[str], updates: Sequence[ChunkSource], shares: Sequence[float]
+    ) -> bool:
+        """Take out silos whose updates are far longer than the others; returns whether there are any.
+
+        Raises
+        ------
+        NonFiniteUpdate
+            An update with a weight holds a number that is not finite.
+        """
+        counted = [index for index, share in enumerate(shares) if share > 0]
+        if len(counted) < FEWEST:
+            return False
+        try:
+            found = outliers(norms_of([updates[index] for index in counted], self.learner.up))
+        except NonFiniteUpdate as error:
+            raise NonFiniteUpdate(counted[error.index], error.tensor) from error
+        for position, message in found.items():
+            self._fail(opened, silos[counted[position]], "Failed", OUTLYING_UPDATE.code, message)
+        if found:
+            self._require_quorum(opened)
+        return bool(found)
 
     def _weights(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]]

@@ -2,10 +2,13 @@
 
 import re
 from collections.abc import Iterable, Mapping
+from typing import Any
+
+from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.text import printable
-from anchorage.transport.messages import Announcement, Evaluation, Profile
+from anchorage.transport.messages import VALIDATION, Announcement, Evaluation, Profile
 
 MOST_IMAGES = 10**8
 """No silo has more."""
@@ -48,7 +51,7 @@ def check_announcement(announcement: Announcement, images: int) -> None:
     Raises
     ------
     AnchorageError
-        OUT_OF_BOUNDS: a name has another form, there are too many, or a count cannot be.
+        OUT_OF_BOUNDS: a name has another form, there are too many, or a count cannot be, nor its score of its own model.
     """
     check_task(announcement.task)
     for what, names in (
@@ -58,6 +61,8 @@ def check_announcement(announcement: Announcement, images: int) -> None:
     ):
         _check_names(what, names)
     _check_counts(announcement.samples, images)
+    if VALIDATION in announcement.auxiliary_data:
+        _check_tally(VALIDATION, announcement.auxiliary_data[VALIDATION], images)
 
 
 def check_evaluation(evaluation: Evaluation, images: int) -> None:
@@ -69,12 +74,15 @@ def check_evaluation(evaluation: Evaluation, images: int) -> None:
         OUT_OF_BOUNDS: the counts are no confusion matrix and no pair (correct, total), or of more images.
     """
     check_task(evaluation.task)
-    counts = evaluation.confusion
+    _check_tally("confusion", evaluation.confusion, images)
+
+
+def _check_tally(what: str, counts: NDArray[Any], images: int) -> None:
     square, pair = counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
-    _require(square or pair, "confusion", f"its shape is {counts.shape[:4]}")
-    _require(bool(((counts >= 0) & (counts <= images)).all()), "confusion", f"a count is not 0 to {images}")
+    _require(square or pair, what, f"its shape is {counts.shape[:4]}")
+    _require(bool(((counts >= 0) & (counts <= images)).all()), what, f"a count is not 0 to {images}")
     total, right = (int(counts[1]), int(counts[0])) if pair else (int(counts.sum()), int(counts.trace()))
-    _require(right <= total <= images, "confusion", f"{right} of {total} right, of {images} images")
+    _require(right <= total <= images, what, f"{right} of {total} right, of {images} images")
 
 
 def check_task(task: str) -> None:

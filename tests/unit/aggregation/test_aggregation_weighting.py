@@ -98,6 +98,31 @@ def test_dvw_pools_the_evaluations_and_drops_one_of_the_wrong_form():
     assert weights == {"a": 0.2, "b": 0.0}
 
 
+@pytest.mark.parametrize("own", [[10**15, 1], [11, 10]])
+def test_dvw_more_right_than_all_is_the_fault_of_its_silo_alone(own):
+    weights = weigh(
+        Dvw(), {"good": announce({"validation": np.array([3, 10])}), "bad": announce({"validation": np.array(own)})}
+    )
+    assert weights["good"] == 1.0 and math.isnan(weights["bad"])
+
+
+def test_dvw_an_evaluator_with_more_images_than_there_can_be_decides_no_more_than_three_of_four():
+    """Ten silos score 0.8 on 50 images each; one says of 10^8 images that its own model is right and the others are wrong."""
+    names = "abcdefghi"
+    honest = [[40, 50]] * 8
+    silos = {name: announce({"validation": np.array([40, 50])}) for name in names}
+    liar = {"liar": announce({"validation": np.array([10**8, 10**8])})}
+    weights = weigh(Dvw(), silos | liar, **{n: [*honest, [0, 10**8]] for n in names}, liar=[*honest, [40, 50]])
+    assert weights["a"] == pytest.approx(0.8 / 4)
+    assert weights["liar"] == pytest.approx((0.8 + 3) / 4)
+    assert weights["liar"] / sum(weights.values()) < 0.35
+
+
+def test_dvw_two_silos_of_unequal_size_pool_as_ever():
+    silos = {"a": announce({"validation": np.array([90, 1000])}), "b": announce({"validation": np.array([1, 2])})}
+    assert weigh(Dvw(), silos, a=[[1, 2]], b=[[500, 1000], [0, 0]]) == {"a": 91 / 1002, "b": 501 / 1002}
+
+
 def test_dvw_counts_a_negative_score_as_nothing():
     worst = np.array([[0, 5], [5, 0]])
     assert weigh(Dvw(metric="MCC"), {"a": announce({"validation": worst})}) == {"a": 0.0}

@@ -52,6 +52,11 @@ EVALUATION_MISSING = failure(
     "No silo evaluated an update before the deadline, so weights by metric cannot be computed.",
     "Check that the silos are connected and have validation images (spec.method.weighting.validationPercent).",
 )
+OUTLYING_UPDATE = failure(
+    "ANC-3011 OutlyingUpdate",
+    "A silo's update is many times longer than the median of its round.",
+    "Look at the silo that the message names: its training diverged, or somebody sends wrong numbers. The update was not used.",
+)
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",
     "A silo was removed from the federation during a round.",

@@ -60,6 +60,23 @@ def norms(source: ChunkSource, layout: Layout, origin: ChunkSource | None = None
     return Norms(*map(sqrt, sums))
 
 
+def norms_of(updates: Sequence[ChunkSource], layout: Layout, origin: ChunkSource | None = None) -> list[Norms]:
+    """Return the norms of several updates; see `norms`.
+
+    Raises
+    ------
+    NonFiniteUpdate
+        An update holds a number that is not finite; its index is that of `updates`.
+    """
+    found = []
+    for index, update in enumerate(updates):
+        try:
+            found.append(norms(update, layout, origin))
+        except NonFiniteUpdate as error:
+            raise NonFiniteUpdate(index, error.tensor) from error
+    return found
+
+
 def outliers(found: Sequence[Norms]) -> Mapping[int, str]:
     """Return what is wrong with the updates that are longer than `MOST` times the median of all, by their positions; none where there are few."""
     told: dict[int, str] = {}
@@ -90,4 +107,4 @@ def _square(region: Region, chunk: bytes, before: bytes | None) -> float:
     wide = values.astype(np.float64)
     if before is not None:
         wide -= region.read(before)
-    return float(np.dot(wide, wide))
+    return float(np.square(wide, out=wide).sum())

@@ -26,6 +26,7 @@ def record_to_json(record: RoundRecord) -> dict[str, Any]:
                 "message": silo.message,
                 "fingerprint": silo.fingerprint,
                 "labels": silo.labels,
+                "images": silo.images,
             }
             for silo in record.silos
         ],

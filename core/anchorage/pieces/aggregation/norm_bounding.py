@@ -9,7 +9,7 @@ from pydantic import Field
 
 from anchorage.api.piece import Need, piece
 from anchorage.engine.aggregation.mean import NonFiniteUpdate, weighted_mean
-from anchorage.engine.aggregation.norms import Norms, norms
+from anchorage.engine.aggregation.norms import Norms, norms_of
 from anchorage.pieces.aggregation.robust import RobustAggregation
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
@@ -44,12 +44,10 @@ class NormBounding(RobustAggregation):
         """
         origin = model if model.layout == layout else ModelBytes.from_arrays(layout, model.arrays())
         total, counted = fsum(weights), [index for index, weight in enumerate(weights) if weight > 0]
-        lengths = []
-        for index in counted:
-            try:
-                lengths.append(norms(updates[index], layout, origin))
-            except NonFiniteUpdate as found:
-                raise NonFiniteUpdate(index, found.tensor) from found
+        try:
+            lengths = norms_of([updates[index] for index in counted], layout, origin)
+        except NonFiniteUpdate as found:
+            raise NonFiniteUpdate(counted[found.index], found.tensor) from found
         scales = shortened(lengths, self.factor)
         parts = [weights[index] / total * scale for index, scale in zip(counted, scales, strict=True)]
         rest = max(0.0, 1 - fsum(parts))

@@ -14,14 +14,17 @@ from anchorage.api.errors.documents import TOO_FEW_SILOS
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import OTHER_SILOS
 from anchorage.api.task import CLASSIFICATION
-from anchorage.engine.aggregation.confusion import SCORES
+from anchorage.engine.aggregation.confusion import SCORES, Counts
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
 from anchorage.learning.hooks import RoundPart
 from anchorage.pieces.slots import Weighting
-from anchorage.transport.messages import Announcement, AuxiliaryData
+from anchorage.transport.messages import VALIDATION, Announcement, AuxiliaryData
 
 if TYPE_CHECKING:
     from anchorage.learning.silo_round import SiloRound
+
+MOST_OF_OTHERS = 3
+"""So many times the validation images of all others together may one silo's count."""
 
 
 @piece("dvw")
@@ -106,7 +109,7 @@ class OwnScore(RoundPart):
 class ValidationWeigher(BaseWeigher):
     """Weight is the model's score on the validation images of all silos together: DVW (KAT-E1 to E5).
 
-    Pools every `Evaluation.confusion` of an update with the silo's own ``validation``; a score below 0 counts as 0.
+    Pools every `Evaluation.confusion` of an update with the silo's own ``validation``, `bounded`; a score below 0 counts as 0.
 
     Parameters
     ----------
@@ -125,18 +128,35 @@ class ValidationWeigher(BaseWeigher):
         self._shape = (2,) if metric == "MicroF1" else (num_classes, num_classes)
 
     def _sound(self, announcement: Announcement) -> bool:
-        own = announcement.auxiliary_data.get("validation")
+        own = announcement.auxiliary_data.get(VALIDATION)
         return super()._sound(announcement) and (own is None or self._counts(own))
 
     def _counts(self, counts: NDArray[np.int64]) -> bool:
-        return counts.shape == self._shape and bool((counts >= 0).all())
+        right, total = counts if counts.shape == (2,) else (0, 0)
+        return counts.shape == self._shape and bool((counts >= 0).all() and right <= total)
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         weights = {}
         for silo, announcement in active.items():
-            pooled = np.zeros(self._shape, np.int64) + announcement.auxiliary_data.get("validation", 0)
-            for evaluation in evaluations.get(silo, ()):
-                if self._counts(evaluation.confusion):
-                    pooled += evaluation.confusion
+            found = [evaluation.confusion for evaluation in evaluations.get(silo, ())]
+            if (own := announcement.auxiliary_data.get(VALIDATION)) is not None:
+                found.insert(0, own)
+            tallies = bounded([counts for counts in found if self._counts(counts)])
+            pooled = sum(tallies, np.zeros(self._shape, np.int64))
             weights[silo] = max(0.0, self._score(pooled)) ** self._sharpening
         return weights
+
+
+def bounded(tallies: Sequence[Counts]) -> Sequence[Counts]:
+    """Shorten the counts of an evaluator that has more than `MOST_OF_OTHERS` times the images of all others together; of two there is none.
+
+    Otherwise one silo that claims to have scored a hundred million images would decide on everybody's weight.
+    """
+    sizes = [int(counts[1] if counts.shape == (2,) else counts.sum()) for counts in tallies]
+    if sum(size > 0 for size in sizes) < 3:
+        return tallies
+    most = [MOST_OF_OTHERS * (sum(sizes) - size) for size in sizes]
+    return [
+        counts * (bound / size) if size > bound else counts
+        for counts, size, bound in zip(tallies, sizes, most, strict=True)
+    ]
