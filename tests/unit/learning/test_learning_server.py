@@ -45,9 +45,7 @@ def test_weights_to_start_from(tmp_path):
     other = {name: array for name, array in given.arrays().items() if name != "classifier.bias"}
     for content in (b"not tensors", save(other), save({**other, "head.bias": other["classifier.weight"]})):
         path.write_bytes(content)
-        with pytest.raises(
-            AnchorageError, match="ModelMismatch: .*start.safetensors .* give spec.model another start"
-        ):
+        with pytest.raises(AnchorageError, match="ModelMismatch: .*start.safetensors .* give spec.model another start"):
             server.initialise()
 
 
