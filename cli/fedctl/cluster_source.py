@@ -120,8 +120,10 @@ class ClusterSource:
                 raise AnchorageError(
                     cluster.POD_UNREACHABLE, f"silo {process} runs at the hospital, and so lies its log: ask there"
                 )
-        pod = self.server_pod if process == "server" else f"{process}-silo-0"
-        return self._followed(pod, tail) if follow else self.api.logs(self.api.namespace, pod, tail=tail, follow=False)
+        pod, container = (self.server_pod, "server") if process == "server" else (f"{process}-silo-0", "agent")
+        if follow:
+            return self._followed(pod, container, tail)
+        return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
 
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:
@@ -154,22 +156,23 @@ class ClusterSource:
             )
         return silo
 
-    def _followed(self, pod: str, tail: int) -> Iterator[str]:
+    def _followed(self, pod: str, container: str, tail: int) -> Iterator[str]:
         """Yield a pod's log indefinitely, across restarts of the container and broken streams."""
-        began = self._container_start(pod)
-        yield from self.api.logs(self.api.namespace, pod, tail=tail, follow=True)
+        began = self._container_start(pod, container)
+        yield from self.api.logs(self.api.namespace, pod, container, tail=tail, follow=True)
         while True:
             ended = timestamp(time())
             sleep(RECONNECT_SECONDS)
-            if start := self._container_start(pod):
+            if start := self._container_start(pod, container):
                 since, began = (ended if start == began else start), start
-                yield from self.api.logs(self.api.namespace, pod, follow=True, since=since)
+                yield from self.api.logs(self.api.namespace, pod, container, follow=True, since=since)
 
-    def _container_start(self, pod: str) -> str:
-        """Return the start time of the pod's container, empty while none is running."""
+    def _container_start(self, pod: str, container: str) -> str:
+        """Return the start time of a pod's container, empty while it is not running."""
         found = self.api.get("Pod", self.api.namespace, pod) or {}
-        for container in found.get("status", {}).get("containerStatuses", []):
-            return str(container.get("state", {}).get("running", {}).get("startedAt", ""))
+        for each in found.get("status", {}).get("containerStatuses", []):
+            if each["name"] == container:
+                return str(each.get("state", {}).get("running", {}).get("startedAt", ""))
         return ""
 
     def _read_json(self, *what: str) -> Any:
@@ -182,7 +185,7 @@ class ClusterSource:
 
     def _read(self, *what: str) -> Iterator[bytes]:
         try:
-            yield from self.api.execute(self.api.namespace, self.server_pod, (*READ, *what))
+            yield from self.api.execute(self.api.namespace, self.server_pod, "server", (*READ, *what))
         except CommandError as error:
             if (said := _FAILURE.search(error.stderr)) and said[1] in CATALOGUE:
                 raise AnchorageError(CATALOGUE[said[1]], said[2]) from error

@@ -72,7 +72,14 @@ def _user(room: Namespace, name: str, *rules: Mapping[str, Any]) -> None:
 @pytest.fixture
 def protected(room: Namespace) -> Iterator[Namespace]:
     """Give the namespace with the chart's policy that protects approvals, an editor and an approver."""
-    chosen = ("--set", "rbac.protectAdmission=true", "--show-only", "templates/admission-policy.yaml")
+    chosen = (
+        "--set",
+        "rbac.protectAdmission=true",
+        "--show-only",
+        "templates/admission-policy.yaml",
+        "--kube-version",
+        "1.34.0",
+    )
     chart = CHECKOUT / "charts" / "anchorage"
     policy = room.site.helm("template", "protected", chart, *chosen, namespace=room.name)
     _user(room, "editor", EDITING)

@@ -168,7 +168,9 @@ def test_logs_that_cannot_be_read_keep_nobody_from_the_others(fake: FakeApi) -> 
 
 
 def running(since: str) -> dict[str, Any]:
-    containers = [{"state": {"running": {"startedAt": since}}}] if since else [{"state": {"waiting": {}}}]
+    state = {"running": {"startedAt": since}} if since else {"waiting": {}}
+    sidecar = {"name": "istio-proxy", "state": {"running": {"startedAt": "2019-01-01T00:00:00Z"}}}
+    containers = [sidecar, {"name": "server", "state": state}]
     return {"metadata": {"name": "derm-server-0"}, "status": {"containerStatuses": containers}}
 
 
@@ -185,8 +187,12 @@ def test_a_followed_log_goes_on_with_the_container_that_comes_next(
     fake.logs = {"derm-server-0": "one\n"}
     lines = choose("derm", Place()).log("server", 5, follow=True)
     assert [next(lines) for _ in range(3)] == ["one"] * 3
-    assert fake.log_queries[0] == {"follow": "true", "tailLines": "5"}
-    assert fake.log_queries[1] == {"follow": "true", "sinceTime": "2020-01-01T14:05:00Z"}  # the next container, whole
+    assert fake.log_queries[0] == {"container": "server", "follow": "true", "tailLines": "5"}
+    assert fake.log_queries[1] == {
+        "container": "server",
+        "follow": "true",
+        "sinceTime": "2020-01-01T14:05:00Z",
+    }  # the next container, whole
     assert fake.log_queries[2]["sinceTime"] > "2020-01-01T14:05:00Z"  # the same one, from when the stream broke
 
 

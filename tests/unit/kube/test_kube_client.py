@@ -123,12 +123,12 @@ def test_a_command_streams_its_output_and_tells_its_end(api: FakeApi, client: Ku
     api.put("pods", {"metadata": {"name": "p"}}, "ns")
     output = bytes(range(256)) * 400
     api.run = lambda pod, command: subprocess.CompletedProcess(command, int(command[1]), output, b"said")
-    assert b"".join(client.execute("ns", "p", ("end", "0"))) == output
+    assert b"".join(client.execute("ns", "p", "c", ("end", "0"))) == output
     with pytest.raises(CommandError) as raised:
-        list(client.execute("ns", "p", ("end", "3")))
+        list(client.execute("ns", "p", "c", ("end", "3")))
     assert (raised.value.exit_code, raised.value.stderr) == (3, "said")
     with pytest.raises(CommandError) as missing:
-        list(client.execute("ns", "nobody", ("end", "0")))
+        list(client.execute("ns", "nobody", "c", ("end", "0")))
     assert missing.value.exit_code == -1 and "not found" in missing.value.stderr
 
 

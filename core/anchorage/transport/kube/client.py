@@ -154,14 +154,14 @@ class KubeClient:
         return str(answer.document().get("gitVersion", "")), answer.headers.get("date")
 
     def logs(
-        self, namespace: str, pod: str, *, follow: bool, tail: int | None = None, since: str = ""
+        self, namespace: str, pod: str, container: str, *, follow: bool, tail: int | None = None, since: str = ""
     ) -> Iterator[str]:
         """Return the lines of a pod's log as they come; `cluster.POD_UNREACHABLE` where it has none.
 
         Parameters
         ----------
-        namespace, pod : str
-            The pod; it has one container.
+        namespace, pod, container : str
+            The pod, and which of its containers: webhooks may have added others.
         follow : bool
             Go on until the container ends.
         tail : int or None
@@ -169,7 +169,9 @@ class KubeClient:
         since : str
             RFC 3339 time from which on; empty: whatever there is.
         """
-        query = {"follow": str(follow).lower()} | ({} if tail is None else {"tailLines": str(tail)})
+        query = {"container": container, "follow": str(follow).lower()} | (
+            {} if tail is None else {"tailLines": str(tail)}
+        )
         query |= {"sinceTime": since} if since else {}
         url = self._url(RESOURCES["Pod"].path(namespace, pod, "log"), query)
         read_seconds = None if follow else self.read_seconds
@@ -183,8 +185,8 @@ class KubeClient:
             raise AnchorageError(cluster.POD_UNREACHABLE, f"pod {pod} in namespace {namespace} has no log: {why}")
         raise self._refusal(answer, "get pods/log")
 
-    def execute(self, namespace: str, pod: str, command: Sequence[str]) -> Iterator[bytes]:
-        """Run a command in a pod and yield its standard output.
+    def execute(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> Iterator[bytes]:
+        """Run a command in a container of a pod and yield its standard output.
 
         Raises
         ------
@@ -193,7 +195,12 @@ class KubeClient:
         ApiError
             The API server cannot be reached, or the stream breaks.
         """
-        query = [*(("command", word) for word in command), ("stdout", "true"), ("stderr", "true")]
+        query = [
+            *(("command", word) for word in command),
+            ("container", container),
+            ("stdout", "true"),
+            ("stderr", "true"),
+        ]
         url = self._url(RESOURCES["Pod"].path(namespace, pod, "exec"), query)
         with self._reaching():
             yield from command_output(self.access, url, self._authorization())
