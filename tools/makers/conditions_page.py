@@ -62,6 +62,9 @@ EVENTS = (
     ("Tracked", "MLflow has all results."),
     ("SiloApproved, SiloEnrolled, PendingApproval, TokenExpired", "On the Silo: the steps of its admission."),
     ("ApplyRefused", "The API server rejected an object; the message is the API server's."),
+    ("ApplyContested", "Somebody, such as a mutating policy, changes a field back whenever the operator writes it."),
+    ("VolumeGrows, VolumeNotGrown", "A volume claim requests more; the API server refuses that, with its words."),
+    ("NamespaceDenied, NamespaceReadable", "On the operator's pod: a namespace cannot be read; it can be read again."),
     (
         "any reason of the table above",
         "A pod has a problem; reported on the Federation, or on the Silo whose agent it is.",
