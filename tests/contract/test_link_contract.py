@@ -29,6 +29,8 @@ from anchorage.transport.messages import (
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.differences import Differences, Restored
 from anchorage.transport.tensors.large_arrays import LargeArrays
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import MemorySpool
 
 MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
@@ -141,6 +143,22 @@ def test_large_auxiliary_data_that_a_silo_has_is_not_sent_again(world: World) ->
         np.testing.assert_array_equal(buffer.array[MODEL.manifest.nbytes :], pool.buffer())
         whole, own = sent.task.model.nbytes, -(-MODEL.manifest.nbytes // CHUNK_BYTES) * CHUNK_BYTES
         assert world.link.traffic()[1] - before == (whole if number == 1 else own), "but for the model's own chunks"
+
+
+def test_frozen_tensors_that_a_silo_has_are_not_sent_again(world: World) -> None:
+    silo, layout = joined(world), Layout.of([("frozen", "F32", (400_000,)), ("head", "F32", (9,))], {"frozen"})
+    buffer = ModelBuffer(lambda nbytes: np.zeros(nbytes, np.uint8))
+    for number in (1, 2):
+        model = ModelBytes.from_arrays(layout, {"frozen": np.ones(400_000, "f4"), "head": np.full(9, number, "f4")})
+        task = train_task(model, number)
+        world.link.offer(model)
+        world.link.assign("a", task)
+        assert order_of(silo) == Assigned(task), "with the length of its front"
+        before = world.link.traffic()[1]
+        buffer.receive(task.model)
+        silo.fetch(task.model, buffer)
+        assert buffer.array.tobytes() == model.buffer().tobytes()
+        assert world.link.traffic()[1] - before == (layout.nbytes if number == 1 else 36)
 
 
 def test_only_missing_chunks_travel(world: World) -> None:

@@ -33,6 +33,7 @@ TITLE_PATTERN = r"^[^/:\x00-\x1f]+$"
 WORD_PATTERN = r"^[A-Z][A-Za-z0-9]*$"
 TIME_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"
 DIGEST_PATTERN = r"^[a-z0-9:-]*$"
+TRAINABLE_PATTERN = r"^(All|Head|encoder\.[\w.*]+(,encoder\.[\w.*]+)*)$"
 CODE_PATTERN = r"^(ANC-\d{4})?$"
 KEY_PATTERN = r"^([0-9a-f]{64})?$"
 

@@ -7,7 +7,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self
 from pydantic import Field, StringConstraints, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from anchorage.api.base import WEIGHTS_PATTERN, Document
+from anchorage.api.base import TRAINABLE_PATTERN, WEIGHTS_PATTERN, Document
 from anchorage.api.data import PathBelow
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.commands import PACKAGE_MISSING
@@ -21,6 +21,9 @@ WEIGHTS_CLAIM = "weights"
 
 WeightsName = Annotated[str, StringConstraints(strict=True, max_length=128, pattern=WEIGHTS_PATTERN)]
 """Name of pretrained weights: a library's own, or the one that they were imported with."""
+
+Trainable = Annotated[str, StringConstraints(strict=True, pattern=TRAINABLE_PATTERN, max_length=1024)]
+"""Which tensors train."""
 
 
 class NetworkKind(Piece):
@@ -99,6 +102,10 @@ class ModelSpec(Document):
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
         description="Kind of image: decides normalisation, flips and strong augmentation (methods reference, section 5.2).",
+    )
+    trainable: Trainable = Field(
+        "All",
+        description="What trains: All, Head, or encoder.NAME,...\n\nNames are of tensors or modules; ``*``: any text. Heads always train.",
     )
     initial: PathBelow | None = Field(
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."

@@ -21,6 +21,8 @@ LABELS_UNREAD = "labelsUnread"
 """Fact, of pieces: no silo trains on its own labels by a loss of the document's choice."""
 VALIDATION_CYCLE = "validationCycle"
 """Fact: silos train as long as it helps."""
+FROZEN = "frozenParts"
+"""Fact: some of the network does not train (`spec.model.trainable`)."""
 OTHER_SILOS = "otherSilos"
 """Fact: there is more than one silo, or none is known yet."""
 
@@ -48,6 +50,7 @@ class Plan:
             EVALUATION: bool(spec.server_data.keys() & {"validation", "test"}),
             LABELLED_SILOS: any(silo.spec.labels != "None" for silo in self.silos),
             VALIDATION_CYCLE: self.method.local.cycle is not None,
+            FROZEN: spec.model.trainable != "All",
             OTHER_SILOS: len(self.silos) != 1,
         }
         return self.method.facts() | {fact for fact, holds in own.items() if holds}

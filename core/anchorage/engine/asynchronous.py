@@ -20,6 +20,8 @@ from anchorage.engine.interfaces import RoundRecord, SiloRecord, SpooledUpdate
 from anchorage.engine.stages import Stage
 from anchorage.engine.step_counter import StepCounter
 from anchorage.transport import messages
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.joined import behind_front
 from anchorage.transport.tensors.model import ModelBytes
 
 
@@ -36,6 +38,8 @@ class OpenUpdate:
     evaluators: set[str] = field(default_factory=set)
     evaluations: list[messages.Evaluation] = field(default_factory=list)
     evaluation_task: str = ""
+    scored: ChunkSource | None = None
+    """What evaluators fetch."""
 
 
 class AsynchronousEngine(Engine):
@@ -116,7 +120,7 @@ class AsynchronousEngine(Engine):
             self._scored_for.pop(opened.evaluation_task, None)
             self._withdraw(opened.task.model.digest)
 
-    def _offer(self, model: ModelBytes | SpooledUpdate) -> None:
+    def _offer(self, model: ChunkSource) -> None:
         """Let silos fetch a model or an update, which may have the same bytes, until it is withdrawn as often as it was offered."""
         digest = model.manifest.digest
         count = self._offered.get(digest, 0)
@@ -182,10 +186,10 @@ class AsynchronousEngine(Engine):
     def _drop(self, silo: str) -> None:
         """Forget the open work of a silo that was taken out."""
         opened = self._open[silo]
-        if opened.evaluators and opened.update is not None:
+        if opened.evaluators and opened.scored is not None:
             for evaluator in sorted(opened.evaluators):
                 self.link.dismiss(evaluator, opened.evaluation_task, "Removed")
-            self._withdraw(opened.update.manifest.digest)
+            self._withdraw(opened.scored.manifest.digest)
         self.observer(SiloChanged(silo, "Removed", 0, 0, SILO_REMOVED.code, "no member any more"))
         self.link.dismiss(silo, opened.task.id, "Removed")
         self._release_model(silo)
@@ -230,8 +234,9 @@ class AsynchronousEngine(Engine):
         opened.evaluation_task = f"{opened.task.round}.evaluate.{silo}.{digest[:16]}"
         self._scored_for[opened.evaluation_task] = silo
         self.observer(SiloChanged(silo, "Evaluating"))
-        self._offer(opened.update)
-        kind, manifest = messages.TaskKind.EVALUATE, opened.update.manifest
+        opened.scored = scored = behind_front(opened.update, self.learner.up, self._model)
+        self._offer(scored)
+        kind, manifest = messages.TaskKind.EVALUATE, scored.manifest
         task = messages.Task(opened.evaluation_task, kind, opened.task.round, manifest)
         for evaluator in sorted(opened.evaluators):
             self.link.assign(evaluator, task)
@@ -248,8 +253,8 @@ class AsynchronousEngine(Engine):
         opened.evaluators.discard(evaluator)
         if evaluation is not None:
             opened.evaluations.append(evaluation)
-        if not opened.evaluators and opened.update is not None:
-            self._withdraw(opened.update.manifest.digest)
+        if not opened.evaluators and opened.scored is not None:
+            self._withdraw(opened.scored.manifest.digest)
             self._commit_update(owner)
 
     def _failed(self, silo: str, task: str, code: str, message: str) -> None:

@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.transport.messages import Announcement, TaskKind
-from anchorage.transport.tensors.chunks import Manifest, chunk_digests
+from anchorage.transport.tensors.chunks import Manifest, chunk_digest, chunk_digests
 from anchorage.transport.tensors.spool import check_chunk
 
 
@@ -49,13 +49,25 @@ class ModelBuffer:
         """
         if manifest.nbytes != self._array.nbytes:
             self._array = self._allocate(manifest.nbytes)
-            self._held = list(chunk_digests(self._array))
+        elif manifest.front == self._manifest.front:
+            self._manifest = manifest
+            return
+        self._held = list(chunk_digests(self._array, manifest.front))
         self._manifest = manifest
 
     def missing(self) -> tuple[int, ...]:
         """Return the indices of the chunks that have not arrived, ascending."""
         pairs = zip(self._held, self._manifest.digests, strict=True)
         return tuple(i for i, (held, wanted) in enumerate(pairs) if held != wanted)
+
+    def borrow(self, other: "ModelBuffer") -> None:
+        """Copy frozen tensors that another buffer holds and this one lacks, so that they do not travel again."""
+        fixed = self._manifest.fixed
+        if other is not self and fixed and other.manifest.fixed == fixed:
+            source = BufferSource(other.manifest, other.array)
+            for index in self.missing():
+                if index < len(fixed) and chunk_digest(data := source.chunk(index)) == fixed[index]:
+                    self.write(index, data)
 
     def write(self, index: int, data: bytes) -> None:
         """Check one chunk against its digest and keep it.

@@ -334,7 +334,8 @@ class Engine(ABC):
             return refusal
         sizes = [expected.nbytes * (1 + again) for again in range(self.strategy.weigher.repetitions)]
         own = -behind.nbytes if update is None else update.nbytes - behind.nbytes
-        if own in (sizes if announcement.trained else [0]) and (update is None or update.layout == expected.digest):
+        fits = update is None or (update.layout == expected.digest and not update.front)
+        if fits and own in (sizes if announcement.trained else [0]):
             return None
         return AnchorageError(
             WRONG_LAYOUT,

@@ -213,6 +213,8 @@ class SiloWorker:
         """Fetch a task's model, uint8, shape [nbytes]."""
         buffer = self._buffers.model(work.task.kind)
         buffer.receive(work.task.model)
+        for kind in messages.TaskKind:
+            buffer.borrow(self._buffers.model(kind))
         if buffer.missing():
             self._link.fetch(work.task.model, _WatchedSink(work, buffer))
         return buffer.array

@@ -34,7 +34,7 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.joined import models_in
+from anchorage.transport.tensors.joined import behind_front, models_in
 from anchorage.transport.tensors.large_arrays import split_large
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -102,7 +102,7 @@ class SynchronousEngine(Gathering):
         marks = [("start", self.clock.now())]
         self._gather(opened, self.strategy.weigher.barrier)
         marks.append(("silos", self.clock.now()))
-        evaluations = self._evaluate_at_silos(opened) if self.strategy.weigher.evaluated else {}
+        evaluations = self._evaluate_at_silos(opened, model) if self.strategy.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations, model)
         self._conclude(opened)
         for silo in opened.arrived() if self.strategy.keeps_updates else ():
@@ -112,7 +112,7 @@ class SynchronousEngine(Gathering):
             self.link.withdraw(digest)
         self.observer(StepBegan("server training"))
         if mean is not None:
-            mean = self.strategy.step(model, mean, number, len(opened.arrived()) / len(self.silos))
+            mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
@@ -194,19 +194,20 @@ class SynchronousEngine(Gathering):
             opened.tailored.add(source.manifest.digest)
         return replace(opened.task, model=source.manifest, auxiliary_data=auxiliary, behind=behind)
 
-    def _evaluate_at_silos(self, opened: OpenRound) -> Mapping[str, Sequence[Evaluation]]:
+    def _evaluate_at_silos(self, opened: OpenRound, model: ModelBytes) -> Mapping[str, Sequence[Evaluation]]:
         """Have every whole update scored by every other silo of the cohort (methods reference, 6.14); the own score came with the announcement.
 
         A silo whose update is here is waited for, connected or not: after a restart of the server some come later than others.
         """
-        number, told = opened.task.round, opened.task.auxiliary_data
+        number, told, up = opened.task.round, opened.task.auxiliary_data, self.learner.up
         evaluators = [silo for silo in opened.cohort if silo in self.connected or silo in opened.updates]
         asked, owners = [], {}
         for owner, update in opened.updates.items():
             task = f"{number}.evaluate.{owner}.{update.manifest.digest[:16]}"
             owners[task] = owner
             others = [silo for silo in evaluators if silo != owner]
-            asked.append((Task(task, TaskKind.EVALUATE, number, update.manifest, told), update, others))
+            scored = behind_front(update, up, model)
+            asked.append((Task(task, TaskKind.EVALUATE, number, scored.manifest, told), scored, others))
         found: dict[str, list[Evaluation]] = {silo: [] for silo in opened.updates}
         for _, evaluation in self._ask(opened, asked):
             found[owners[evaluation.task]].append(evaluation)

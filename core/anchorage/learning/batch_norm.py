@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
-from anchorage.learning.models import Network
+from anchorage.learning.models import Network, is_frozen
 from anchorage.learning.views import EVALUATION_BATCH, Views
 from anchorage.learning.weights import layout_of
 from anchorage.transport.tensors.layout import norm_names
@@ -67,7 +67,8 @@ def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> N
     indices : ndarray of int64, shape [n]
         Which of them, in an order that does not follow their classes.
     """
-    layers = list(_layers(network.encoder))
+    if not (layers := list(_layers(network.encoder))):
+        return
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
         layer.reset_running_stats()
@@ -96,7 +97,8 @@ def load_norms(network: nn.Module, kept: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _layers(network: nn.Module) -> Iterator[_BatchNorm]:
-    return (layer for layer in network.modules() if isinstance(layer, _BatchNorm))
+    """Yield the layers that train."""
+    return (layer for layer in network.modules() if isinstance(layer, _BatchNorm) and not is_frozen(layer))
 
 
 def _tensors(network: nn.Module) -> Mapping[str, Tensor]:

@@ -89,6 +89,10 @@ class LearningHooks(Piece):
     projection_head: ClassVar[bool] = False
     """Whether a projection head stands before the classifier (MOON)."""
 
+    needs_pixels: ClassVar[bool] = False
+    """Whether it computes with images other than by `Views.plain`, `weak` and `strong` and a network, such as a mixture of them. Then a frozen
+    encoder sees every view anew; else each image is encoded once, and views are embeddings (`anchorage.learning.encoded_views`)."""
+
     decays_classifier: ClassVar[bool] = True
     """Whether weight decay acts on the classifier at silos."""
 

@@ -103,6 +103,11 @@ class Labelled:
             )
 
 
+def _first(views: Views, both_views: bool) -> Callable[[Tensor, torch.Generator], Tensor]:
+    """Return what makes the first view of an image: a weak one where a strong one goes with it."""
+    return views.weak if both_views else views.learnt
+
+
 def labelled_losses(
     network: Network,
     data: Labelled,
@@ -113,12 +118,12 @@ def labelled_losses(
     both_views: bool,
     contrast: Contrast | None = None,
 ) -> Iterator[Tensor]:
-    """Yield the loss on weak views (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg).
+    """Yield the loss on images as a supervised loss sees them (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg).
 
-    `contrast`, if given, is told the weak views and their representations, and returns what is added (MOON).
+    `contrast`, if given, is told the first views and their representations, and returns what is added (MOON).
     """
     augmentation = draws.torch("augmentation")
-    views = [lambda indices: data.views.weak(indices, augmentation)]
+    views = [lambda indices: _first(data.views, both_views)(indices, augmentation)]
     if both_views:
         views.append(lambda indices: data.views.strong(indices, augmentation))
 
@@ -135,11 +140,11 @@ def labelled_losses(
 def two_head_losses(
     network: Network, data: Labelled, loss: HeadLoss, batching: Batching, draws: Draws, *, both_views: bool
 ) -> Iterator[Tensor]:
-    """Yield the loss of two heads on weak views, or its mean over weak and strong views."""
+    """Yield the loss of two heads on what a supervised loss sees, or its mean over weak and strong views."""
     augmentation = draws.torch("augmentation")
     for positions in batching.positions(len(data.indices), draws.numpy("batches")):
         indices, labels = data.batch(positions)
-        value = loss(network, network.represent(data.views.weak(indices, augmentation)), labels)
+        value = loss(network, network.represent(_first(data.views, both_views)(indices, augmentation)), labels)
         if both_views:
             strong = network.represent(data.views.strong(indices, augmentation))
             value = (value + loss(network, strong, labels)) / 2
@@ -155,8 +160,8 @@ def strong_losses(network: Network, data: Labelled, batching: Batching, draws: D
 
 
 def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-    """Yield cross entropy on weak views: SemiFL's server (methods reference, 6.7)."""
+    """Yield cross entropy on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
     augmentation = draws.torch("augmentation")
     batches = batching.positions(len(data.indices), draws.numpy("batches"))
-    for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation)):
+    for labels, images in data.viewed(batches, lambda indices: data.views.learnt(indices, augmentation)):
         yield functional.cross_entropy(network(images), labels)

@@ -1,10 +1,14 @@
 """Encoders and heads (methods reference, 5.1). Weights are drawn with numpy's PCG64, a seed per tensor, so every machine draws the same ones."""
 
 import math
+from fnmatch import fnmatchcase
+from typing import Self
 
 import torch
 from torch import Tensor, nn
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import NETWORK_UNUSABLE
 from anchorage.api.model import ModelDescription, ModelSpec, network_called, require_package
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import expect
@@ -12,6 +16,7 @@ from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import NetworkHooks
 from anchorage.learning.projectors import Projector
 from anchorage.learning.randomness import generator, seed_of
+from anchorage.transport.tensors.layout import BUFFERS
 
 ANCHOR_WIDTH = 128
 """Width of the anchor head's output (methods reference, 6.8)."""
@@ -22,11 +27,21 @@ ANCHOR_HEAD = "anchor_head."
 LOCAL_PART = "local."
 """Prefix of the tensors that never leave a silo: FedRoD's personal head, FedCon's projector."""
 
+ENCODER = "encoder."
+"""Prefix of the encoder's tensors."""
+
 CLASSIFIER = "classifier."
 """Prefix of the classifier's tensors."""
 
 PROJECTION_WIDTH = 256
 """Width of MOON's projection head (methods reference, 6.3)."""
+
+
+_EMBEDDED = 2
+"""Dimensions of a batch of embeddings; one of images has four."""
+
+_STILL = "stays_as_it_is"
+"""Attribute of a module that is frozen."""
 
 
 class Network(nn.Module):
@@ -60,6 +75,10 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.encoder, self.width = encoder, width
+        self.frozen: frozenset[str] = frozenset()
+        """Names of the tensors that do not train."""
+        self.front: tuple[bytes, ...] = ()
+        """Digests of the frozen tensors' chunks that were loaded last (`Manifest.fixed`); empty where they are as drawn."""
         self.projection = (
             nn.Sequential(nn.Linear(width, width), nn.ReLU(), nn.Linear(width, PROJECTION_WIDTH))
             if projection
@@ -81,13 +100,57 @@ class Network(nn.Module):
 
     def represent(self, x: Tensor) -> Tensor:
         """Return what the classifier sees [n, d]: the encoder's output, behind the projection head where there is one."""
-        z: Tensor = self.projection(self.encoder(x))
+        z: Tensor = self.projection(self.embed(x))
         return z
+
+    def embed(self, x: Tensor) -> Tensor:
+        """Return the embeddings [n, width] of images; of what a frozen encoder made of them before (`EncodedViews`) those themselves."""
+        embedded: Tensor = x if x.ndim == _EMBEDDED else self.encoder(x)
+        return embedded
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of what trains; frozen modules stay in eval mode."""
+        super().train(mode)
+        for module in self.modules():
+            if is_frozen(module):
+                module.eval()
+        return self
+
+    def freeze(self, trainable: str) -> None:
+        """Keep tensors of the encoder as they are in training: no gradient, no optimiser state, no counting of statistics.
+
+        Parameters
+        ----------
+        trainable : str
+            As `ModelSpec.trainable`.
+
+        Raises
+        ------
+        AnchorageError
+            NETWORK_UNUSABLE: the encoder has no tensor of such a name.
+        """
+        if trainable == "All":
+            return
+        names = [name for name in self.state_dict() if name.startswith(ENCODER)]
+        patterns = [] if trainable == "Head" else trainable.split(",")
+        for pattern in patterns:
+            if not any(_matches(name, pattern) for name in names):
+                modules = ", ".join(sorted({name.rsplit(".", 1)[0] for name in names})[:20])
+                message = f"found trainable {pattern}, but the encoder has no such tensor; it has {modules}"
+                raise AnchorageError(NETWORK_UNUSABLE, message)
+        self.frozen = frozenset(n for n in names if not any(_matches(n, pattern) for pattern in patterns))
+        for name, parameter in self.named_parameters():
+            parameter.requires_grad_(name not in self.frozen)
+        for path, module in self.encoder.named_modules(prefix=ENCODER.removesuffix(".")):
+            own = [f"{path}.{name}" for name in module.state_dict()]
+            counted = f"{path}.{BUFFERS[0]}"
+            setattr(module, _STILL, (bool(own) and self.frozen.issuperset(own)) or counted in self.frozen)
+        self.train(self.training)
 
     def anchor(self, x: Tensor) -> Tensor:
         """Return the anchor head's output [n, 128], not normalised."""
         assert self.anchor_head is not None, "the method needs no anchor head"
-        output: Tensor = self.anchor_head(self.encoder(x))
+        output: Tensor = self.anchor_head(self.embed(x))
         return output
 
     def smallest_batch(self, image_size: int) -> int:
@@ -95,8 +158,19 @@ class Network(nn.Module):
 
         An encoder that does not say how much smaller its smallest map is than the image is taken to have such a map.
         """
+        if is_frozen(self.encoder):
+            return 1
         reduction = getattr(self.encoder, "reduction", image_size)
         return 2 if -(-image_size // reduction) <= 1 else 1
+
+
+def is_frozen(module: nn.Module) -> bool:
+    """Return whether a module of a network stays as it is in training (`Network.freeze`)."""
+    return bool(getattr(module, _STILL, False))
+
+
+def _matches(name: str, pattern: str) -> bool:
+    return fnmatchcase(name, pattern) or fnmatchcase(name, f"{pattern}.*")
 
 
 class Psi(nn.Module):
@@ -202,4 +276,5 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     draw_weights(network, seed, "init")
     for piece in method.pieces:
         piece.weights_drawn(network)
+    network.freeze(model.trainable)
     return network

@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from torch import nn
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
+from anchorage.learning.weights import trained_arrays
+
 
 class MovingAverage:
     """The average of a network's weights over its steps; it goes on from round to round, whatever the silo receives.
@@ -41,6 +43,5 @@ class MovingAverage:
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
         """Return what the next round starts from."""
-        state = {name: tensor.detach().cpu().numpy() for name, tensor in self.network.state_dict().items()}
-        tensors = {f"{self._prefix}average/{name}": array for name, array in state.items()}
+        tensors = {f"{self._prefix}average/{name}": array for name, array in trained_arrays(self.network).items()}
         return {**tensors, f"{self._prefix}steps": np.array(self.steps)}

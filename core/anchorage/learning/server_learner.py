@@ -19,9 +19,9 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
 from anchorage.learning.data import ImageSet
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
+from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.method import TrainingMethod
@@ -30,8 +30,7 @@ from anchorage.learning.models import Network, build_model
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
-from anchorage.learning.views import Views
-from anchorage.learning.weights import down_layout, load, load_arrays, up_layout, write
+from anchorage.learning.weights import down_layout, load_arrays, load_model, up_layout, write
 from anchorage.transport.messages import AuxiliaryData, Report
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -130,7 +129,7 @@ class TorchServerLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         known = np.flatnonzero(images.labels >= 0)
         return Labelled(
-            Views(images.images[known], augmentation_of(self._model.augmentation), self._device),
+            views_of(images.images[known], self._model, self._method, self._device, Draws(self._seed)),
             np.arange(len(known)),
             images.labels[known],
         )
@@ -160,6 +159,7 @@ class TorchServerLearner:
         """
         with calculation():
             self._network.load_state_dict(build_model(self._model, self._method, self._seed).state_dict())
+            self._network.front = ()
             if self._initial is not None:
                 self._load_file(self._initial)
             return self._pretrained()
@@ -188,6 +188,8 @@ class TorchServerLearner:
 
     def _pretrained(self) -> ModelBytes:
         self._trainer = self._method.server_training.trainer(self._method)
+        if self._down.front:
+            self._round.take(self._bytes())
         self._round.before_rounds()
         self._trainer.pretrain(self._round)
         self._finish(self._network)
@@ -320,7 +322,8 @@ class TorchServerLearner:
         with calculation(), self._scoring:
             if self._scorer is None:
                 self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
-            load(self._scorer, self._down, model.buffer())
+            load_model(self._scorer, model)
+            images.views.encoded_by(self._scorer)
             for piece in self._method.pieces:
                 piece.before_scoring(self._round, self._scorer)
             return self._forward(self._scorer, images, part, round_number)
@@ -351,8 +354,10 @@ class TorchServerLearner:
         return linear_probe(features, labels, self._model.num_classes, Draws(self._seed, round_number))
 
     def _bytes(self, model: ModelBytes | None = None) -> ModelBytes:
-        buffer = np.empty(self._down.nbytes, np.uint8)
-        found = (piece.travels_beside(self._down, model) for piece in self._method.pieces)
+        layout = self._down if model is None else self._down.trainable
+        buffer = np.empty(layout.nbytes, np.uint8)
+        found = (piece.travels_beside(layout, model) for piece in self._method.pieces)
         beside = {name: array for arrays in found for name, array in arrays.items()}
-        write(self._network, self._down, lambda nbytes: buffer, beside)
-        return ModelBytes.of(self._down, buffer)
+        write(self._network, layout, lambda nbytes: buffer, beside)
+        written = ModelBytes.of(layout, buffer)
+        return written if model is None else model.replaced(written)

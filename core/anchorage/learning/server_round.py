@@ -9,7 +9,7 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
-from anchorage.learning.weights import load
+from anchorage.learning.weights import load_model
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -67,10 +67,16 @@ class ServerRound:
         after : int
             The last round of the stage before.
         """
-        load(self.network, self.down, model.buffer())
+        self.take(model)
         self.draws = Draws(self.seed, round_number)
         self.over = round_number - 1 - after
         self.done = self.over / (rounds - after) if rounds else 0.0
+
+    def take(self, model: ModelBytes) -> None:
+        """Have the network be a model."""
+        load_model(self.network, model)
+        if self.anchors is not None:
+            self.anchors.views.encoded_by(self.network)
 
     @property
     def needed(self) -> Labelled:

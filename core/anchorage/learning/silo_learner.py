@@ -23,9 +23,9 @@ from anchorage.api.metrics import ACCEPTANCE
 from anchorage.api.run import RunDescription
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
-from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.draws import Draws
+from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.metrics import confusion_matrix
 from anchorage.learning.models import Network, build_model
@@ -33,13 +33,10 @@ from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
 from anchorage.learning.stepping import take_steps
 from anchorage.learning.validation import RoundLabels, validation_split
-from anchorage.learning.views import Views
 from anchorage.learning.weights import (
     load,
-    load_arrays,
     load_local,
     local_arrays,
-    network_arrays,
     without_beside,
     write,
 )
@@ -136,7 +133,7 @@ class TorchSiloLearner:
         self._run, self._silo, self._device, self._examine = run, silo, device, examine
         self._method = TrainingMethod.of(run.method)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
-        layouts = (self._down, without_beside(self._down), self._up)
+        layouts = (self._down, without_beside(self._down), self._up.behind(self._down))
         self._layouts = {layout.digest: layout for layout in layouts}
         self._networks = networks or Networks(run, device)
         self._network = self._networks.training
@@ -163,7 +160,8 @@ class TorchSiloLearner:
         if percent:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
             train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
-        views = Views(pixels, augmentation_of(self._run.model.augmentation), self._device)
+        draws = Draws(self._run.seed, silo=self._silo)
+        views = views_of(pixels, self._run.model, self._method, self._device, draws)
         return LocalImages(views, labels, train, validation, held_out)
 
     def train(
@@ -179,7 +177,8 @@ class TorchSiloLearner:
             layout = self._layout_of(task)
             arrived = read_arrays(layout, model)
             told = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
-            load_arrays(self._network, network_arrays(arrived))
+            load(self._network, layout, model, task.model.fixed)
+            self._images.views.encoded_by(self._network)
             again = int(task.auxiliary_data.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
@@ -245,7 +244,8 @@ class TorchSiloLearner:
         """
         with calculation(), self._scoring:
             scorer = self._networks.scoring
-            load(scorer, self._layout_of(task), model)
+            load(scorer, self._layout_of(task), model, task.model.fixed)
+            self._images.views.encoded_by(scorer)
             if HELD_OUT in task.auxiliary_data:
                 kept = self._state.before(task.round + 1)
                 load_local(scorer, {**self._networks.local_part, **kept})

@@ -1,6 +1,7 @@
 """Images as a network takes them."""
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
@@ -8,6 +9,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.learning.data.augmentation import Augmentation
+
+if TYPE_CHECKING:
+    from anchorage.learning.models import Network
 
 EVALUATION_BATCH = 256
 """Images per forward pass where nothing is learnt; part of what makes the same bytes."""
@@ -45,7 +49,18 @@ class Views:
 
     def plain(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] as they are."""
+        return self.pixels(indices)
+
+    def pixels(self, indices: Tensor) -> Tensor:
+        """Return images float32 [b, channels, H, W] as they are, for another encoder than the model's."""
         return self._augmentation.plain(self.images[indices])
+
+    def learnt(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return images as a supervised loss sees them: weakly augmented, float32 [b, channels, H, W]."""
+        return self.weak(indices, generator)
+
+    def encoded_by(self, network: "Network") -> None:
+        """Take note of the network that the views are for; only `anchorage.learning.encoded_views` asks."""
 
     def fractions(self, indices: Tensor) -> Tensor:
         """Return images float32 [b, channels, H, W] in 0 … 1, neither augmented nor normalised."""

@@ -14,7 +14,7 @@ from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
 from anchorage.transport.tensors.layout import BESIDE, HELPER, PSI, Layout
-from anchorage.transport.tensors.model import read_arrays, write_arrays
+from anchorage.transport.tensors.model import ModelBytes, read_arrays, write_arrays
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}
 
@@ -33,12 +33,15 @@ def down_layout(network: Network, method: TrainingMethod) -> Layout:
     layout = layout_of(network)
     for piece in method.pieces:
         layout = piece.down_layout(layout, network)
-    return layout
+    return layout.freeze(network.frozen)
 
 
 def up_layout(down: Layout, method: TrainingMethod) -> Layout:
-    """Return the layout of an update: without the anchor head, which no silo trains (methods reference, 6.8), and what pieces leave out."""
-    layout = down.select(t.name for t in down.tensors if not t.name.startswith(ANCHOR_HEAD))
+    """Return the layout of an update.
+
+    Without frozen tensors, the anchor head, which silos do not train (methods reference, 6.8), and what pieces omit.
+    """
+    layout = down.select(t.name for t in down.trainable.tensors if not t.name.startswith(ANCHOR_HEAD))
     for piece in method.pieces:
         layout = piece.up_layout(layout, method.resolved)
     return layout
@@ -54,13 +57,26 @@ def network_arrays(arrays: Mapping[str, NDArray[Any]]) -> dict[str, NDArray[Any]
     return {name: array for name, array in arrays.items() if not name.startswith(BESIDE)}
 
 
-def load(network: nn.Module, layout: Layout, buffer: NDArray[np.uint8]) -> None:
-    """Copy a flat buffer, which is only read, into a network; see `load_arrays`."""
-    load_arrays(network, network_arrays(read_arrays(layout, buffer)))
+def load(network: Network, layout: Layout, buffer: NDArray[np.uint8], fixed: tuple[bytes, ...] = ()) -> None:
+    """Copy a flat buffer, which is only read, into a network; see `load_arrays`.
+
+    `fixed` is `Manifest.fixed` of the whole model: frozen tensors that the network holds already are not copied again.
+    """
+    held = layout.trainable if fixed and network.front == fixed else layout
+    arrays = network_arrays(read_arrays(layout, buffer))
+    load_arrays(network, {name: array for name, array in arrays.items() if name in held.by_name})
+    network.front = fixed
+
+
+def load_model(network: Network, model: ModelBytes) -> None:
+    """Copy a model into a network; of its bytes no more are touched than differ from what the network holds."""
+    fixed = model.manifest.fixed
+    part = model.trainable if fixed and network.front == fixed else model
+    load(network, part.layout, part.buffer(), fixed)
 
 
 def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy named arrays into a network on any device; an anchor head or FedMatch's psi may be missing, and then stays.
+    """Copy named arrays into a network on any device; an anchor head, FedMatch's psi, and frozen tensors that it holds may be missing, and then stay.
 
     Raises
     ------
@@ -70,9 +86,12 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
     state: Mapping[str, Tensor] = network.state_dict()
     if unknown := sorted(arrays.keys() - state.keys()):
         raise AnchorageError(MODEL_MISMATCH, f"the model received has the tensor {unknown[0]}, the one here has not")
+    held = network.frozen if isinstance(network, Network) and network.front else frozenset[str]()
+    if isinstance(network, Network) and network.frozen & arrays.keys():
+        network.front = ()
     for name, tensor in state.items():
         array = arrays.get(name)
-        if array is None and name.startswith((ANCHOR_HEAD, PSI, LOCAL_PART)):
+        if array is None and (name.startswith((ANCHOR_HEAD, PSI, LOCAL_PART)) or name in held):
             continue
         wanted = f"{tensor.dtype} {tuple(tensor.shape)}".removeprefix("torch.")
         found = "nothing" if array is None else f"{array.dtype} {array.shape}"
@@ -81,6 +100,12 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
                 MODEL_MISMATCH, f"tensor {name}: the model here has {wanted}, the one received {found}"
             )
         tensor.copy_(torch.from_numpy(array.copy()))  # a copy: torch wants writable memory
+
+
+def trained_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:
+    """Return the tensors that are not frozen, by their names; on the CPU they are the network's own memory."""
+    frozen = network.frozen if isinstance(network, Network) else ()
+    return {n: t.detach().cpu().numpy() for n, t in network.state_dict().items() if n not in frozen}
 
 
 def local_arrays(network: nn.Module) -> dict[str, NDArray[Any]]:

@@ -17,11 +17,12 @@ class WorkingModel:
     def __init__(self) -> None:
         self.array = np.empty(0, np.uint8)
         self.held: list[bytes] = []
+        self._front = 0
 
     def put(self, manifest: Manifest, index: int, data: bytes) -> None:
         """Keep a chunk, unless it is here already."""
-        if self.array.nbytes != manifest.nbytes:
-            self.array = np.empty(manifest.nbytes, np.uint8)
+        if (self.array.nbytes, self._front) != (manifest.nbytes, manifest.front):
+            self.array, self._front = np.empty(manifest.nbytes, np.uint8), manifest.front
             self.held = [b""] * len(manifest.digests)
         if self.held[index] != manifest.digests[index]:
             start, stop = manifest.span(index)
@@ -61,9 +62,15 @@ class SiloModel(ModelBuffer):
 
     def receive(self, manifest: Manifest) -> None:
         """Make the buffer ready for a model."""
-        if manifest.nbytes != self._manifest.nbytes:
+        if (manifest.nbytes, manifest.front) != (self._manifest.nbytes, self._manifest.front):
             self._held = [b""] * len(manifest.digests)
         self._manifest = manifest
+
+    def borrow(self, other: ModelBuffer) -> None:
+        """Note frozen tensors that the silo was sent with another model; see `ModelBuffer.borrow`."""
+        fixed = self._manifest.fixed
+        if isinstance(other, SiloModel) and other.manifest.fixed == fixed:
+            self._held[: len(fixed)] = other._held[: len(fixed)]
 
     def write(self, index: int, data: bytes) -> None:
         """Note that a chunk was received; the bytes are fetched from where they lie when they are needed."""

@@ -283,8 +283,9 @@ class RehearsedServer:
             return trained, metrics
         if not metrics:
             return model, metrics
-        arrays = {name: moved(array) for name, array in model.arrays().items()}
-        return ModelBytes.from_arrays(model.layout, arrays), metrics
+        part = model.trainable
+        arrays = {name: moved(array) for name, array in part.arrays().items()}
+        return model.replaced(ModelBytes.from_arrays(part.layout, arrays)), metrics
 
     def evaluate(self, model: ModelBytes, round_number: int) -> Report:
         """Score on the validation images, or answer as before."""

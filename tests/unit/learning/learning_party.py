@@ -24,6 +24,7 @@ from anchorage.learning.data import ImageSet
 from anchorage.learning.learners import build_server_learner, build_silo_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
+from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.methods import resolve
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.self_supervised.cluster_assignment import GlobalCentroids
@@ -94,19 +95,17 @@ class Party:
     seed: int = 1
     silo: str = "north"
     initial: ModelBytes | None = None
+    described: ModelDescription = MODEL
     update: NDArray[np.uint8] | None = field(default=None, init=False)
     behind: LargeArrays | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
-        anchors = images_of(12, seed=9)
-        self.server = build_server_learner(
-            model=MODEL, method=self.method, seed=self.seed, anchors=anchors, validation=images_of(30, 8)
-        )
+        self.server = self.made_server()
         self.model = self.server.initialise() if self.initial is None else self.initial
         self.run = RunDescription(
             federation="f",
             seed=self.seed,
-            model=MODEL,
+            model=self.described,
             method=self.method,
             down=task_layout(self.server.down, self.method).to_json(),
             up=self.server.up.to_json(),
@@ -114,6 +113,12 @@ class Party:
             mode="Synchronous",
         )
         self.restart()
+
+    def made_server(self) -> TorchServerLearner:
+        anchors, validation = images_of(12, seed=9), images_of(30, 8)
+        return build_server_learner(
+            model=self.described, method=self.method, seed=self.seed, anchors=anchors, validation=validation
+        )
 
     def restart(self) -> None:
         """Make the learner anew, as a killed trainer is."""

@@ -55,6 +55,6 @@ MEANS_TOO_LARGE = failure(
 )
 NETWORK_UNUSABLE = failure(
     "ANC-1310 NetworkUnusable",
-    "A library has no such network, or its network cannot take images of this size.",
-    "Correct spec.model.network, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
+    "A library has no such network, its network cannot take images of this size, or it has no tensor of a name in spec.model.trainable.",
+    "Correct spec.model.network or trainable, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
 )

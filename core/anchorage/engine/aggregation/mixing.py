@@ -40,5 +40,5 @@ class Mixing:
         share : float
             The update's weight, above 0 and at most 1.
         """
-        before = model if model.layout == layout else ModelBytes.from_arrays(layout, model.arrays())
+        before = model if model.layout == layout else ModelBytes.from_arrays(layout, model.trainable.arrays())
         return weighted_mean([update, before], [share, 1 - share], layout)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 class MixedInputs(InputMixing):
     """Mixes labelled images, under one plain loss."""
+
+    needs_pixels: ClassVar[bool] = True
 
     share: Fraction = Field("0.05", description="Weight lambda of the other image.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import accumulate
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
@@ -27,6 +27,8 @@ class FixMix(Mixup):
     """L_fix + weight L_mix over images whose labels are fixed for a round."""
 
     alpha: AboveZero = Field("0.75", description="Parameter of the shares' law, Beta(alpha, alpha).")
+    needs_pixels: ClassVar[bool] = True
+
     weight: PositiveDecimal = Field("1", description="Factor of the loss on mixed images.")
     redraw: Literal["Round", "Epoch"] = Field("Round", description="How often images to mix with are drawn.")
 

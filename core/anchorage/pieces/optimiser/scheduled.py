@@ -58,7 +58,7 @@ class ScheduledOptimiser(Optimiser):
         """Return the parameters in two groups with their rate and decay, the classifier last; see `OptimiserHooks.build`."""
         classifier = list(network.classifier.parameters())
         ids = {id(p) for p in classifier}
-        rest = [p for p in network.parameters() if id(p) not in ids]
+        rest = [p for p in network.parameters() if p.requires_grad and id(p) not in ids]
         decay = float(self.weight_decay)
         rate = factor * (float(self.learning_rate) if learning_rate is None else learning_rate)
         own = rate if classifier_rate is None else factor * classifier_rate

@@ -64,7 +64,7 @@ class Sgd(ScheduledOptimiser):
             momentum > 0
         ):  # zeros step as none do, and a fused step wants a buffer even of what gets its first gradient late
             buffers = {} if buffers is None else buffers
-            for parameter in network.parameters():
+            for parameter in (p for group in groups for p in group["params"]):
                 if parameter not in buffers:
                     buffers[parameter] = torch.empty_like(parameter, requires_grad=False)
                 sgd.state[parameter][_BUFFER] = buffers[parameter].zero_()
@@ -81,5 +81,5 @@ class Sgd(ScheduledOptimiser):
         import torch
 
         for name, parameter in network.named_parameters():
-            if (array := kept.get(_MOMENTUM + name)) is not None:
+            if (array := kept.get(_MOMENTUM + name)) is not None and parameter in optimiser.state:
                 optimiser.state[parameter][_BUFFER].copy_(torch.from_numpy(array.copy()))

@@ -119,12 +119,11 @@ class AnchorSimilarity(FixedLabels):
     def _embedded(self, server_round: ServerRound, model: ModelBytes) -> Embedded:
         """Embed the anchors by a model, once (methods reference, 9.2, number 29)."""
         from anchorage.learning.device import calculation
-        from anchorage.learning.weights import load
 
         known = server_round.computed.get(_COMPUTED)
         if known is None or known.model != model.digest:
             with calculation():
-                load(server_round.network, server_round.down, model.buffer())
+                server_round.take(model)
                 known = server_round.computed[_COMPUTED] = self._embed(server_round, model.digest)
         return known
 

@@ -116,7 +116,7 @@ class FlexMatchLosses:
         views, received = self._views, self._received
         indices, places = views.to_device(self._indices[positions]), views.to_device(positions)
         with torch.no_grad():
-            features = received.encoder(views.weak(indices, augmentation))
+            features = received.embed(views.weak(indices, augmentation))
             confidence, labels = received.classifier(received.projection(features)).softmax(1).max(1)
             used, confident = self._curriculum.masks(confidence, labels)
             for part in self._listeners:

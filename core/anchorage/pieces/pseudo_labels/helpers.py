@@ -14,6 +14,7 @@ from anchorage.api.base import Fraction, PositiveDecimal
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.plan import FROZEN
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.learning.randomness import generator
 from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
@@ -72,8 +73,10 @@ class Helpers(ByConfidence):
             "found helpers, which drops small changes after training, but control variates are of plain steps; "
             "set serverStep: {replace: {}}, or other pseudo-labels"
         )
+        frozen = "found helpers, which trains two parts of every weight, but model.trainable freezes some; set All"
         return (
             previous_round(self.name),
+            Need(FROZEN, frozen, refused=True),
             Need("plainWeights", message, path=("spec", "method", "weighting")),
             Need("controlVariates", variates, refused=True),
         )

@@ -94,6 +94,8 @@ def previous_models(kept: Mapping[str, NDArray[Any]], count: int) -> list[dict[s
 
 def kept_models(network: Network, earlier: Sequence[Mapping[str, NDArray[Any]]]) -> Mapping[str, NDArray[Any]]:
     """Return what to keep: the model as trained now, then `earlier` ones, one round older each."""
-    trained = {name: tensor.detach().cpu().numpy().copy() for name, tensor in network.state_dict().items()}
+    from anchorage.learning.weights import trained_arrays
+
+    trained = {name: array.copy() for name, array in trained_arrays(network).items()}
     models = [trained, *earlier]
     return {f"{PREVIOUS}{age}/{name}": array for age, model in enumerate(models) for name, array in model.items()}

@@ -50,7 +50,7 @@ class Pull(RoundPart):
         from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART
 
         named = self._network.named_parameters()
-        trained = [p for name, p in named if not name.startswith((ANCHOR_HEAD, LOCAL_PART))]
+        trained = [p for n, p in named if p.requires_grad and not n.startswith((ANCHOR_HEAD, LOCAL_PART))]
         received = [p.detach().clone() for p in trained]
         for loss in losses:
             yield loss + proximal_penalty(trained, received, self._mu)

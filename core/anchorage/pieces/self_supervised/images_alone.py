@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from anchorage.api.piece import Need
+from anchorage.api.plan import FROZEN
 from anchorage.pieces.slots import SelfSupervised
 
 
@@ -27,4 +28,5 @@ class ImagesAlone(SelfSupervised):
         message = (
             f"found {self.name}, which learns from images alone, with pseudoLabels; set one of them to {{none: {{}}}}"
         )
-        return (Need("pseudoLabels", message, refused=True),)
+        frozen = f"found {self.name}, which trains the encoder, but model.trainable freezes it; set All"
+        return (Need("pseudoLabels", message, refused=True), Need(FROZEN, frozen, refused=True))

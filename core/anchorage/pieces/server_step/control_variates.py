@@ -121,7 +121,8 @@ class ControlVariates(WholeRoundStep):
         """Add a tensor ``control.NAME`` for every trained parameter."""
         from anchorage.learning.models import ANCHOR_HEAD
 
-        trained = {name for name, _ in network.named_parameters() if not name.startswith(ANCHOR_HEAD)}
+        named = network.named_parameters()
+        trained = {name for name, p in named if p.requires_grad and not name.startswith(ANCHOR_HEAD)}
         own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
         return Layout.of([*own, *((CONTROL + t.name, t.dtype, t.shape) for t in layout.tensors if t.name in trained)])
 

@@ -57,4 +57,6 @@ class OwnModel(RoundPart):
 
     def kept(self) -> Mapping[str, NDArray[Any]]:
         """Return the trained model."""
-        return {_OWN + n: t.detach().cpu().numpy() for n, t in self._network.state_dict().items()}
+        from anchorage.learning.weights import trained_arrays
+
+        return {_OWN + name: array for name, array in trained_arrays(self._network).items()}

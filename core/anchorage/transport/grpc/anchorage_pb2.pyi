@@ -15,14 +15,16 @@ class RawChunk(_message.Message):
     def __init__(self) -> None: ...
 
 class Manifest(_message.Message):
-    __slots__ = ("layout", "nbytes", "digests")
+    __slots__ = ("layout", "nbytes", "digests", "front")
     LAYOUT_FIELD_NUMBER: _ClassVar[int]
     NBYTES_FIELD_NUMBER: _ClassVar[int]
     DIGESTS_FIELD_NUMBER: _ClassVar[int]
+    FRONT_FIELD_NUMBER: _ClassVar[int]
     layout: str
     nbytes: int
     digests: bytes
-    def __init__(self, layout: _Optional[str] = ..., nbytes: _Optional[int] = ..., digests: _Optional[bytes] = ...) -> None: ...
+    front: int
+    def __init__(self, layout: _Optional[str] = ..., nbytes: _Optional[int] = ..., digests: _Optional[bytes] = ..., front: _Optional[int] = ...) -> None: ...
 
 class Task(_message.Message):
     __slots__ = ("id", "kind", "round", "model", "auxiliary_data", "behind")

@@ -13,7 +13,7 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.messages import AuxiliaryData, TaskKind
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.chunks import Manifest, chunk_count
 from anchorage.transport.tensors.layout import NOTHING, Layout
 
 DIGEST_BYTES = 16
@@ -106,7 +106,9 @@ def parse(kind: type[M], data: bytes) -> M:
 
 def manifest_to_proto(manifest: Manifest) -> pb.Manifest:
     """Convert a manifest."""
-    return pb.Manifest(layout=manifest.layout, nbytes=manifest.nbytes, digests=b"".join(manifest.digests))
+    return pb.Manifest(
+        layout=manifest.layout, nbytes=manifest.nbytes, digests=b"".join(manifest.digests), front=manifest.front
+    )
 
 
 def manifest_from_proto(proto: pb.Manifest) -> Manifest:
@@ -115,16 +117,19 @@ def manifest_from_proto(proto: pb.Manifest) -> Manifest:
     Raises
     ------
     AnchorageError
-        The number of digests does not fit the number of bytes.
+        The number of digests does not fit the number of bytes, or the front is longer than the whole.
     """
-    chunks = -(-proto.nbytes // CHUNK_BYTES)
+    if proto.front > proto.nbytes:
+        found = f"a manifest of {proto.nbytes} bytes has a front of {proto.front}"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
+    chunks = chunk_count(proto.nbytes, proto.front)
     if len(proto.digests) != chunks * DIGEST_BYTES:
         found = (
             f"a manifest of {proto.nbytes} bytes needs {chunks} digests, found {len(proto.digests) / DIGEST_BYTES:g}"
         )
         raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
     digests = (proto.digests[i : i + DIGEST_BYTES] for i in range(0, len(proto.digests), DIGEST_BYTES))
-    return Manifest(proto.layout, proto.nbytes, tuple(digests))
+    return Manifest(proto.layout, proto.nbytes, tuple(digests), proto.front)
 
 
 def task_to_proto(task: messages.Task) -> pb.Task:

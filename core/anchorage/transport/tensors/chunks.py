@@ -32,6 +32,8 @@ class Manifest:
     """Length of the buffer in bytes."""
     digests: tuple[bytes, ...]
     """`chunk_digest` of each chunk of `CHUNK_BYTES`, 16 bytes each, in order."""
+    front: int = 0
+    """Bytes at the start that are the same in every model of the run, the frozen tensors; chunks begin anew behind them."""
 
     @classmethod
     def of(cls, layout: str, buffer: NDArray[np.uint8]) -> "Manifest":
@@ -40,19 +42,34 @@ class Manifest:
 
     @cached_property
     def digest(self) -> str:
-        """Content address of the buffer, hex: BLAKE3 over layout, length and chunk digests."""
-        head = f"{self.layout}:{self.nbytes}:".encode()
+        """Content address of the buffer, hex: BLAKE3 over layout, length, front where there is one, and chunk digests."""
+        head = f"{self.layout}:{self.nbytes}:{f'{self.front}:' if self.front else ''}".encode()
         return blake3(head + b"".join(self.digests)).hexdigest()
 
     @property
     def count(self) -> int:
         """How many chunks there are."""
-        return -(-self.nbytes // CHUNK_BYTES)
+        return chunk_count(self.nbytes, self.front)
+
+    @property
+    def fixed(self) -> tuple[bytes, ...]:
+        """Digests of the front's chunks."""
+        return self.digests[: -(-self.front // CHUNK_BYTES)]
 
     def span(self, index: int) -> tuple[int, int]:
         """Return the first byte and the byte after the last of a chunk."""
-        start = index * CHUNK_BYTES
-        return start, min(start + CHUNK_BYTES, self.nbytes)
+        ahead = -(-self.front // CHUNK_BYTES)
+        start, end = (index * CHUNK_BYTES, self.front)
+        if index >= ahead:
+            start, end = self.front + (index - ahead) * CHUNK_BYTES, self.nbytes
+        return start, min(start + CHUNK_BYTES, end)
+
+    def locate(self, at: int) -> tuple[int, int]:
+        """Return the chunk that a byte is in, and where in it."""
+        if at < self.front:
+            return divmod(at, CHUNK_BYTES)
+        index, offset = divmod(at - self.front, CHUNK_BYTES)
+        return index - (-self.front // CHUNK_BYTES), offset
 
 
 class LateManifest(Manifest):
@@ -67,7 +84,7 @@ class LateManifest(Manifest):
     """
 
     def __init__(self, layout: str, buffer: NDArray[np.uint8]) -> None:
-        vars(self).update(layout=layout, nbytes=buffer.nbytes, _buffer=buffer)
+        vars(self).update(layout=layout, nbytes=buffer.nbytes, _buffer=buffer, front=0)
 
     @cached_property
     def digests(self) -> tuple[bytes, ...]:
@@ -79,19 +96,30 @@ class LateManifest(Manifest):
 
     __hash__ = Manifest.__hash__
 
-    def __reduce__(self) -> tuple[type[Manifest], tuple[str, int, tuple[bytes, ...]]]:
+    def __reduce__(self) -> tuple[type[Manifest], tuple[str, int, tuple[bytes, ...], int]]:
         """Travel without the bytes."""
         return Manifest, _named(self)
 
 
-def _named(manifest: Manifest) -> tuple[str, int, tuple[bytes, ...]]:
-    return manifest.layout, manifest.nbytes, manifest.digests
+def _named(manifest: Manifest) -> tuple[str, int, tuple[bytes, ...], int]:
+    return manifest.layout, manifest.nbytes, manifest.digests, manifest.front
 
 
-def chunk_digests(buffer: NDArray[np.uint8]) -> tuple[bytes, ...]:
+def chunk_count(nbytes: int, front: int = 0) -> int:
+    """Return how many chunks so many bytes have, `front` of them before the others."""
+    return -(-front // CHUNK_BYTES) - (-(nbytes - front) // CHUNK_BYTES)
+
+
+def spans(nbytes: int, front: int = 0) -> list[tuple[int, int]]:
+    """Return the first byte and the byte after the last of every chunk of so many bytes; chunks begin anew behind `front` of them."""
+    parts = ((0, front), (front, nbytes))
+    return [(at, min(at + CHUNK_BYTES, end)) for start, end in parts for at in range(start, end, CHUNK_BYTES)]
+
+
+def chunk_digests(buffer: NDArray[np.uint8], front: int = 0) -> tuple[bytes, ...]:
     """Return `chunk_digest` of every chunk of a flat buffer (uint8, shape [nbytes])."""
     flat = buffer.data
-    return tuple(chunk_digest(flat[i : i + CHUNK_BYTES]) for i in range(0, len(flat), CHUNK_BYTES))
+    return tuple(chunk_digest(flat[start:stop]) for start, stop in spans(len(flat), front))
 
 
 class ChunkSource(Protocol):

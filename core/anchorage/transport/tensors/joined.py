@@ -3,8 +3,9 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, Manifest, chunk_digest
+from anchorage.transport.tensors.chunks import ChunkSource, Manifest, chunk_digest, spans
 from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +20,7 @@ class Stretch:
         """Yield the stretch's bytes `start` to `stop`, counted from its own beginning."""
         at, end = self.start + start, self.start + stop
         while at < end:
-            index, offset = divmod(at, CHUNK_BYTES)
+            index, offset = self.source.manifest.locate(at)
             piece = self.source.chunk(index)[offset : offset + end - at]
             at += len(piece)
             yield piece
@@ -34,28 +35,59 @@ class JoinedSource:
         Digest of the layout that gives the bytes, or the first of them, their meaning.
     stretches : iterable of Stretch
         In order; their sources must stay readable.
+    front : int
+        Bytes at the start that are frozen tensors.
     """
 
-    def __init__(self, layout: str, stretches: Iterable[Stretch]) -> None:
+    def __init__(self, layout: str, stretches: Iterable[Stretch], front: int = 0) -> None:
         self._parts: list[tuple[int, Stretch]] = []
         end = 0
         for stretch in stretches:
             self._parts.append((end, stretch))
             end += stretch.stop - stretch.start
-        self._nbytes = end
-        digests = tuple(chunk_digest(self.chunk(index)) for index in range(-(-end // CHUNK_BYTES)))
-        self.manifest = Manifest(layout, end, digests)
+        self._spans = spans(end, front)
+        digests = tuple(chunk_digest(self.chunk(index)) for index in range(len(self._spans)))
+        self.manifest = Manifest(layout, end, digests, front)
 
     def chunk(self, index: int) -> bytes:
         """Return one chunk."""
-        start = index * CHUNK_BYTES
-        stop = min(start + CHUNK_BYTES, self._nbytes)
+        start, stop = self._spans[index]
         pieces: list[bytes] = []
         for begin, part in self._parts:
             first, last = max(start, begin), min(stop, begin + part.stop - part.start)
             if first < last:
                 pieces.extend(part.read(first - begin, last - begin))
         return b"".join(pieces)
+
+
+class BehindFront:
+    """An update behind the frozen tensors of a model (`ChunkSource`). Nothing is copied.
+
+    Parameters
+    ----------
+    layout : Layout
+        Of both together.
+    model : ChunkSource
+        A model with frozen tensors.
+    update : ChunkSource
+        Without any.
+    """
+
+    def __init__(self, layout: Layout, model: ChunkSource, update: ChunkSource) -> None:
+        fixed, front = model.manifest.fixed, model.manifest.front
+        self._model, self._update, self._ahead = model, update, len(fixed)
+        digests = (*fixed, *update.manifest.digests)
+        self.manifest = Manifest(layout.digest, front + update.manifest.nbytes, digests, front)
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk."""
+        ahead = self._ahead
+        return self._model.chunk(index) if index < ahead else self._update.chunk(index - ahead)
+
+
+def behind_front(update: ChunkSource, layout: Layout, model: ModelBytes) -> ChunkSource:
+    """Return an update of a layout as a silo that scores it needs it: behind the model's frozen tensors, where there are any."""
+    return BehindFront(layout.behind(model.layout), model, update) if model.layout.front else update
 
 
 def models_in(source: ChunkSource, layout: Layout) -> list[ChunkSource]:

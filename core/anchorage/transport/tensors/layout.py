@@ -1,7 +1,7 @@
 """The layout of a flat buffer: which tensor lies where. The buffer is exactly the data section of a safetensors file."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from math import prod
@@ -28,16 +28,20 @@ BESIDE = (HELPER, CONTROL, "beside.")
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 """Last part of the names of tensors that batch normalisation counts: they are averaged, never trained."""
 
+_FROZEN = "frozen"
+"""Fourth item of a frozen tensor's entry in JSON."""
+
 
 @dataclass(frozen=True, slots=True)
 class TensorEntry:
-    """One tensor of a layout: `offset` and `nbytes` in bytes from the start of the buffer."""
+    """One tensor of a layout: `offset` and `nbytes` in bytes from the start of the buffer; a `frozen` one is the same in every model of a run."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     offset: int
     nbytes: int
+    frozen: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,14 +49,14 @@ class Layout:
     """Names, dtypes, shapes and offsets of the tensors in one flat little-endian buffer.
 
     Tensors lie without gaps, wider dtypes first and otherwise in the order given, so every tensor is aligned to its items and the buffer
-    can be written behind a safetensors header as it is.
+    can be written behind a safetensors header as it is. Frozen tensors come first, then the others in the same way; those may lie askew.
     """
 
     tensors: tuple[TensorEntry, ...]
 
     @classmethod
-    def of(cls, tensors: Iterable[tuple[str, str, tuple[int, ...]]]) -> "Layout":
-        """Lay out tensors given as (name, safetensors dtype, shape).
+    def of(cls, tensors: Iterable[tuple[str, str, tuple[int, ...]]], frozen: Collection[str] = ()) -> "Layout":
+        """Lay out tensors given as (name, safetensors dtype, shape); `frozen` names some of them.
 
         Raises
         ------
@@ -68,9 +72,11 @@ class Layout:
             if min(shape, default=0) < 0:
                 raise ValueError(f"tensor {name} has the shape {shape}")
         entries, offset = [], 0
-        for name, dtype, shape in sorted(given, key=lambda t: -ITEM_BYTES[t[1]]):  # a stable sort keeps the given order
+        for name, dtype, shape in sorted(  # a stable sort keeps the given order
+            given, key=lambda t: (t[0] not in frozen, -ITEM_BYTES[t[1]])
+        ):
             nbytes = prod(shape) * ITEM_BYTES[dtype]
-            entries.append(TensorEntry(name, dtype, tuple(shape), offset, nbytes))
+            entries.append(TensorEntry(name, dtype, tuple(shape), offset, nbytes, name in frozen))
             offset += nbytes
         return cls(tuple(entries))
 
@@ -79,18 +85,39 @@ class Layout:
         """Length of the buffer in bytes."""
         return self.tensors[-1].offset + self.tensors[-1].nbytes if self.tensors else 0
 
+    @cached_property
+    def front(self) -> int:
+        """Length of the frozen tensors in bytes."""
+        return sum(t.nbytes for t in self.tensors if t.frozen)
+
+    @cached_property
+    def trainable(self) -> "Layout":
+        """Layout of the tensors that are not frozen; this one where none is."""
+        return self.select(t.name for t in self.tensors if not t.frozen) if self.front else self
+
+    def freeze(self, names: Collection[str]) -> "Layout":
+        """Lay out the tensors with these of them frozen, and no others."""
+        return Layout.of(((t.name, t.dtype, t.shape) for t in self.tensors), names)
+
+    def behind(self, other: "Layout") -> "Layout":
+        """Lay out these tensors behind the frozen ones of another layout."""
+        front = [t for t in other.tensors if t.frozen]
+        return Layout.of(((t.name, t.dtype, t.shape) for t in (*front, *self.tensors)), {t.name for t in front})
+
     def select(self, names: Iterable[str]) -> "Layout":
         """Lay out some of the tensors anew, in this layout's order."""
         wanted = set(names)
-        return Layout.of((t.name, t.dtype, t.shape) for t in self.tensors if t.name in wanted)
+        chosen = [t for t in self.tensors if t.name in wanted]
+        return Layout.of(((t.name, t.dtype, t.shape) for t in chosen), {t.name for t in chosen if t.frozen})
 
     def of_network(self) -> "Layout":
-        """Lay out the network alone, without what a method has travel with it."""
-        return self.select(t.name for t in self.tensors if not t.name.startswith((CONTROL, PSI)))
+        """Lay out the network alone, none of it frozen, without what a method has travel with it."""
+        return self.select(t.name for t in self.tensors if not t.name.startswith((CONTROL, PSI))).freeze(())
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""
-        return json.dumps([[t.name, t.dtype, list(t.shape)] for t in self.tensors], separators=(",", ":"))
+        entries = [[t.name, t.dtype, list(t.shape), *([_FROZEN] if t.frozen else [])] for t in self.tensors]
+        return json.dumps(entries, separators=(",", ":"))
 
     @classmethod
     def from_json(cls, text: str) -> "Layout":
@@ -102,9 +129,11 @@ class Layout:
             The text is not such a layout.
         """
         try:
-            return cls.of(
-                (str(name), str(dtype), tuple(int(n) for n in shape)) for name, dtype, shape in json.loads(text)
-            )
+            entries = [(str(name), str(dtype), shape, rest) for name, dtype, shape, *rest in json.loads(text)]
+            if any(rest not in ([], [_FROZEN]) for *_, rest in entries):
+                raise ValueError("a tensor's entry is too long")
+            frozen = {name for name, _, _, rest in entries if rest}
+            return cls.of(((name, dtype, tuple(int(n) for n in shape)) for name, dtype, shape, _ in entries), frozen)
         except (TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError(f"not a layout: {error}") from error
 

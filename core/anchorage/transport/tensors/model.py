@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest, chunk_digest
+from anchorage.transport.tensors.chunks import Manifest, chunk_digest, spans
 from anchorage.transport.tensors.layout import PSI, Layout
 
 _NUMPY = {
@@ -42,7 +42,7 @@ class ModelBytes:
     layout : Layout
         What the bytes mean.
     chunks : iterable of bytes
-        `CHUNK_BYTES` each, the last one shorter, together ``layout.nbytes``.
+        Those of `spans`, together ``layout.nbytes``.
     digests : iterable of bytes, optional
         `chunk_digest` of each chunk, where they are known already.
     """
@@ -53,7 +53,7 @@ class ModelBytes:
         if sum(len(c) for c in self.chunks) != layout.nbytes:
             raise ValueError(f"the layout has {layout.nbytes} bytes, the chunks {sum(len(c) for c in self.chunks)}")
         known = tuple(digests) if digests is not None else tuple(chunk_digest(c) for c in self.chunks)
-        self.manifest = Manifest(layout.digest, layout.nbytes, known)
+        self.manifest = Manifest(layout.digest, layout.nbytes, known, layout.front)
 
     @property
     def digest(self) -> str:
@@ -68,7 +68,7 @@ class ModelBytes:
     def of(cls, layout: Layout, buffer: NDArray[np.uint8]) -> "ModelBytes":
         """Copy a flat buffer into chunks."""
         flat = buffer.data
-        return cls(layout, (bytes(flat[i : i + CHUNK_BYTES]) for i in range(0, layout.nbytes, CHUNK_BYTES)))
+        return cls(layout, (bytes(flat[start:stop]) for start, stop in spans(layout.nbytes, layout.front)))
 
     @classmethod
     def from_arrays(cls, layout: Layout, arrays: Mapping[str, NDArray[Any]]) -> "ModelBytes":
@@ -93,12 +93,24 @@ class ModelBytes:
         """
         if part.layout == self.layout:
             return part
-        if unknown := part.layout.by_name.keys() - self.layout.by_name.keys():
-            raise ValueError(f"the model has no tensor {sorted(unknown)[0]}")
+        trainable = self.trainable
+        if unknown := part.layout.by_name.keys() - trainable.layout.by_name.keys():
+            raise ValueError(f"the model has no tensor {sorted(unknown)[0]} that changes")
+        if trainable is not self:
+            new, fixed = trainable.replaced(part), self.manifest.fixed
+            return ModelBytes(self.layout, (*self.chunks[: len(fixed)], *new.chunks), (*fixed, *new.manifest.digests))
         return ModelBytes.from_arrays(self.layout, {**self.arrays(), **part.arrays()})
 
+    @property
+    def trainable(self) -> "ModelBytes":
+        """The tensors that are not frozen; this model itself where none is. Nothing is copied."""
+        if not self.layout.front:
+            return self
+        ahead = len(self.manifest.fixed)
+        return ModelBytes(self.layout.trainable, self.chunks[ahead:], self.manifest.digests[ahead:])
+
     def of_network(self) -> "ModelBytes":
-        """Return the network's tensors alone, FedMatch's two parts added up; this model itself where there are no others."""
+        """Return the network's tensors alone, none frozen, FedMatch's two parts added up; this model itself where there are no others."""
         layout = self.layout.of_network()
         if layout == self.layout:
             return self

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from math import prod
@@ -16,12 +16,15 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import FILE_UNREADABLE
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
 from anchorage.transport.files import replacing
-from anchorage.transport.tensors.chunks import CHUNK_BYTES
+from anchorage.transport.tensors.chunks import spans
 from anchorage.transport.tensors.layout import ITEM_BYTES, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes, array_dtype, dtype_name
 
 _LONGEST_HEADER = 100 << 20
 """Bytes; the format's own limit."""
+
+_FROZEN = "frozen_bytes"
+"""What a file says of itself whose first tensors are frozen: their length."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +75,8 @@ def write_safetensors(
     if taken := extra.keys() & model.layout.by_name.keys():
         raise ValueError(f"the model has a tensor {sorted(taken)[0]} already")
     behind = Layout.of((name, dtype_name(array.dtype), array.shape) for name, array in extra.items())
-    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    said = {**(metadata or {}), **({_FROZEN: str(model.layout.front)} if model.layout.front else {})}
+    header: dict[str, Any] = {"__metadata__": said} if said else {}
     for base, layout in ((0, model.layout), (model.layout.nbytes, behind)):
         for t in layout.tensors:
             offsets = [base + t.offset, base + t.offset + t.nbytes]
@@ -99,7 +103,7 @@ def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
     """
     with _readable(path), path.open("rb", buffering=0) as file:
         _, entries, metadata = _read_header(file, os.fstat(file.fileno()).st_size)
-        return Layout.of((t.name, t.dtype, t.shape) for t in entries), metadata
+        return _layout(entries, metadata), metadata
 
 
 def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
@@ -120,13 +124,14 @@ def read_safetensors(path: Path, layout: Layout | None = None) -> StoredModel:
     with _readable(path), path.open("rb", buffering=0) as file:
         size = os.fstat(file.fileno()).st_size
         base, entries, metadata = _read_header(file, size)
-        wanted = layout or Layout.of((t.name, t.dtype, t.shape) for t in entries)
+        wanted = layout or _layout(entries, metadata)
         found = {t.name: t for t in entries}
         for t in wanted.tensors:
             if t.name not in found or (found[t.name].dtype, found[t.name].shape) != (t.dtype, t.shape):
                 raise ValueError(f"it has no tensor {t.name} of dtype {t.dtype} and shape {list(t.shape)}")
         if all(found[t.name].offset == t.offset for t in wanted.tensors):
-            model = ModelBytes(wanted, _chunks(file, base, wanted.nbytes))
+            chunks = (_read(file, base + at, end - at) for at, end in spans(wanted.nbytes, wanted.front))
+            model = ModelBytes(wanted, chunks)
             rest = {t.name: _tensor(file, base, t) for t in entries if t.name not in wanted.by_name}
             return StoredModel(model, rest, metadata)
         arrays = {t.name: _tensor(file, base, t) for t in entries}
@@ -179,8 +184,10 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, list[TensorEntry], dic
     return 8 + length, entries, metadata
 
 
-def _chunks(file: BinaryIO, base: int, nbytes: int) -> list[bytes]:
-    return [_read(file, base + at, min(CHUNK_BYTES, nbytes - at)) for at in range(0, nbytes, CHUNK_BYTES)]
+def _layout(entries: Sequence[TensorEntry], metadata: Mapping[str, str]) -> Layout:
+    front = int(metadata.get(_FROZEN, "0"))
+    frozen = {t.name for t in entries if t.offset + t.nbytes <= front}
+    return Layout.of(((t.name, t.dtype, t.shape) for t in entries), frozen)
 
 
 def _tensor(file: BinaryIO, base: int, entry: TensorEntry) -> NDArray[Any]:

@@ -1,0 +1,96 @@
+"""Views of images that a frozen encoder has seen: each is encoded once, and what trains works on embeddings."""
+
+from threading import Lock
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from anchorage.api.model import ModelSpec
+from anchorage.learning.data.augmentation import Augmentation, augmentation_of
+from anchorage.learning.draws import Draws
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import Network
+from anchorage.learning.views import Views
+
+KEPT_VIEWS = 4
+"""Weak, and strong, views of an image that are drawn once and chosen from ever after."""
+
+
+class EncodedViews(Views):
+    """As `Views`, but embeddings float32 [b, width] in the place of images, and augmented views from `KEPT_VIEWS` that are drawn once.
+
+    What a supervised loss sees is the plain image. All images are encoded when the first of a kind is asked for, in eval mode.
+
+    Parameters
+    ----------
+    images, augmentation, device
+        As `Views` takes them.
+    draws : Draws
+        Generators of the run.
+    """
+
+    def __init__(
+        self, images: NDArray[np.uint8], augmentation: Augmentation, device: torch.device, draws: Draws
+    ) -> None:
+        super().__init__(images, augmentation, device)
+        self._draws, self._lock = draws, Lock()
+        self._network: Network | None = None
+        self._front: tuple[bytes, ...] = ()
+        self._kept: dict[str, Tensor] = {}
+
+    def encoded_by(self, network: Network) -> None:
+        """Encode with this network's encoder from now on; what was encoded with the same weights is kept."""
+        with self._lock:
+            self._network = network
+
+    def plain(self, indices: Tensor) -> Tensor:
+        """Return embeddings of images as they are."""
+        return self._embeddings("plain", 1)[0, indices]
+
+    def learnt(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return embeddings of images as they are."""
+        return self.plain(indices)
+
+    def weak(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return embeddings of one of the weak views of each image."""
+        return self._chosen("weak", indices, generator)
+
+    def strong(self, indices: Tensor, generator: torch.Generator) -> Tensor:
+        """Return embeddings of one of the strong views of each image."""
+        return self._chosen("strong", indices, generator)
+
+    def _chosen(self, kind: str, indices: Tensor, generator: torch.Generator) -> Tensor:
+        which = torch.randint(KEPT_VIEWS, (len(indices),), generator=generator)
+        return self._embeddings(kind, KEPT_VIEWS)[which.to(self.device), indices]
+
+    def _embeddings(self, kind: str, views: int) -> Tensor:
+        """Return the embeddings of all images, float32 [views, n, width]."""
+        with self._lock:
+            assert self._network is not None, "encoded_by was called"
+            if self._network.front != self._front:
+                self._kept, self._front = {}, self._network.front
+            if kind not in self._kept:
+                self._kept[kind] = torch.stack([self._encoded(self._network, kind, view) for view in range(views)])
+            return self._kept[kind]
+
+    def _encoded(self, network: Network, kind: str, view: int) -> Tensor:
+        drawn = self._draws.torch(f"{kind} views/{view}")
+
+        def viewed(indices: Tensor) -> Tensor:
+            own: dict[str, Any] = {"weak": Views.weak, "strong": Views.strong}
+            return self.pixels(indices) if kind == "plain" else own[kind](self, indices, drawn)
+
+        return self.mapped(np.arange(len(self)), lambda indices: network.encoder(viewed(indices)))
+
+
+def views_of(
+    images: NDArray[np.uint8], model: ModelSpec, method: TrainingMethod, device: torch.device, draws: Draws
+) -> Views:
+    """Return the views of a party's images: encoded once where the encoder is frozen and no piece of the method works on pixels."""
+    augmentation = augmentation_of(model.augmentation)
+    if model.trainable != "Head" or any(piece.needs_pixels for piece in method.pieces):
+        return Views(images, augmentation, device)
+    return EncodedViews(images, augmentation, device, draws)

@@ -1,0 +1,162 @@
+"""Frozen encoders: what trains, what stays as it is, and that every image is encoded once (`spec.model.trainable`)."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from learning_party import MODEL, Party, images_of, method_of
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import NETWORK_UNUSABLE
+from anchorage.learning.draws import Draws
+from anchorage.learning.encoded_views import KEPT_VIEWS, EncodedViews, views_of
+from anchorage.learning.method import TrainingMethod
+from anchorage.learning.models import Network, build_model
+from anchorage.learning.views import Views
+
+HEAD = MODEL.model_copy(update={"trainable": "Head"})
+LAST = MODEL.model_copy(update={"trainable": "encoder.*.3"})
+CPU = torch.device("cpu")
+
+
+def party(folder: Path, name: str = "FedAvg", model=HEAD, labels: str = "All", **slots) -> Party:
+    return Party(method_of(name, **slots), images_of(26), folder, labels=labels, described=model)
+
+
+def network(model, name: str = "FedAvg") -> Network:
+    return build_model(model, TrainingMethod.of(method_of(name)), 1)
+
+
+def test_head_trains_what_is_no_encoder() -> None:
+    built = network(HEAD, "FedAnchor")
+    assert {n.split(".")[0] for n, p in built.named_parameters() if p.requires_grad} == {"classifier", "anchor_head"}
+    assert built.frozen == {name for name in built.state_dict() if name.startswith("encoder.")}
+    assert not built.train().encoder.training and built.classifier.training
+    assert built.smallest_batch(8) == 1, "no statistics of a batch are needed"
+
+
+def test_names_train_tensors_and_modules_of_the_encoder() -> None:
+    built = network(LAST).train()
+    trained = {n for n, p in built.named_parameters() if p.requires_grad}
+    assert trained >= {"encoder.convolutions.3.weight", "encoder.norms.3.bias", "classifier.weight"}
+    assert not any(".2." in name for name in trained)
+    assert [layer.training for layer in built.encoder.norms] == [False, False, False, True]
+
+
+def test_a_name_that_the_encoder_lacks_is_told_with_those_it_has() -> None:
+    with pytest.raises(AnchorageError, match=r"encoder\.layer9.*encoder\.convolutions\.0") as caught:
+        network(MODEL.model_copy(update={"trainable": "encoder.norms,encoder.layer9"}))
+    assert caught.value.failure is NETWORK_UNUSABLE
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedProx", "SCAFFOLD", "MOON", "FedRoD", "LocalMix"])
+@pytest.mark.parametrize("model", [HEAD, LAST])
+def test_frozen_tensors_stay_and_are_in_no_update(name: str, model, tmp_path: Path) -> None:
+    silo = party(tmp_path, name, model)
+    before = {n: t.clone() for n, t in silo.learner._network.state_dict().items() if n in silo.learner._network.frozen}
+    announcement = silo.train()
+    after = silo.learner._network.state_dict()
+    assert announcement.trained and before
+    assert not before.keys() & silo.arrays().keys()
+    assert all(torch.equal(after[n], silo_tensor) for n, silo_tensor in before.items())
+    sent = silo.model.arrays()
+    assert any(not np.array_equal(array, sent[n]) for n, array in silo.arrays().items())
+
+
+def test_no_optimiser_state_is_kept_of_frozen_tensors(tmp_path: Path) -> None:
+    silo = party(tmp_path, local={"optimiser": {"sgd": {"state": "Persist"}}})
+    silo.train()
+    kept = silo.learner._state.before(2)
+    assert {name for name in kept if name.startswith("momentum/")} == {
+        "momentum/classifier.weight",
+        "momentum/classifier.bias",
+    }
+    assert set(silo.learner._networks.momentum) == set(silo.learner._network.classifier.parameters())
+
+
+def test_each_image_is_encoded_once(tmp_path: Path) -> None:
+    silo = party(tmp_path, local={"epochs": 3})
+    seen: list[int] = []
+    silo.learner._network.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
+    for number in (1, 2):
+        assert silo.train(number).trained
+    assert sum(seen) == 26
+    silo.restart()
+    again = silo.digest(2)
+    silo.restart()
+    assert silo.digest(2) == again
+
+
+def test_another_encoder_encodes_anew(tmp_path: Path) -> None:
+    silo = party(tmp_path)
+    silo.train()
+    before = silo.learner._images.views.plain(torch.arange(26))
+    other = party(tmp_path / "other", model=HEAD)
+    silo.model = other.model.__class__.from_arrays(
+        silo.model.layout,
+        {n: a if a.dtype == np.int64 else a * np.float32(1.25) for n, a in silo.model.arrays().items()},
+    )
+    silo.train(2)
+    assert not torch.equal(before, silo.learner._images.views.plain(torch.arange(26)))
+
+
+def test_views_are_embeddings_of_views_that_were_drawn_once() -> None:
+    built, pixels = network(HEAD).eval(), images_of(9).images
+    views = views_of(pixels, HEAD, TrainingMethod.of(method_of("FedAvgFixMatch")), CPU, Draws(1, silo="a"))
+    assert isinstance(views, EncodedViews)
+    views.encoded_by(built)
+    every, draws = torch.arange(9), torch.Generator().manual_seed(1)
+    plain = Views(pixels, views._augmentation, CPU).plain(every)
+    with torch.no_grad():
+        assert torch.equal(views.plain(every), built.encoder(plain))
+        assert torch.equal(built(views.plain(every)), built(plain)), "a network takes embeddings in the place of images"
+    assert torch.equal(views.learnt(every, draws), views.plain(every))
+    for drawn in (views.weak, views.strong):
+        found = torch.stack([drawn(every, draws) for _ in range(60)])
+        assert {len(found[:, image].unique(dim=0)) for image in range(9)} <= set(range(2, KEPT_VIEWS + 1))
+        assert not torch.equal(found[0], views.plain(every))
+        alone = drawn(torch.tensor([4, 4]), draws)
+        assert all((found[:, 4] == row).all(1).any() for row in alone)
+
+
+@pytest.mark.parametrize(("name", "model"), [("SemiFL", HEAD), ("LocalMix", HEAD), ("FedAvg", LAST), ("FedAvg", MODEL)])
+def test_images_that_are_mixed_or_that_an_encoder_still_learns_from_are_seen_anew(name: str, model) -> None:
+    views = views_of(images_of(9).images, model, TrainingMethod.of(method_of(name)), CPU, Draws(1))
+    assert type(views) is Views
+
+
+@pytest.mark.parametrize("name", ["FedAnchor", "FedAnchorNoMixup", "SemiFL", "SemiFLNoMixup"])
+def test_the_server_trains_heads_alone(name: str, tmp_path: Path) -> None:
+    silo = party(tmp_path, name, labels="None")
+    model, _ = silo.server.train(silo.model, 1)
+    assert model.manifest.fixed == silo.model.manifest.fixed and model.digest != silo.model.digest
+    assert silo.server.evaluate(model, 1).metrics.keys() == silo.server.evaluate(silo.model, 0).metrics.keys()
+
+
+def test_a_server_that_starts_again_makes_the_same_model(tmp_path: Path) -> None:
+    silo = party(tmp_path, "FedAnchorNoMixup", labels="None")
+    first, _ = silo.server.train(silo.model, 1)
+    auxiliary = silo.server.auxiliary_data(first, 2)
+    again = party(tmp_path / "again", "FedAnchorNoMixup", labels="None")
+    again.server = again.made_server()
+    assert again.server.auxiliary_data(first, 2)["prototypes"].tobytes() == auxiliary["prototypes"].tobytes()
+    assert again.server.train(first, 2)[0].digest == silo.server.train(first, 2)[0].digest
+
+
+def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_path: Path) -> None:
+    from anchorage.transport.messages import Task, TaskKind
+    from anchorage.transport.tensors.joined import behind_front
+    from anchorage.transport.tensors.model import ModelBytes
+
+    silo = party(tmp_path, "DVW", weighting={"validationPercent": 20})
+    silo.train()
+    source = behind_front(ModelBytes.of(silo.server.up, silo.update), silo.server.up, silo.model)
+    task = Task("1.evaluate", TaskKind.EVALUATE, 1, source.manifest)
+    whole = np.frombuffer(b"".join(source.chunk(i) for i in range(source.manifest.count)), np.uint8)
+    score = silo.learner.evaluate(task, whole).confusion
+    silo.restart()
+    np.testing.assert_array_equal(silo.learner.evaluate(task, whole).confusion, score)
