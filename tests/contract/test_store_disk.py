@@ -28,6 +28,7 @@ from anchorage.api.errors.storage import (
 from anchorage.engine.store import DiskStore, Identity
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
 
 
 def test_a_commit_comes_back_after_reopening(open_store: Open) -> None:
@@ -73,6 +74,49 @@ def test_the_last_two_and_the_best_checkpoint_are_kept_and_files_are_used_again(
     assert best is not None
     assert best.record.round == 1
     assert best.model.chunks == model(1.0).chunks
+
+
+FROZEN = Layout.of([("encoder", "F32", (400_000,)), ("head", "F32", (9,))], {"encoder"})
+
+
+def frozen_model(head: float, encoder: float = 0.5) -> ModelBytes:
+    return ModelBytes.from_arrays(FROZEN, {"encoder": np.full(400_000, encoder, "f4"), "head": np.full(9, head, "f4")})
+
+
+def test_checkpoints_with_frozen_tensors_are_whole_also_over_files_that_have_these(tmp_path: Path) -> None:
+    store, identity = None, Identity(STUDY, (FROZEN,))
+    for number in range(12):
+        if number % 6 == 0:
+            if store is not None:
+                store.close()
+            store = DiskStore(tmp_path, identity)
+        made = frozen_model(float(number), encoder=0.5 if number < 8 else 0.25)
+        state = {"memory": np.ones(1 + 999 * (number > 9))}
+        store.commit(record(number, made, accuracy=0.1), made, state)
+        latest = store.latest()
+        assert (
+            latest is not None
+            and latest.model.digest == made.digest
+            and latest.state["memory"].shape == state["memory"].shape
+        )
+    store.close()
+
+
+def test_frozen_tensors_that_a_file_has_are_not_written_again(tmp_path: Path) -> None:
+    store = DiskStore(tmp_path, Identity(STUDY, (FROZEN,)))
+    for number in range(5):
+        made = frozen_model(float(number))
+        store.commit(record(number, made), made, {})
+    spare = next(path for path in tmp_path.rglob("spare"))
+    content = bytearray(spare.read_bytes())
+    content[700_000] ^= 1
+    spare.write_bytes(content)
+    made = frozen_model(5.0)
+    store.commit(record(5, made), made, {})
+    with pytest.raises(AnchorageError) as caught:  # had they been written, the changed byte would be gone
+        store.latest()
+    assert caught.value.failure is CHECKPOINT_DAMAGED
+    store.close()
 
 
 def test_a_smaller_checkpoint_over_a_larger_file_has_no_tail(tmp_path: Path) -> None:

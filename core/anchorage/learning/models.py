@@ -105,7 +105,7 @@ class Network(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings [n, width] of images; of what a frozen encoder made of them before (`EncodedViews`) those themselves."""
-        embedded: Tensor = x if x.ndim == _EMBEDDED else self.encoder(x)
+        embedded: Tensor = x if x.ndim == _EMBEDDED and is_frozen(self.encoder) else self.encoder(x)
         return embedded
 
     def train(self, mode: bool = True) -> Self:

@@ -19,6 +19,7 @@ from anchorage.transport.files import partial_path, sync
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import (
+    Held,
     read_description,
     read_safetensors,
     write_safetensors,
@@ -72,6 +73,7 @@ class Checkpoints:
         self._folder, self._sync = folder, sync
         self._identity = identity
         self._spare = folder / "spare"
+        self._held: dict[Path, Held] = {}
 
     def path(self, round_number: int) -> Path:
         """Return where a round's checkpoint lies or would lie."""
@@ -91,14 +93,16 @@ class Checkpoints:
         OSError
             The disk is full or not writable; every other checkpoint is as before.
         """
-        path = self.path(record.round)
+        path, held = self.path(record.round), None
         if self._spare.exists():
             self._spare.replace(partial_path(path))
+            held = self._held.pop(self._spare, None)
         arrays = {_STATE + name: array for name, array in state.items()}
         layout = self._identity.layout_at(record.round).digest
         metadata = {"format": FORMAT, "study": json.dumps(self._identity.study), "layout": layout}
         own = {"round": str(record.round), "digest": record.digest, "state": digest_of(arrays)}
-        write_safetensors(path, model, arrays=arrays, metadata={**metadata, **own}, sync=self._sync)
+        described = {**metadata, **own}
+        self._held[path] = write_safetensors(path, model, arrays=arrays, metadata=described, sync=self._sync, held=held)
         if self._sync:
             sync(self._folder)
 
@@ -114,6 +118,9 @@ class Checkpoints:
         for path in self._folder.glob("round-*"):
             if path not in kept:
                 path.replace(self._spare)
+                self._held.pop(self._spare, None)
+                if path in self._held:
+                    self._held[self._spare] = self._held.pop(path)
 
     def _recognise(self, record: RoundRecord) -> None:
         """See that a round's checkpoint is of this run."""

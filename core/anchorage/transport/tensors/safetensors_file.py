@@ -27,6 +27,20 @@ _FROZEN = "frozen_bytes"
 """What a file says of itself whose first tensors are frozen: their length."""
 
 
+_HEADER_STEP = 4096
+"""Bytes that the header of a file with frozen tensors is a multiple of, so that these lie in the same place in the next file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """The frozen tensors of a file that this process wrote."""
+
+    start: int
+    """Where they begin, bytes."""
+    fixed: tuple[bytes, ...]
+    """Digests of their chunks; empty where there are none."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredModel:
     """The content of a safetensors file."""
@@ -46,7 +60,8 @@ def write_safetensors(
     arrays: Mapping[str, NDArray[Any]] | None = None,
     metadata: Mapping[str, str] | None = None,
     sync: bool = False,
-) -> None:
+    held: Held | None = None,
+) -> Held:
     """Write a model and further arrays to `path` atomically.
 
     The file grows under the name `partial_path`; one that lies there is written over, which takes half the time of a new one.
@@ -63,6 +78,13 @@ def write_safetensors(
         What the file says of itself.
     sync : bool
         Whether the bytes are on disk when this returns.
+    held : Held, optional
+        What this returned for the file that lies under the name `partial_path`: frozen tensors that it has in their place are not written again.
+
+    Returns
+    -------
+    Held
+        Where the frozen tensors lie now.
 
     Raises
     ------
@@ -82,15 +104,21 @@ def write_safetensors(
             offsets = [base + t.offset, base + t.offset + t.nbytes]
             header[t.name] = {"dtype": t.dtype, "shape": t.shape, "data_offsets": offsets}
     text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % 8)
+    text += b" " * (-len(text) % (_HEADER_STEP if model.layout.front else 8))
+    fixed = model.manifest.fixed
+    own = Held(8 + len(text), fixed)
     with replacing(path, durable=sync) as partial:
         handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
         with os.fdopen(handle, "wb", buffering=0) as file:
-            for data in (len(text).to_bytes(8, "little") + text, *model.chunks):
+            _write(file, len(text).to_bytes(8, "little") + text)
+            if fixed and held == own:
+                file.seek(model.layout.front, os.SEEK_CUR)
+            for data in model.chunks[len(fixed) if held == own else 0 :]:
                 _write(file, data)
             for t in behind.tensors:
                 _write(file, extra[t.name].reshape(-1).view(np.uint8).data)
             file.truncate()
+    return own
 
 
 def read_description(path: Path) -> tuple[Layout, Mapping[str, str]]:
