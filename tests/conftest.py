@@ -17,7 +17,7 @@ settings.load_profile("anchorage")
 
 
 class KnownAnswers:
-    """The methods' known answers, read from the file named by ANCHORAGE_KNOWN_ANSWERS (default: the repository's copy)."""
+    """The methods' known answers, read from a file."""
 
     def __init__(self, path: Path) -> None:
         self.cases: Mapping[str, Any] = json.loads(path.read_text())
@@ -25,7 +25,8 @@ class KnownAnswers:
     def inputs(self, name: str) -> Any:
         """Return a case's inputs, and what `_meta` adds to them: implicit constants and explicit inputs."""
         meta = self.cases["_meta"]
-        extra = {**meta["implicit_constants"].get(name, {}), **meta["explicit_inputs"].get(name, {})}
+        kinds = (meta.get(kind, {}) for kind in ("implicit_constants", "explicit_inputs"))
+        extra = {key: value for kind in kinds for key, value in kind.get(name, {}).items()}
         return {**extra, **self.cases[name]["inputs"]}
 
     def expected(self, name: str) -> Any:
@@ -73,9 +74,16 @@ def _differences(path: str, expected: Any, computed: Any, absolute: float, relat
 
 @pytest.fixture(scope="session")
 def known() -> KnownAnswers:
-    """Give the known answers."""
+    """Give the known answers of the file named by ANCHORAGE_KNOWN_ANSWERS, else of the repository's."""
     default = Path(__file__).with_name("known_answers.json")
     return KnownAnswers(Path(os.environ.get("ANCHORAGE_KNOWN_ANSWERS") or default))
+
+
+@pytest.fixture(scope="session")
+def known_newer() -> KnownAnswers:
+    """Give those of the newer methods: of the file named by ANCHORAGE_KNOWN_ANSWERS_NEWER, else of the repository's."""
+    default = Path(__file__).with_name("known_answers_newer.json")
+    return KnownAnswers(Path(os.environ.get("ANCHORAGE_KNOWN_ANSWERS_NEWER") or default))
 
 
 @pytest.fixture(scope="session")

@@ -6,26 +6,59 @@ from pathlib import Path
 TESTS = Path(__file__).parents[1]
 
 
-def compared() -> set[str]:
-    """Return the strings of test functions that read a case's expected outputs by ``known.check`` or ``known.expected``."""
+UNBUILT = {
+    "FL1_cat_thresholds",
+    "FL2_masked_losses",
+    "FL3_asam_perturbation",
+    "FL4_sacr_step",
+    "FL5_lsaa_weights",
+    "FL6_server_momentum",
+    "FL7_static_bn",
+    "FL8_server_pretraining",
+    "GH5_fisher_subspace",
+    "GH6_kd_ce_loss",
+    "IM1_dynamic_banks",
+    "IM2_bank_priors",
+    "IM3_prior_transition_loss",
+    "IM4_label_smoothing_two_views",
+    "SG1_sage_targets",
+    "CP1_cooperative_budget",
+    "FP1_fedperl_peers",
+    "FP2_fedperl_pseudo",
+    "PF1_protofssl",
+    "SS1_byol_simsiam",
+    "SS2_fedema",
+    "SS3_ldawa",
+    "SS4_cosine_per_round",
+}
+"""Cases of methods, or parts of them, that Anchorage does not have."""
+
+
+def compared(fixture: str = "known") -> set[str]:
+    """Return the strings of test functions that read a case's expected outputs by ``FIXTURE.check`` or ``FIXTURE.expected``."""
     found: set[str] = set()
     for path in TESTS.rglob("test_*.py"):
         for test in ast.walk(ast.parse(path.read_text())):
-            if isinstance(test, ast.FunctionDef) and any(_reads_answers(node) for node in ast.walk(test)):
+            if isinstance(test, ast.FunctionDef) and any(_reads_answers(node, fixture) for node in ast.walk(test)):
                 texts = (node.value for node in ast.walk(test) if isinstance(node, ast.Constant))
                 found |= {text for text in texts if isinstance(text, str)}
     return found
 
 
-def _reads_answers(node: ast.AST) -> bool:
+def _reads_answers(node: ast.AST, fixture: str) -> bool:
     return (
         isinstance(node, ast.Attribute)
         and node.attr in ("check", "expected")
         and isinstance(node.value, ast.Name)
-        and node.value.id == "known"
+        and node.value.id == fixture
     )
 
 
 def test_no_case_is_left_out(known) -> None:
     cases = {name for name in known.cases if not name.startswith("_")}
     assert sorted(cases - compared()) == []
+
+
+def test_of_the_newer_methods_exactly_the_unbuilt_are_left_out(known_newer) -> None:
+    cases = {name for name in known_newer.cases if not name.startswith("_")}
+    assert sorted(cases - compared("known_newer")) == sorted(UNBUILT & cases)

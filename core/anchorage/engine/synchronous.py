@@ -285,8 +285,7 @@ class SynchronousEngine(Gathering):
                 announced = [opened.announcements[silo] for silo in silos]
                 mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
             except NonFiniteUpdate as found:
-                message = f"tensor {found.tensor} is not finite"
-                self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, message)
+                self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, found.found)
                 self._require_quorum(opened)
                 continue
             return mean, normalised

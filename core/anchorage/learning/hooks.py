@@ -270,6 +270,13 @@ class ServerTrainingHooks(LearningHooks):
 
     trains: ClassVar[bool] = False
 
+    needs_anchors: ClassVar[bool] = True
+    """Whether it cannot train without anchors."""
+
+    def silo_work(self, silo_round: SiloRound) -> Work | None:
+        """Return the silo's work of a round; None where the server asks nothing else of silos than to train."""
+        return None
+
     def trainer(self, method: TrainingMethod) -> ServerTrainer:
         """Return a trainer of one run."""
         return ServerTrainer()

@@ -20,7 +20,8 @@ from anchorage.learning.batch_norm import replace_by_groups
 from anchorage.learning.data.augmentation import Augmentation, CroppedAugmentation, augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
-from anchorage.learning.models import Network
+from anchorage.learning.models import GAUSSIAN, Network
+from anchorage.learning.moments import GaussianHead
 from anchorage.learning.weights import load_arrays
 from anchorage.transport.tensors.layout import BUFFERS
 from anchorage.transport.tensors.model import ModelBytes
@@ -66,6 +67,9 @@ class ImageClassifier(nn.Module):
             projection=projection is not None,
             bias="classifier.bias" in arrays,
         )
+        if (scale := arrays.get(GAUSSIAN)) is not None:
+            head = GaussianHead(self.network.classifier.in_features, len(described.classes), whole=scale.ndim == 3)
+            self.network.classifier = head
         with torch.no_grad():
             load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(_USED)})
         self.requires_grad_(False)

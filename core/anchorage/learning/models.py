@@ -33,6 +33,9 @@ ENCODER = "encoder."
 CLASSIFIER = "classifier."
 """Prefix of the classifier's tensors."""
 
+GAUSSIAN = "classifier.scale"
+"""A tensor that only a classifier with a covariance per class has (`anchorage.learning.moments.GaussianHead`)."""
+
 PROJECTION_WIDTH = 256
 """Width of MOON's projection head (methods reference, 6.3)."""
 

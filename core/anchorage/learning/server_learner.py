@@ -26,7 +26,7 @@ from anchorage.learning.hooks import expect
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import CLASSIFIER, GAUSSIAN, Network, build_model
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
@@ -136,7 +136,8 @@ class TorchServerLearner:
 
     def _check_anchors(self) -> None:
         method = self._method
-        if not (self._finishes or method.server_training.trains or method.pseudo_labels.anchor_head):
+        trains = method.server_training.trains and method.server_training.needs_anchors
+        if not (self._finishes or trains or method.pseudo_labels.anchor_head):
             return
         if self._anchors is None:
             raise AnchorageError(
@@ -180,6 +181,8 @@ class TorchServerLearner:
             fresh = build_model(self._model, self._method, self._seed)
             own = {name: tensor.numpy() for name, tensor in fresh.state_dict().items()}
             known = {name: a for name, a in model.arrays().items() if name in own}
+            if GAUSSIAN in model.layout.by_name.keys() - own.keys():  # whose weights are no linear map
+                known = {name: a for name, a in known.items() if not name.startswith(CLASSIFIER)}
             same = {n: a for n, a in known.items() if (a.shape, a.dtype) == (own[n].shape, own[n].dtype)}
             load_arrays(self._network, {**own, **same})
             for piece in self._method.pieces:
@@ -202,11 +205,11 @@ class TorchServerLearner:
 
     def _load_file(self, path: Path) -> None:
         try:
-            arrays, drawn = load_file(path), dict[str, NDArray[Any]]()
-            encoder = self._network.encoder
+            arrays, encoder = load_file(path), self._network.encoder
+            state = {name: tensor.cpu().numpy() for name, tensor in self._network.state_dict().items()}
+            drawn = {name: array for name, array in state.items() if name == GAUSSIAN}
             if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
-                state = self._network.state_dict().items()
-                drawn = {name: tensor.cpu().numpy() for name, tensor in state if not name.startswith("encoder.")}
+                drawn = {name: array for name, array in state.items() if not name.startswith("encoder.")}
                 arrays = known
             load_arrays(self._network, {**drawn, **arrays})
         except (

@@ -1,7 +1,9 @@
 """What the server's training of one round starts from."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from numpy.typing import NDArray
 from torch import Tensor
 
 from anchorage.api.model import ModelDescription
@@ -9,7 +11,7 @@ from anchorage.learning.draws import Draws
 from anchorage.learning.local_training import Batching, Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
-from anchorage.learning.weights import load_model
+from anchorage.learning.weights import load_model, network_arrays
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -46,6 +48,8 @@ class ServerRound:
         self.down, self.anchors, self.seed = down, anchors, seed
         self.before_rounds()
         self.momentum: dict[Tensor, Tensor] = {}
+        self.beside: Mapping[str, NDArray[Any]] = {}
+        """Tensors of the round's aggregated model that are no part of the network."""
         self.computed: dict[str, Any] = {}
         """What pieces compute once, by a name of their own."""
 
@@ -68,6 +72,8 @@ class ServerRound:
             The last round of the stage before.
         """
         self.take(model)
+        arrays = model.arrays()
+        self.beside = {name: arrays[name] for name in arrays.keys() - network_arrays(arrays).keys()}
         self.draws = Draws(self.seed, round_number)
         self.over = round_number - 1 - after
         self.done = self.over / (rounds - after) if rounds else 0.0

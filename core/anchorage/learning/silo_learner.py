@@ -208,7 +208,7 @@ class TorchSiloLearner:
                 metrics |= self._examine(*work.accepted())
             auxiliary = {**_joined(part.auxiliary() for part in silo_round.parts), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
-            beside = _joined(part.beside() for part in silo_round.parts) if steps else None
+            beside = _joined(part.beside() for part in silo_round.parts) if steps else work.untrained
             return Announcement(
                 task.id,
                 {**work.samples, "selected": selected},

@@ -47,6 +47,9 @@ class Work:
     after_step: Callable[[], None] = lambda: None
     """Called after every step of the optimiser."""
 
+    untrained: Mapping[str, NDArray[Any]] | None = None
+    """Tensors that are the whole update of a silo that takes no step; None: it sends none."""
+
     metrics: Callable[[], Mapping[str, float]] = dict
     """What people may want to see beside the loss, known after training."""
 
@@ -123,6 +126,8 @@ class SiloRound:
     def prepare(self) -> Work:
         """Return the round's training: the first objective that the method's pieces have, else that of labelled images alone."""
         method = self.method
+        if (asked := method.server_training.silo_work(self)) is not None:
+            return asked
         for piece in (method.self_supervised, method.input_mixing, method.second_head, method.pseudo_labels):
             if (work := piece.objective(self)) is not None:
                 return work

@@ -14,8 +14,8 @@ from anchorage.methods.stages import stages_fit
 
 _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
-_WITHOUT_LABELS = {"pseudoLabels", "selfSupervision"}
-"""Facts of pieces by which a silo trains on images without labels."""
+_WITHOUT_LABELS = {"pseudoLabels", "selfSupervision", "unlabelledMoments"}
+"""Facts of pieces by which images without labels of a silo count."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
 

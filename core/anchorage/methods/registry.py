@@ -34,6 +34,7 @@ from anchorage.methods.mafl import (
     NAIVE_MIX,
 )
 from anchorage.methods.metis import ASYNC_DVW, ASYNC_DVW_ADAPTIVE, ASYNC_FEDAVG, SYNC_DVW, SYNC_FEDAVG
+from anchorage.methods.moments import MOMENTS_HEAD
 from anchorage.methods.moon import MOON, MOON_L2
 from anchorage.methods.preset import Preset
 from anchorage.methods.rscfed import RSCFED
@@ -78,6 +79,7 @@ BUILT_IN = (
     SEMIFL_NO_MIXUP,
     FEDMATCH,
     FEDMATCH_SERVER,
+    MOMENTS_HEAD,
     FEDANCHOR,
     FEDANCHOR_MIX,
     FEDANCHOR_NO_MIXUP,

@@ -77,6 +77,18 @@ def test_heads_that_only_help_training_are_left_out(preset: str) -> None:
     np.testing.assert_allclose(found, scores(model, network, images(model)), atol=1e-6)
 
 
+@pytest.mark.parametrize("head", ["NaiveBayes", "Qda"])
+def test_a_classifier_with_covariances_is_told_by_the_weights_and_exported(head: str, tmp_path: Path) -> None:
+    model = ModelDescription(network="SmallCnn", task=TASK, image_size=8, channels=1)
+    spec = {"name": "MomentsHead", "serverTraining": {"moments": {"head": head}}}
+    made = build_model(model, TrainingMethod.of(resolve(MethodSpec.model_validate(spec))), 3).eval()
+    with torch.no_grad():
+        made.classifier.scale.copy_(torch.from_numpy(np.random.default_rng(1).normal(size=made.classifier.scale.shape)))
+    loaded = classifier(model, made)
+    np.testing.assert_allclose(loaded.score(images(model)), scores(model, made, images(model)), atol=1e-6)
+    save_program(loaded, tmp_path / "model.pt2", "{}")  # compares what it saved
+
+
 @pytest.mark.parametrize("network", ["SmallCnn", "MoonCnn", "torchvision/mobilenet_v3_small"])
 def test_a_description_tells_group_normalisation_by_the_weights(network: str) -> None:
     model = ModelDescription(network=network, task=TASK, image_size=16, channels=1)

@@ -30,6 +30,9 @@ SAID = {
     "local_centroids": "cluster means",
     "steps": "how many steps",
     "control.*": "mean gradient",
+    "beside.moments.counts": "class histogram",
+    "beside.moments.sums": "sums of its features",
+    "beside.moments.seconds": "products of two features",
 }
 """A word of what a preset says it reveals, for what travels up beside the model."""
 

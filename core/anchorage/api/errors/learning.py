@@ -58,3 +58,9 @@ NETWORK_UNUSABLE = failure(
     "A library has no such network, its network cannot take images of this size, or it has no tensor of a name in spec.model.trainable.",
     "Correct spec.model.network or trainable, or change spec.model.imageSize; docs/networks.md names networks and sizes that are known to work.",
 )
+MOMENTS_UNUSABLE = failure(
+    "ANC-1311 MomentsUnusable",
+    "The moments of features that silos and server summed up give no classifier.",
+    "Give at least two classes labelled images, at silos or as spec.anchorData; lower minimumCount or raise shrinkage of "
+    "spec.method.serverTraining.moments.",
+)

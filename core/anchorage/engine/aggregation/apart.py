@@ -37,3 +37,14 @@ def average_apart(
             for entry, numbers in zip(entries, sums, strict=True):
                 numbers += weight / total * read(entry)
     return with_tensors(mean, dict(zip(entries, sums, strict=True)))
+
+
+def summed_apart(mean: ModelBytes, sources: Sequence[ChunkSource], prefix: str) -> ModelBytes:
+    """Replace the tensors of a mean whose names begin with `prefix`, all floating, by their sums over the sources, added in their order."""
+    entries = [entry for name, entry in mean.layout.by_name.items() if name.startswith(prefix)]
+    sums = [np.zeros(numbers_in(entry)) for entry in entries]
+    for source in sources:
+        read = TensorReader(source)
+        for entry, numbers in zip(entries, sums, strict=True):
+            numbers += read(entry)
+    return with_tensors(mean, dict(zip(entries, sums, strict=True)))

@@ -30,12 +30,14 @@ class NonFiniteUpdate(ValueError):  # noqa: N818  (the catalogue's name for it)
         Which of the sources.
     tensor : str
         Name of the first such tensor.
+    fault : str
+        What is wrong with it.
     """
 
-    def __init__(self, index: int, tensor: str) -> None:
-        super().__init__(f"update {index}: tensor {tensor} is not finite")
-        self.index = index
+    def __init__(self, index: int, tensor: str, fault: str = "is not finite") -> None:
+        self.index, self.found = index, f"tensor {tensor} {fault}"
         self.tensor = tensor
+        super().__init__(f"update {index}: {self.found}")
 
 
 def weighted_mean(sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:

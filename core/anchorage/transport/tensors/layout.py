@@ -112,7 +112,7 @@ class Layout:
 
     def of_network(self) -> "Layout":
         """Lay out the network alone, none of it frozen, without what a method has travel with it."""
-        return self.select(t.name for t in self.tensors if not t.name.startswith((CONTROL, PSI))).freeze(())
+        return self.select(t.name for t in self.tensors if not t.name.startswith((*BESIDE, PSI))).freeze(())
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""

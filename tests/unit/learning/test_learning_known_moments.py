@@ -1,0 +1,223 @@
+"""Class moments of frozen features and their classifiers, against the known answers GH1 to GH4 and GH7 to GH11."""
+
+from functools import reduce
+from operator import add
+
+import pytest
+import torch
+
+from anchorage.learning.moments import ABSENT, GaussianHead, Moments, naive_bayes, shrunk
+from anchorage.pieces.server_training.moments import ClassMoments, classifier_of
+
+pytestmark = pytest.mark.known_answers
+
+
+def tensor(values):
+    return torch.tensor(values, dtype=torch.float64)
+
+
+def moments_of(case, second="Pooled", rows=None):
+    rows = range(len(case["X"])) if rows is None else rows
+    features = tensor([case["X"][i] for i in rows]).reshape(len(rows), len(case["X"][0]))
+    labels = torch.tensor([case["y"][i] for i in rows], dtype=torch.int64)
+    return Moments.of(features, labels, case.get("C", max(case["y"]) + 1), second)
+
+
+def options(known, head, shrinkage, **others):
+    return ClassMoments(head=head, shrinkage=known.decimal(shrinkage), **others)
+
+
+def linear(found, queries):
+    return tensor(queries) @ found["weight"].T + found["bias"]
+
+
+def gaussian(found, queries):
+    """Score by the module that is exported, in float64."""
+    classes, width = found["weight"].shape
+    head = GaussianHead(width, classes, whole=found["scale"].ndim == 3).double()
+    head.load_state_dict(found)
+    with torch.no_grad():
+        return head(tensor(queries))
+
+
+def test_moments_are_the_same_however_images_are_divided(known_newer):
+    name = "GH1_statistics_any_split"
+    case = known_newer.inputs(name)
+    statistics = []
+    for split in case["splits"]:
+        pooled, diagonal, per_class = (
+            Moments.from_arrays(reduce(add, (moments_of(case, second, part) for part in split)).arrays(), second)
+            for second in ("Pooled", "Diagonal", "PerClass")
+        )
+        for same in (diagonal, per_class):
+            torch.testing.assert_close(
+                same.within(), pooled.within().diagonal() if same is diagonal else pooled.within()
+            )
+        statistics.append({
+            "A": pooled.sums[:-1],
+            "N": pooled.labelled,
+            "B": pooled.seconds,
+            "D": diagonal.seconds,
+            "S": per_class.seconds,
+            "mu": pooled.means(),
+            "prior": pooled.log_prior().exp(),
+            "Sigma_pool": pooled.within(),
+            "Sigma_class": per_class.of_classes(),
+            "var_diag": diagonal.variances(fewest=0),
+            "Sigma_total_fedcgs": pooled.total(),
+        })  # fmt: skip
+    bound = "max_difference_between_splits_below"
+    limit = known_newer.expected(name)[bound]
+    for found in statistics:
+        assert all(float((found[key] - first).abs().max()) < limit for key, first in statistics[0].items())
+        known_newer.check(name, {**{key: value.tolist() for key, value in found.items()}, bound: limit})
+
+
+def test_heads_in_closed_form(known_newer):
+    name = "GH2_closed_form_heads"
+    case = known_newer.inputs(name)
+    pooled, queries = moments_of(case), case["queries"]
+    diagonal, per_class = moments_of(case, "Diagonal"), moments_of(case, "PerClass")
+    found = {
+        "nb": gaussian(naive_bayes(diagonal, diagonal.log_prior(), 0), queries),
+        "lda": linear(classifier_of(pooled, options(known_newer, "Lda", case["alpha_lda"])), queries),
+        "qda": gaussian(classifier_of(per_class, options(known_newer, "Qda", case["alpha_qda"])), queries),
+        "fedcgs": linear(classifier_of(pooled, options(known_newer, "Total", 0)), queries),
+    }
+    classes = {head: scores.argmax(1).tolist() for head, scores in found.items()}
+    known_newer.check(name, {**{h: s.tolist() for h, s in found.items()}, "argmax": classes})
+
+
+def test_shrinkage_keeps_the_trace(known_newer):
+    name = "GH3_shrinkage"
+    case = known_newer.inputs(name)
+    found = {str(alpha): shrunk(tensor(case["S"]), alpha) for alpha in case["alphas"]}
+    computed = {
+        alpha: {
+            "matrix": matrix.tolist(),
+            "trace": float(matrix.trace()),
+            "eigenvalues": torch.linalg.eigvalsh(matrix).tolist(),
+        }
+        for alpha, matrix in found.items()
+    }
+    known_newer.check(name, computed)
+
+
+def test_a_class_without_images_never_wins(known_newer):
+    name = "GH4_absent_and_singleton_class"
+    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    pooled, diagonal, per_class = (moments_of(case, second) for second in ("Pooled", "Diagonal", "PerClass"))
+    scores = linear(classifier_of(pooled, options(known_newer, "Lda", case["alpha_lda"])), case["queries"])
+    absent = [count == 0 for count in expected["N"]]
+    assert (scores[:, absent] == ABSENT).all()
+    constants = tensor(expected["log_prior"])  # the public code's prior of an absent class is all that it scores
+    coded = torch.where(torch.tensor(absent), constants, scores)
+    prior = pooled.log_prior()
+    assert prior[absent].isneginf().all()
+    known_newer.check(
+        name,
+        {
+            "N": pooled.labelled,
+            "mu": pooled.means().tolist(),
+            "log_prior": torch.where(torch.tensor(absent), constants, prior),
+            "Sigma_pool": pooled.within().tolist(),
+            "singleton_uses_pooled": per_class.of_classes().tolist(),
+            "var_diag_floor": diagonal.variances(fewest=0).tolist(),
+            "lda_as_coded": coded.tolist(),
+            "argmax_as_coded": coded.argmax(1).tolist(),
+            "argmax_absent_masked": scores.argmax(1).tolist(),
+        },
+    )
+
+
+def test_second_moments_far_from_the_origin_need_float64(known_newer):
+    name = "GH7_cancellation"
+    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    values = case["offset"] + case["step"] * (
+        torch.arange(case["n"], dtype=torch.float64) % 7 - 3
+    )  # as the case has it
+    true = float(values.var(unbiased=False))
+    assert true == pytest.approx(expected["true_variance"], abs=1e-10)
+    labels = torch.zeros(case["n"], dtype=torch.int64)
+    for shift, most in ((0.0, 100 * expected["float64_relative_error"]), (case["shift"], 1e-12)):
+        features = (values - shift).float()[:, None]  # float32 holds the features, but not their sums of squares
+        variance = float(Moments.of(features, labels, 1, "Diagonal").variances(0))
+        assert abs(variance / true - 1) < most < expected["float32_relative_error"]
+
+
+def test_a_ridge_head_does_not_penalise_its_intercept(known_newer):
+    name = "GH8_ridge_head"
+    case, expected = known_newer.inputs(name), known_newer.expected(name)
+    moments = moments_of(case)
+    weight, bias = moments.ridge(case["lam"])
+    scores = linear({"weight": weight, "bias": bias}, case["queries"])
+    known_newer.check(
+        name,
+        {
+            "W": weight.T.tolist(),
+            "b": bias.tolist(),
+            "scores": scores.tolist(),
+            "argmax": scores.argmax(1).tolist(),
+            "row_sums_of_scores": scores.sum(1).tolist(),
+            "no_intercept_scores": expected["no_intercept_scores"],  # a variant that Anchorage does not have
+        },
+    )
+
+
+def test_with_two_classes_total_and_within_covariance_point_alike(known_newer):
+    name = "GH9_two_class_fedcgs_vs_lda"
+    case = known_newer.inputs(name)
+    moments = moments_of(case)
+    heads = [classifier_of(moments, options(known_newer, head, 0)) for head in ("Lda", "Total")]
+    within, total = (head["weight"][1] - head["weight"][0] for head in heads)
+    margins = [float(scores[0, 0] - scores[0, 1]) for scores in (linear(head, case["query"]) for head in heads)]
+    known_newer.check(
+        name,
+        {
+            "cosine_of_directions": float(within @ total / within.norm() / total.norm()),
+            "norm_ratio_within_over_total": float(within.norm() / total.norm()),
+            "lda_margin": margins[0],
+            "fedcgs_margin": margins[1],
+        },
+    )
+
+
+def test_moments_of_projected_features(known_newer):
+    name = "GH10_random_projection"
+    case = known_newer.inputs(name)
+    projection = tensor(case["R"])
+    projected = {**case, "X": (tensor(case["X"]) @ projection).tolist()}
+    pooled, diagonal, per_class = (moments_of(projected, second) for second in ("Pooled", "Diagonal", "PerClass"))
+    torch.testing.assert_close(pooled.sums, moments_of(case).sums @ projection)
+    torch.testing.assert_close(pooled.seconds, projection.T @ moments_of(case).seconds @ projection)
+    known_newer.check(
+        name,
+        {
+            "A_projected": pooled.sums[:-1].tolist(),
+            "B_projected": pooled.seconds.tolist(),
+            "S0_projected": per_class.seconds[0].tolist(),
+            "D_projected_is_diagonal_of_RtSR_not_of_D": diagonal.seconds.tolist(),
+        },
+    )
+
+
+def test_unlabelled_images_tell_the_total_covariance(known_newer):
+    name = "GH11_unlabelled_total_covariance"
+    case = known_newer.inputs(name)
+    parts = [(case["X_anchor"], case["y_anchor"])]
+    parts += [(rows, [-1] * len(rows)) for rows in case["clients_unlabelled"]]
+    moments = reduce(add, (Moments.of(tensor(x), torch.tensor(y), case["C"], "Pooled") for x, y in parts))
+    chosen = options(known_newer, "Total", case["alpha"], prior="Uniform")
+    # the case leaves out the prior, which is the same for every class
+    scores = linear(classifier_of(moments, chosen), case["queries"]) - moments.log_prior(uniform=True)
+    distances = torch.cdist(tensor(case["queries"]), moments.means())
+    known_newer.check(
+        name,
+        {
+            "n": float(moments.counts.sum()),
+            "total_covariance": moments.total().tolist(),
+            "scores": scores.tolist(),
+            "argmax": scores.argmax(1).tolist(),
+            "argmax_nearest_mean": distances.argmin(1).tolist(),
+        },
+    )

@@ -1,0 +1,160 @@
+"""The moments head played from its documents: one round in which nobody trains."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from anchorage.api.mistakes import DocumentError
+from anchorage.methods import validate_study
+
+pytest.importorskip("torch")
+pytest.importorskip("sklearn")
+
+from anchorage.engine.aggregation import NonFiniteUpdate
+from anchorage.pieces.server_training.moments import ClassMoments
+from anchorage.simulation.run import Simulation
+from anchorage.transport.messages import Announcement
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+
+POOL = {"format": "Digits", "testPercent": 40, "anchors": 40}
+CLASSES = list("0123456789")
+
+
+def documents(
+    *, moments=None, labels="All All", anchors=False, parts=2, method=None, recipe="Iid", warm_up=(), rounds=1
+):
+    """Write a federation of digits and its silos."""
+    own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
+    spec = {
+        "rounds": rounds,
+        "task": {"classification": {"classes": CLASSES}},
+        "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
+        "method": own,
+        "evaluation": {"validation": POOL | {"use": "Test"}},
+        **({"anchorData": POOL | {"use": "Anchors"}} if anchors else {}),
+        **({"warmUp": list(warm_up)} if warm_up else {}),
+    }
+    written = [{"kind": "Federation", "metadata": {"name": "head"}, "spec": spec}]
+    for part, kind in enumerate(labels.split()):
+        data = POOL | {"use": "Part", "partition": {"recipe": recipe, "parts": parts, "part": part}}
+        if recipe == "PerClass":
+            data["partition"] |= {"alpha": "0.3"}
+        silo = {"federation": "head", "labels": kind, "managed": {"data": data}}
+        written.append({"kind": "Silo", "metadata": {"name": "abcdef"[part]}, "spec": silo})
+    return "\n---\n".join(json.dumps(document) for document in written)
+
+
+def played(folder: Path, **options):
+    file = folder / "head.yaml"
+    file.write_text(documents(**options))
+    simulation = Simulation(validate_study(file), folder, folder / f"state-{abs(hash(str(options)))}")
+    return simulation, simulation.play()
+
+
+def classifier(simulation):
+    return {n: a for n, a in simulation.store.latest().model.arrays().items() if n.startswith("classifier.")}
+
+
+@pytest.mark.parametrize("head", ["Lda", "NaiveBayes", "Qda", "Ridge", "Total"])
+def test_every_head_learns_in_one_round(tmp_path: Path, head) -> None:
+    _, last = played(tmp_path, moments={"head": head})
+    assert last.metrics["accuracy"] > 0.7  # chance is 0.1
+    assert [silo.state for silo in last.silos] == ["Counted"] * 2
+
+
+def test_only_moments_travel_up_and_none_goes_further(tmp_path: Path) -> None:
+    simulation, last = played(tmp_path)
+    width = classifier(simulation)["classifier.weight"].shape[1]
+    numbers = 11 + 11 * width + width * (width + 1) // 2
+    assert last.bytes_up == 2 * 8 * numbers
+    model = simulation.store.latest().model
+    assert all(not array.any() for name, array in model.arrays().items() if name.startswith("beside."))
+    assert not any(name.startswith("beside.") for name in model.of_network().arrays())
+
+
+def test_the_division_of_the_images_does_not_matter(tmp_path: Path) -> None:
+    found = [
+        classifier(played(tmp_path, recipe=recipe, labels=labels, parts=parts, moments={"minimumCount": 1})[0])
+        for recipe, labels, parts in (("Iid", "All", 1), ("Iid", "All All All", 3), ("PerClass", "All All All", 3))
+    ]
+    for other in found[1:]:
+        for name, array in found[0].items():
+            np.testing.assert_allclose(other[name], array, rtol=1e-3, atol=1e-3)
+
+
+def test_labels_at_the_server_alone_with_the_covariance_of_all(tmp_path: Path) -> None:
+    options = {"labels": "None None", "anchors": True, "moments": {"head": "Total", "prior": "Uniform"}}
+    _, last = played(tmp_path, **options)
+    assert last.metrics["accuracy"] > 0.4  # of 40 labels
+    assert [silo.samples["labelled"] for silo in last.silos] == [0, 0]
+    assert all(silo.samples["unlabelled"] > 400 for silo in last.silos)
+
+
+def test_few_images_of_a_class_stay_at_the_silo(tmp_path: Path) -> None:
+    _, last = played(tmp_path, moments={"minimumCount": 50})
+    withheld = {silo.name: silo.metrics["withheld_classes"] for silo in last.silos}
+    assert 0 < sum(withheld.values()) < 20
+    assert all(silo.samples["labelled"] < 500 for silo in last.silos if withheld[silo.name])
+
+
+def test_a_later_stage_begins_with_the_classifier(tmp_path: Path) -> None:
+    stage = {"method": "MomentsHead", "rounds": 1}
+    then = {
+        "name": "FedAvg",
+        "batchNorm": {"frozen": {}},
+        "local": {"epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}},
+    }
+    accuracies = [
+        played(tmp_path, method=then, warm_up=[{**stage, "set": [f"serverTraining.moments.head={head}"]}], rounds=2)[
+            1
+        ].metrics["accuracy"]
+        for head in ("Lda", "Qda")
+    ]
+    assert accuracies[0] > 0.75  # hardly trained further
+    assert accuracies[1] < 0.5  # a quadratic classifier is none of FedAvg's: it begins from random weights
+
+
+def test_a_silo_whose_counts_are_none_is_named() -> None:
+    piece = ClassMoments()
+    layout = Layout.of([("beside.moments.counts", "F64", (3,)), ("beside.moments.sums", "F64", (3, 2))])
+
+    def update(counts):
+        return ModelBytes.from_arrays(
+            layout, {"beside.moments.counts": np.array(counts), "beside.moments.sums": np.ones((3, 2))}
+        )
+
+    def said(labelled):
+        return Announcement("1.train", {"labelled": labelled, "unlabelled": 0}, {}, {}, None)
+
+    sound = update([2.0, 3.0, 0.0])
+    total = piece.refine(sound, [sound, sound], [0.5, 0.5], [said(5), said(5)])
+    np.testing.assert_array_equal(total.arrays()["beside.moments.counts"], [4, 6, 0])
+    for counts in ([1.5, 3.5, 0.0], [-1.0, 6.0, 0.0], [2.0, 4.0, 0.0], [2.0, 2.0, 1.0]):
+        with pytest.raises(NonFiniteUpdate, match="does not count the 5 images") as found:
+            piece.refine(sound, [sound, update(counts)], [0.5, 0.5], [said(5), said(5)])
+        assert found.value.index == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "field", "found"),
+    [
+        ({"labels": "None None"}, "serverTraining.moments.head", "labels nowhere"),
+        ({"labels": "None None", "anchors": True}, "serverTraining.moments.head", "set Total"),
+        ({"method": {"name": "MomentsHead", "local": {"epochs": 1}}}, "spec.method.local", "no silo trains"),
+        (
+            {"method": {"name": "MomentsHead", "batchNorm": {"recalibrate": {}}}, "anchors": True},
+            "batchNorm",
+            "features",
+        ),
+        ({"method": {"name": "MomentsHead", "pseudoLabels": {"fixMatch": {}}}}, "pseudoLabels", "no silo trains"),
+        ({"method": {"name": "MomentsHead", "selfSupervised": {"byol": {}}}}, "selfSupervised", "no silo trains"),
+    ],
+)
+def test_what_has_no_meaning_is_refused(tmp_path: Path, options, field, found) -> None:
+    (tmp_path / "head.yaml").write_text(documents(**options))
+    with pytest.raises(DocumentError) as refused:
+        validate_study(tmp_path / "head.yaml")
+    assert any(field in ".".join(map(str, m.path)) and found in m.message for m in refused.value.mistakes)
