@@ -64,6 +64,9 @@ class RoundPart:
             Whether they are confident.
         """
 
+    def predicted(self, probabilities: Tensor) -> None:
+        """Look at the received model's probabilities [n, C] of all images; of pseudo-labels that state the fact `predictions`."""
+
     def trained(self, rates: float) -> None:
         """Note that training is over; `rates` is the sum of the learning rates of its steps, above 0. Not called without a step."""
 

@@ -24,6 +24,7 @@ from anchorage.methods.fedavg import BALANCED_SOFTMAX, FEDAVG, FEDPROX
 from anchorage.methods.fedcon import FEDCON
 from anchorage.methods.fedmatch import FEDMATCH, FEDMATCH_SERVER
 from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
+from anchorage.methods.fl2 import FL2
 from anchorage.methods.mafl import (
     FEDMIX,
     FEDPROX_FEDMIX,
@@ -77,6 +78,7 @@ BUILT_IN = (
     FEDCON,
     SEMIFL,
     SEMIFL_NO_MIXUP,
+    FL2,
     FEDMATCH,
     FEDMATCH_SERVER,
     MOMENTS_HEAD,

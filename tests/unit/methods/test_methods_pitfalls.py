@@ -30,6 +30,7 @@ SAID = {
     "local_centroids": "cluster means",
     "steps": "how many steps",
     "control.*": "mean gradient",
+    "uncertainty": "mean confidence",
     "beside.moments.counts": "class histogram",
     "beside.moments.sums": "sums of its features",
     "beside.moments.seconds": "products of two features",

@@ -1,7 +1,7 @@
 """The definitions as a whole: names, columns, versions, and their texts as files and as templates of a Helm chart."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,32 +158,43 @@ def _schema(kind: type[Document]) -> dict[str, Any]:
         "metadata": {"type": "object", "properties": {"name": {"type": "string", "maxLength": 253}}},
     }
     whole = {**schema, "properties": {**heads, **schema["properties"]}}
-    return _told_once(whole, "", {})
+    places: dict[str, str] = {}
+    for place, fields in _groups(whole, ""):
+        before = places.setdefault(json.dumps(fields), place)
+        if len(_reference(place)) < len(_reference(before)):
+            places[json.dumps(fields)] = place
+    return _told_once(whole, "", places)
 
 
-def _told_once(node: dict[str, Any], place: str, told: dict[str, str]) -> dict[str, Any]:
-    """Describe fields that stand in several places at the first of them; `told` has the places by their fields."""
+def _groups(node: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield groups of fields that are worth a reference, with their places."""
+    fields = node.get("properties", {})
+    if len(fields) >= FEWEST_FIELDS:
+        yield place, fields
+    for name, field in fields.items():
+        yield from _groups(field, f"{place}.{name}" if place else name)
+
+
+def _told_once(node: dict[str, Any], place: str, places: Mapping[str, str]) -> dict[str, Any]:
+    """Describe fields that stand in several places at the one with the shortest path; `places` has it by the fields."""
     fields = node.get("properties")
-    if fields is not None and len(fields) >= FEWEST_FIELDS:
-        first = told.setdefault(json.dumps(fields), place)
-        if first != place:
-            fields = {name: _referring(field, first) for name, field in fields.items()}
-    if fields is not None:
-        node = {
-            **node,
-            "properties": {n: _told_once(f, f"{place}.{n}" if place else n, told) for n, f in fields.items()},
-        }
-    return node
+    if fields is None:
+        return node
+    told = places.get(json.dumps(fields), place)
+    if told != place:
+        return {**node, "properties": {name: _referring(field, told) for name, field in fields.items()}}
+    below = {n: _told_once(f, f"{place}.{n}" if place else n, places) for n, f in fields.items()}
+    return {**node, "properties": below}
+
+
+def _reference(place: str) -> str:
+    return f"See {place.removeprefix('spec.').removeprefix('method.')}."
 
 
 def _referring(node: dict[str, Any], place: str) -> dict[str, Any]:
     """Return a field with a reference to another place instead of each description."""
     below = {name: _referring(field, place) for name, field in node.get("properties", {}).items()}
-    node = (
-        {**node, "description": f"See {place.removeprefix('spec.').removeprefix('method.')}."}
-        if "description" in node
-        else node
-    )
+    node = {**node, "description": _reference(place)} if "description" in node else node
     return {**node, "properties": below} if below else node
 
 

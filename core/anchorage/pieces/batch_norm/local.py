@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 
 @piece("local")
 class LocalNorms(BatchNorm):
-    """FedBN: each silo keeps its own layers; for evaluation statistics are estimated on the anchors."""
+    """FedBN: each silo keeps its own layers.
+
+    For evaluation their statistics are estimated on the anchors.
+    """
 
     needs_network: ClassVar[bool] = True
 

@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 @piece("adamW")
 class AdamW(ScheduledOptimiser):
-    """AdamW as PyTorch defines it, with moments that start anew in each round."""
+    """AdamW as PyTorch defines it.
+
+    Its moments start anew in each round.
+    """
 
     follows_gradient: ClassVar[bool] = False
 

@@ -47,7 +47,7 @@ FEW = 5
 
 @piece("moments")
 class ClassMoments(ServerTraining):
-    """Class moments of frozen features give the classifier; nobody trains."""
+    """Class moments of frozen features give the classifier."""
 
     trains: ClassVar[bool] = True
     needs_network: ClassVar[bool] = True

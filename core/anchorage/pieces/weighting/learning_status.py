@@ -1,0 +1,78 @@
+"""(FL)^2's weights: silos whose images the received model is unsure of count more (newer methods reference, equation N10)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.slots import Weighting
+from anchorage.transport.messages import Announcement
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.silo_round import SiloRound
+
+DOUBT = "uncertainty"
+"""Up, float64 [1]: one minus the received model's mean confidence on the silo's images."""
+
+
+@piece("learningStatus")
+class LearningStatus(Weighting):
+    """Doubt of the received model ((FL)^2).
+
+    One minus its mean confidence on the silo's images.
+    """
+
+    def needs(self) -> Sequence[Need]:
+        """Need pseudo-labels that see every image's prediction."""
+        message = (
+            "found learningStatus, which needs the received model's predictions; set pseudoLabels: {clientAdaptive: {}}"
+        )
+        return (Need("predictions", message),)
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return what leaves the silo."""
+        meaning = "one minus the received model's mean confidence on the silo's images"
+        return (AuxiliaryArray(DOUBT, "[1] float64", meaning, up=True),)
+
+    def begin(self, silo_round: SiloRound) -> MeanDoubt:
+        """Return what listens to the predictions."""
+        return MeanDoubt()
+
+    def weigher(self, num_classes: int) -> DoubtWeigher:
+        """Return the weigher."""
+        return DoubtWeigher()
+
+
+class MeanDoubt(RoundPart):
+    """One minus the mean confidence of a round: the mean of the differences, which float32 would not keep near 1."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, NDArray[Any]] = {}
+
+    def predicted(self, probabilities: Tensor) -> None:
+        """Take the predictions of all images."""
+        self._found = {DOUBT: np.array([float((1 - probabilities.double().amax(1)).mean().clamp(0, 1))])}
+
+    def auxiliary(self) -> Mapping[str, NDArray[Any]]:
+        """Return what is announced."""
+        return self._found
+
+
+class DoubtWeigher(BaseWeigher):
+    """Weight is ``1 - tau``; where every silo's is 0, silos count alike."""
+
+    def _sound(self, announcement: Announcement) -> bool:
+        told = announcement.auxiliary_data.get(DOUBT)
+        fits = told is not None and told.dtype == np.float64 and told.shape == (1,)
+        return super()._sound(announcement) and fits and told is not None and bool(0 <= told[0] <= 1)
+
+    def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
+        return {silo: float(announcement.auxiliary_data[DOUBT][0]) for silo, announcement in active.items()}
