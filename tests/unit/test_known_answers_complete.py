@@ -7,12 +7,6 @@ TESTS = Path(__file__).parents[1]
 
 
 UNBUILT = {
-    "FL1_cat_thresholds",
-    "FL2_masked_losses",
-    "FL3_asam_perturbation",
-    "FL4_sacr_step",
-    "FL5_lsaa_weights",
-    "FL6_server_momentum",
     "FL7_static_bn",
     "FL8_server_pretraining",
     "GH5_fisher_subspace",
@@ -21,15 +15,12 @@ UNBUILT = {
     "IM2_bank_priors",
     "IM3_prior_transition_loss",
     "IM4_label_smoothing_two_views",
-    "SG1_sage_targets",
     "CP1_cooperative_budget",
     "FP1_fedperl_peers",
     "FP2_fedperl_pseudo",
     "PF1_protofssl",
-    "SS1_byol_simsiam",
     "SS2_fedema",
     "SS3_ldawa",
-    "SS4_cosine_per_round",
 }
 """Cases of methods, or parts of them, that Anchorage does not have."""
 

@@ -14,7 +14,6 @@ from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import expect
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import NetworkHooks
-from anchorage.learning.projectors import Projector
 from anchorage.learning.randomness import generator, seed_of
 from anchorage.transport.tensors.layout import BUFFERS
 
@@ -91,7 +90,7 @@ class Network(nn.Module):
         self.classifier = nn.Linear(seen, num_classes, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
-        self.projector: Projector | None = None
+        self.projector: nn.Module | None = None
         self.rotation: nn.Linear | None = None
         self.plain_head: nn.Linear | None = None
         self.local: nn.Module | None = None

@@ -32,3 +32,26 @@ class Projector(nn.Module):
         """Map features [n, width] to projections [n, last width], with zero mean and unit variance in each column in train mode."""
         z: Tensor = self.standardise(self.layers(features))
         return z
+
+
+class Siamese(nn.Module):
+    """SimSiam's projector and the predictor on it (newer methods reference, N8.2), each two linear maps with batch normalisation between.
+
+    Parameters
+    ----------
+    width : int
+        Of the features; 8 times as wide inside, 4 times as wide outside (ResNet-18: 4096 and 2048).
+    """
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        inside, outside = 8 * width, 4 * width
+        self.project, self.predict = (
+            nn.Sequential(nn.Linear(before, inside), nn.BatchNorm1d(inside), nn.ReLU(), nn.Linear(inside, outside))
+            for before in (width, outside)
+        )
+
+    def forward(self, features: Tensor) -> tuple[Tensor, Tensor]:
+        """Map features [n, width] to projections and predictions [n, 4 width] each."""
+        projected = self.project(features)
+        return projected, self.predict(projected)

@@ -1,7 +1,10 @@
-"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (methods reference, 6.5)."""
+"""FedAvg and FedProx with a consistency loss on unlabelled images: UDA and FixMatch (methods reference, 6.5), SAGE (N5)."""
 
+from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.pseudo_labels.fixmatch import FixMatch
+from anchorage.pieces.pseudo_labels.sage import Sage
 from anchorage.pieces.pseudo_labels.uda import UDA
 from anchorage.pieces.regulariser.proximal import Proximal
 from anchorage.pieces.slots import PseudoLabels, Regulariser
@@ -36,3 +39,22 @@ FEDAVG_UDA = _consistency(
     "FedAvgUDA", _UDA, "FedAvg whose silos also learn their own sharpened confident predictions (UDA)."
 )
 FEDPROX_UDA = _consistency("FedProxUDA", _UDA, "FedAvgUDA with a pull towards the received model.", _PULL)
+
+SAGE = Preset(
+    slots=slots(
+        "SAGE",
+        pseudo_labels=Sage(threshold="0.95"),
+        weighting=SampleCount(),
+        local=Local(
+            epochs=5, batch_size=128, optimiser=Sgd(learning_rate="0.1", momentum="0.9", weight_decay="0.0001")
+        ),
+    ),
+    summary="Silos learn labels of their own model, softened towards the received model's where the two are not equally confident.",
+    setting="labels partially at every silo",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    reveals_to_server="the number of training images",
+    reveals_to_silos="nothing beyond the global model",
+    source="SAGE, as read in its public code; newer methods reference, N5",
+    results="",
+)

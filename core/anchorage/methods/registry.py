@@ -9,7 +9,7 @@ from anchorage.api.errors.documents import PRESET_BROKEN
 from anchorage.api.piece import load_entry_point
 from anchorage.methods.bounds import FEDAVG_SL, FEDPROX_SL, LOWER_BOUND, SOLO, UPPER_BOUND
 from anchorage.methods.cbafed import CBAFED, CBAFED_LOWER_BOUND
-from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA
+from anchorage.methods.consistency import FEDAVG_FIXMATCH, FEDAVG_UDA, FEDPROX_FIXMATCH, FEDPROX_UDA, SAGE
 from anchorage.methods.dvw import DVW, DVW_GMEAN, DVW_MCC
 from anchorage.methods.fedanchor import (
     FEDANCHOR,
@@ -40,7 +40,7 @@ from anchorage.methods.moon import MOON, MOON_L2
 from anchorage.methods.preset import Preset
 from anchorage.methods.rscfed import RSCFED
 from anchorage.methods.scaffold import SCAFFOLD
-from anchorage.methods.self_supervised import FEDBARLOW, FEDCLR, ORCHESTRA
+from anchorage.methods.self_supervised import FEDBARLOW, FEDCLR, FEDSIMSIAM, ORCHESTRA
 from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG, SEMIANAGG_CODE, SEMIANAGG_SECOND_SEED
 from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SEMIFL_NO_MIXUP, SUPERVISED
 from anchorage.methods.two_heads import FEDROD, FEDROD_DUAL, ORIG_ACR, SSIL_CDM, SSIL_CDM_FEDAVG_SEMI
@@ -74,6 +74,7 @@ BUILT_IN = (
     FEDPROX_FIXMATCH,
     FEDAVG_UDA,
     FEDPROX_UDA,
+    SAGE,
     FIXMATCH_ALTERNATE,
     FEDCON,
     SEMIFL,
@@ -102,6 +103,7 @@ BUILT_IN = (
     CBAFED,
     FEDBARLOW,
     FEDCLR,
+    FEDSIMSIAM,
     ORCHESTRA,
     SYNC_FEDAVG,
     ASYNC_FEDAVG,

@@ -1,10 +1,11 @@
-"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR and Orchestra (methods reference, 6.13)."""
+"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR, FedSimSiam and Orchestra (methods reference, 6.13; N8)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.self_supervised.barlow import Barlow
 from anchorage.pieces.self_supervised.clusters import Clusters
+from anchorage.pieces.self_supervised.simsiam import SimSiam
 from anchorage.pieces.weighting.sample_count import SampleCount
 from anchorage.pieces.weighting.step_count import StepCount
 
@@ -61,5 +62,26 @@ ORCHESTRA = Preset(
     reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
     reveals_to_silos="128 cluster means of the federation's features",
     source="Lubana et al. 2022 (Orchestra), as read in its public code; methods reference, 6.13",
+    results="",
+)
+
+FEDSIMSIAM = Preset(
+    slots=slots(
+        "FedSimSiam",
+        self_supervised=SimSiam(),
+        weighting=SampleCount(),
+        local=Local(
+            epochs=5,
+            batch_size=128,
+            optimiser=Sgd(learning_rate="0.032", momentum="0.9", weight_decay="0.0005", schedule="Cosine"),
+        ),
+    ),
+    summary="Silos learn features by which each of two views of an image predicts the other; no label is looked at.",
+    setting="no labels",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous", "Asynchronous"),
+    reveals_to_server="the number of images, and how widely their projections are spread",
+    reveals_to_silos="nothing beyond the global model",
+    source="SimSiam with FedAvg, as read in EasyFL's public code; newer methods reference, N8",
     results="",
 )

@@ -127,7 +127,9 @@ def test_one_step_of_a_silo(known_newer):
     supervised, consistency = sacr_losses(
         network, images[chosen], labels[chosen], torch.tensor(case["mask_fix"])[chosen], case["rho"], case["eta"]
     )
-    parts = [torch.autograd.grad(loss, list(network.parameters()), retain_graph=True) for loss in (supervised, consistency)]
+    parts = [
+        torch.autograd.grad(loss, list(network.parameters()), retain_graph=True) for loss in (supervised, consistency)
+    ]
     slopes = [{"weight": w.tolist(), "bias": b.tolist()} for w, b in parts]
     optimiser = torch.optim.SGD(network.parameters(), lr=case["lr"])
     (case["w_a"] * supervised + case["w_cs"] * consistency).backward()

@@ -6,4 +6,4 @@ from anchorage.pieces.slots import BatchNorm
 
 @piece("average")
 class Average(BatchNorm):
-    """Parameters and running statistics are averaged like every other tensor."""
+    """Averaged like every other tensor, running statistics too."""

@@ -6,4 +6,7 @@ from anchorage.pieces.batch_norm.recounted import RecountedNorms
 
 @piece("recalibrate")
 class Recalibrate(RecountedNorms):
-    """Parameters are averaged; the server counts running statistics on its anchors every round."""
+    """The server counts running statistics on its anchors every round.
+
+    Parameters are averaged.
+    """

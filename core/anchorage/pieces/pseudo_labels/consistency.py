@@ -37,12 +37,17 @@ class Consistency(ByConfidence):
         images, batching = silo_round.images, silo_round.batching()
         if not len(images.unlabelled):
             return None
-        consistency = ConsistencyLosses(
-            silo_round.network, images.views, images.unlabelled, float(self.threshold), self.soft_temperature()
-        )
+        consistency = self.consistency(silo_round)
         losses, steps = silo_round.beside_labelled(consistency.losses(batching, silo_round.draws), batching)
         return Work(
             losses, steps, silo_round.counts(), lambda: len(consistency.accepted), accepted=consistency.accepted.labels
+        )
+
+    def consistency(self, silo_round: SiloRound) -> ConsistencyLosses:
+        """Return the losses of the unlabelled images."""
+        images, temperature = silo_round.images, self.soft_temperature()
+        return ConsistencyLosses(
+            silo_round.network, images.views, images.unlabelled, float(self.threshold), temperature
         )
 
 
@@ -115,8 +120,8 @@ class ConsistencyLosses:
     ) -> None:
         from anchorage.learning.pseudo_labels import Accepted
 
-        self._network, self._views, self._indices = network, views, indices
-        self._threshold, self._temperature = threshold, temperature
+        self.network, self._views, self._indices = network, views, indices
+        self.threshold, self._temperature = threshold, temperature
         self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
@@ -130,16 +135,17 @@ class ConsistencyLosses:
             self.accepted.begin()
             for positions in once.positions(len(self._indices), order):
                 indices = self._views.to_device(self._indices[positions])
-                targets, confident = self._label(self._views.weak(indices, augmentation))
+                targets, confident = self.targets(self._views.weak(indices, augmentation))
                 self.accepted.add(indices, targets.argmax(1), confident)
-                yield consistency_loss(self._network(self._views.strong(indices, augmentation)), targets, confident)
+                yield consistency_loss(self.network(self._views.strong(indices, augmentation)), targets, confident)
 
-    def _label(self, weak: Tensor) -> tuple[Tensor, Tensor]:
+    def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
+        """Return what weak views of a batch are to teach, and which of them do; see `consistency_targets`."""
         import torch
 
-        self._network.eval()
+        self.network.eval()
         try:
             with torch.no_grad():
-                return consistency_targets(self._network(weak), self._threshold, self._temperature)
+                return consistency_targets(self.network(weak), self.threshold, self._temperature)
         finally:
-            self._network.train()
+            self.network.train()

@@ -32,7 +32,10 @@ VALIDATION_CONFIDENCE = 0.6
 
 @piece("meanTeacher")
 class MeanTeacher(PseudoLabels):
-    """A moving average of the silo's model teaches sharpened predictions on all images (RSCFed)."""
+    """A moving average of the silo's model teaches (RSCFed).
+
+    It teaches its sharpened predictions on all images.
+    """
 
     temperature: AboveZero = Field("0.5", description="Temperature that sharpens the teacher's predictions.")
     weight: PositiveDecimal = Field("0.02", description="Factor of the squared error.")

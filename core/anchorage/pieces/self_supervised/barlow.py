@@ -36,7 +36,10 @@ WIDENING = 4
 
 @piece("barlow")
 class Barlow(ImagesAlone):
-    """Barlow Twins at every silo (FedBarlow); with labels a classifier beside it (FedCLR)."""
+    """Barlow Twins at every silo (FedBarlow).
+
+    With labels a classifier beside it (FedCLR).
+    """
 
     scale: AboveZero = Field("0.01", description="Factor of the loss.")
     off_diagonal: PositiveDecimal = Field("0.0051", description="Factor of the redundancy term.")

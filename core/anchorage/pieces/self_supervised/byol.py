@@ -27,7 +27,10 @@ TARGET = "target/"
 
 @piece("byol")
 class Byol(ImagesAlone):
-    """FedCon's local loss: a projector and a target encoder that stay at the silo (Long et al. 2021)."""
+    """FedCon's local loss (Long et al. 2021).
+
+    Its projector and its target encoder stay at the silo.
+    """
 
     decay: Fraction = Field("0.999", description="Share of the target encoder that stays at each step.")
 

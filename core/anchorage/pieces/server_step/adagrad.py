@@ -9,7 +9,10 @@ from anchorage.pieces.server_step.adaptive import AdaptiveStep, Floats
 
 @piece("adagrad")
 class Adagrad(AdaptiveStep):
-    """FedAdagrad: the step is divided by the root of the sum of squared updates (Reddi et al. 2021)."""
+    """FedAdagrad (Reddi et al. 2021).
+
+    The step is divided by the root of the sum of squared updates.
+    """
 
     momentum: Fraction = Field("0", description="Decay beta 1 of the first moment.")
 

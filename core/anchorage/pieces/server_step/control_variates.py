@@ -42,7 +42,10 @@ COUNTED = "counted_updates"
 
 @piece("controlVariates")
 class ControlVariates(WholeRoundStep):
-    """SCAFFOLD: gradients are corrected by how they differed from the federation's (Karimireddy et al. 2020)."""
+    """SCAFFOLD (Karimireddy et al. 2020).
+
+    Gradients are corrected by how they differed from the federation's.
+    """
 
     needs_network: ClassVar[bool] = True
 

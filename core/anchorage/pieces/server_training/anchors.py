@@ -34,7 +34,10 @@ if TYPE_CHECKING:
 
 @piece("anchors")
 class Anchors(ServerTraining):
-    """Epochs on the server's labelled anchors, before round 1 and after each aggregation."""
+    """Epochs on the server's labelled anchors.
+
+    Before round 1 and after each aggregation.
+    """
 
     trains: ClassVar[bool] = True
     needs_network: ClassVar[bool] = True

@@ -1,0 +1,73 @@
+"""SAGE: labels of the model in training, corrected by the received one where the two are unlike in confidence (newer methods reference, N5)."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from anchorage.api.piece import piece
+from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyLosses
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.models import Network
+    from anchorage.learning.silo_round import SiloRound
+
+HALF_AT = 0.05
+"""Gap of confidence at which both models' labels count alike."""
+
+
+@piece("sage")
+class Sage(Consistency):
+    """Local labels, corrected by the received model (SAGE).
+
+    Weak views are labelled by the model in training and by the received one, both in eval mode. Where the first is confident, the target is
+    a mixture of the two labels, the more the received model's the further apart their confidences are; else it is the received model's.
+    """
+
+    def consistency(self, silo_round: SiloRound) -> SageLosses:
+        """Return the losses of the unlabelled images."""
+        return SageLosses(silo_round, float(self.threshold))
+
+
+class SageLosses(ConsistencyLosses):
+    """The losses of a silo's round: cross entropy, which is the divergence from the target but for what has no gradient."""
+
+    def __init__(self, silo_round: SiloRound, threshold: float) -> None:
+        images = silo_round.images
+        super().__init__(silo_round.network, images.views, images.unlabelled, threshold, None)
+        self._received: Network = silo_round.copy_received()
+
+    def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the corrected targets of weak views, and which of them count."""
+        import torch
+
+        self.network.eval()
+        try:
+            with torch.no_grad():
+                local, received = (model(weak).softmax(1) for model in (self.network, self._received))
+        finally:
+            self.network.train()
+        return corrected_targets(local, received, self.threshold, HALF_AT)
+
+
+def corrected_targets(local: Tensor, received: Tensor, threshold: float, half_at: float) -> tuple[Tensor, Tensor]:
+    """Return soft targets [n, C], and whether either model is confident, bool [n] (equations N29, N30).
+
+    Parameters
+    ----------
+    local, received : Tensor of float, shape [n, C]
+        Probabilities of the model in training and of the received one.
+    threshold : float
+        Confidence from which on a label counts.
+    half_at : float
+        Gap of confidence at which both labels count alike, above 0.
+    """
+    import torch
+    from torch.nn import functional
+
+    (sure, label), (other, guess) = local.max(1), received.max(1)
+    share = torch.exp(-math.log(2) / half_at * (sure - other).abs()) * (sure >= threshold)
+    one, two = (functional.one_hot(each, local.shape[1]).to(local.dtype) for each in (label, guess))
+    return share[:, None] * one + (1 - share[:, None]) * two, torch.maximum(sure, other) >= threshold
