@@ -8,6 +8,7 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
+from anchorage.methods.checks import WITHOUT_LABELS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.methods.study import parts_of
 from fedctl.output import amount
@@ -29,12 +30,13 @@ def leaving(study: Study, update_bytes: int) -> dict[str, list[str]]:
 def _sentences(study: Study, silo: Silo, update_bytes: int) -> Iterator[str]:
     spec = study.federation.spec
     methods = {part.method.name: part.method for part in parts_of(spec)}
-    takes_unlabelled = any(method.facts() & {"pseudoLabels", "selfSupervision"} for method in methods.values())
+    takes_unlabelled = any(method.facts() & WITHOUT_LABELS for method in methods.values())
     yield "how many images it has, and a keyed digest by which the server sees whether they change"
     if silo.spec.labels == "None" and not takes_unlabelled:
         yield f"nothing else: it has no labels, and {spec.method.name} learns from labels alone"
         return
-    yield f"the weights of its model after each training, {amount(update_bytes)}"
+    if any("untrained" not in method.facts() for method in methods.values()):
+        yield f"the weights of its model after each training, {amount(update_bytes)}"
     yield "counts of the images it trained on and figures of the training, such as its loss"
     for name, method in methods.items():
         during = f" (during {name})" if len(methods) > 1 else ""

@@ -27,7 +27,7 @@ from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_ide
 from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import Setup
 from anchorage_silo.mapped_buffers import MappedBuffers
-from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.outbound_gate import OutboundGate, extras_of
 from anchorage_silo.policy import Policy
 from anchorage_silo.probes import serve_probes
 from anchorage_silo.renewal import CertificateRenewal
@@ -153,8 +153,7 @@ def _run_once(
         state.set_joined(samples)
         methods = [*(stage.method for stage in run.warm_up), run.method]
         layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
-        extras = ["control"] if any(layout.of_network() != layout for layout in layouts) else []
-        gate = OutboundGate(link, policy, audit, methods, state, extras)
+        gate = OutboundGate(link, policy, audit, methods, state, extras_of(layouts))
         _log.info("joining federation %s with %d images", config.federation, samples)
         return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 

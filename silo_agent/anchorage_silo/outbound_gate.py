@@ -13,6 +13,7 @@ from anchorage.transport.bounds import check_announcement, check_evaluation, one
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
@@ -25,12 +26,18 @@ _PATH = re.compile(r"(?<![\w.])[~/\\]|\b[A-Za-z]:[\\/]")
 _log = logging.getLogger(__name__)
 
 
+def extras_of(layouts: Iterable[Layout]) -> list[str]:
+    """Return what updates of these layouts carry beside the network's parameters, in a policy's vocabulary."""
+    beside = {name for layout in layouts for name in layout.by_name.keys() - layout.of_network().by_name.keys()}
+    return sorted({"moments" if name.startswith(MOMENTS) else "control" for name in beside})
+
+
 @dataclass(eq=False)
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
     `methods` are the methods of all stages of the run, as its description resolves them. `update_extras` names what an update carries
-    beside the network's parameters, in the policy's vocabulary (``control``).
+    beside the network's parameters, in the policy's vocabulary (``control``, ``moments``).
     """
 
     link: ServerLink

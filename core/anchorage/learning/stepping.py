@@ -59,6 +59,11 @@ def trial(seconds: float, least: int = 2) -> Iterator[Trial]:
         _TRIAL.reset(token)
 
 
+def on_trial() -> bool:
+    """Return whether this thread's trainings are a trial, in which a round may have no update of a silo."""
+    return _TRIAL.get() is not None
+
+
 def take_steps(
     network: Network,
     optimiser: torch.optim.Optimizer,

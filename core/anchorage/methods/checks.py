@@ -14,7 +14,7 @@ from anchorage.methods.stages import stages_fit
 
 _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
-_WITHOUT_LABELS = {"pseudoLabels", "selfSupervision", "unlabelledMoments"}
+WITHOUT_LABELS = {"pseudoLabels", "selfSupervision", "unlabelledMoments"}
 """Facts of pieces by which images without labels of a silo count."""
 _DECIDE_MODE = ("weighting", "server_training", "server_step")
 """Slots for whose sake a preset refuses a mode."""
@@ -48,8 +48,8 @@ def idle_silos(federation: Federation, silos: Sequence[Silo]) -> tuple[str, ...]
 
 def _takes_unlabelled(method: MethodSpec) -> bool:
     preset = PRESETS[method.name]
-    means_to = "None" in preset.labels and not preset.slots.facts() & _WITHOUT_LABELS
-    return means_to or bool(resolve(method).facts() & _WITHOUT_LABELS)
+    means_to = "None" in preset.labels and not preset.slots.facts() & WITHOUT_LABELS
+    return means_to or bool(resolve(method).facts() & WITHOUT_LABELS)
 
 
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:

@@ -20,7 +20,7 @@ from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.outbound_gate import OutboundGate, extras_of
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
 from anchorage_silo.state import AgentState
@@ -160,6 +160,11 @@ class TestGate:
         assert link.said == [("fail", task.id, "ANC-2210")] and link.fetched == []
         assert [(line["kind"], line["code"]) for line in lines(tmp_path)] == [("failure", "ANC-2210")]
         assert "ANC-2210" in caplog.text and "allowedMethods: FedAnchor" in caplog.text
+
+    def test_what_an_update_carries_is_named_by_its_layout(self) -> None:
+        network = [("encoder.w", "F32", (2,))]
+        for beside, named in [((), []), (("control.encoder.w",), ["control"]), (("beside.moments.sums",), ["moments"])]:
+            assert extras_of([Layout.of([*network, *((name, "F64", (2,)) for name in beside)])]) == named
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:

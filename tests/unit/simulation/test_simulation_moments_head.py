@@ -6,18 +6,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import MOMENTS_UNUSABLE
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
+from anchorage.methods.study import parts_of
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from anchorage.engine.aggregation import NonFiniteUpdate
+from anchorage.learning.learners import build_server_learner
+from anchorage.learning.stepping import trial
 from anchorage.pieces.server_training.moments import ClassMoments
 from anchorage.simulation.run import Simulation
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
+from fedctl.plan_words import leaving
 
 POOL = {"format": "Digits", "testPercent": 40, "anchors": 40}
 CLASSES = list("0123456789")
@@ -158,3 +164,26 @@ def test_what_has_no_meaning_is_refused(tmp_path: Path, options, field, found) -
     with pytest.raises(DocumentError) as refused:
         validate_study(tmp_path / "head.yaml")
     assert any(field in ".".join(map(str, m.path)) and found in m.message for m in refused.value.mistakes)
+
+
+def test_a_trial_without_silos_sums_keeps_the_classifier(tmp_path: Path) -> None:
+    (tmp_path / "head.yaml").write_text(documents())
+    spec = validate_study(tmp_path / "head.yaml").federation.spec
+    (part,) = parts_of(spec)
+    learner = build_server_learner(model=spec.model_description, method=part.method, seed=1)
+    model = learner.initialise()
+    with trial(1.0):
+        kept, metrics = learner.train(model, 1)
+    assert (kept.digest, metrics) == (model.digest, {})
+    with pytest.raises(AnchorageError, match="ANC-1311") as refused:
+        learner.train(model, 1)
+    assert refused.value.failure is MOMENTS_UNUSABLE
+
+
+@pytest.mark.parametrize("head", ["Lda", "Total"])
+def test_a_plan_says_what_a_silo_without_labels_tells(tmp_path: Path, head) -> None:
+    (tmp_path / "head.yaml").write_text(documents(moments={"head": head}, labels="All None"))
+    told = leaving(validate_study(tmp_path / "head.yaml"), 1000)
+    assert not any("weights" in sentence for sentences in told.values() for sentence in sentences)
+    assert any("beside.moments.sums" in sentence for sentence in told["a"])
+    assert any("beside.moments.sums" in sentence for sentence in told["b"]) == (head == "Total")

@@ -24,7 +24,7 @@ from anchorage.learning.method import TrainingMethod
 from anchorage.pieces.slots import ServerTraining
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 if TYPE_CHECKING:
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.learning.views import Views
-
-PREFIX = "beside.moments."
-"""Begins the names of the tensors of moments, which are the whole update."""
 
 FEW = 5
 """Images of a class below which naive Bayes takes the variances within all classes."""
@@ -81,7 +78,7 @@ class ClassMoments(ServerTraining):
     def facts(self) -> frozenset[str]:
         """Say that the server makes the classifier, and that no silo trains; `check` asks for labels."""
         used = {"unlabelledMoments"} if self.head == "Total" else set()
-        return frozenset({"serverTraining", "labelsUnread", "labelsUnneeded", *used})
+        return frozenset({"serverTraining", "labelsUnread", "labelsUnneeded", "untrained", *used})
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and silos that train on nothing."""
@@ -120,7 +117,7 @@ class ClassMoments(ServerTraining):
         counted = "class histogram: labelled images per class, then those without a label"
         second = "products of two features, summed over images"
         return tuple(
-            AuxiliaryArray(PREFIX + name, f"{shape} float64", meaning, up=True)
+            AuxiliaryArray(MOMENTS + name, f"{shape} float64", meaning, up=True)
             for name, shape, meaning in (
                 ("counts", "[C + 1]", counted),
                 ("sums", "[C + 1, d]", "features, summed over the images of each class"),
@@ -148,15 +145,15 @@ class ClassMoments(ServerTraining):
             "seconds": second_shape(self.second, classes, width),
         }
         own = [(t.name, t.dtype, t.shape) for t in layout.tensors]
-        return Layout.of([*own, *((PREFIX + name, "F64", shape) for name, shape in shapes.items())])
+        return Layout.of([*own, *((MOMENTS + name, "F64", shape) for name, shape in shapes.items())])
 
     def up_layout(self, layout: Layout, method: ResolvedMethod) -> Layout:
         """Leave nothing but the moments."""
-        return layout.select(t.name for t in layout.tensors if t.name.startswith(PREFIX))
+        return layout.select(t.name for t in layout.tensors if t.name.startswith(MOMENTS))
 
     def travels_beside(self, layout: Layout, model: ModelBytes | None) -> Mapping[str, NDArray[Any]]:
         """Return zeros: what the server summed up goes no further."""
-        return {t.name: np.zeros(t.shape) for t in layout.tensors if t.name.startswith(PREFIX)}
+        return {t.name: np.zeros(t.shape) for t in layout.tensors if t.name.startswith(MOMENTS)}
 
     def silo_work(self, silo_round: SiloRound) -> Work:
         """Return the moments of the silo's images, without a step."""
@@ -173,11 +170,12 @@ class ClassMoments(ServerTraining):
             "train": len(chosen),
             "labelled": int((known >= 0).sum()),
             "unlabelled": int((known < 0).sum()),
+            "smallest_group": int(min(np.unique(known, return_counts=True)[1], default=0)),
         }
         arrays = None
         if len(chosen):
             found = moments_of(silo_round.network, images.views, chosen, known, self.second)
-            arrays = {PREFIX + name: array for name, array in found.arrays().items()}
+            arrays = {MOMENTS + name: array for name, array in found.arrays().items()}
         metrics = {"withheld_classes": float(withheld.sum())}
         return Work(iter(()), 0, samples, untrained=arrays, metrics=lambda: metrics)
 
@@ -195,14 +193,14 @@ class ClassMoments(ServerTraining):
         NonFiniteUpdate
             A silo's counts are not those of the images that it announced.
         """
-        entry = mean.layout.by_name[PREFIX + "counts"]
+        entry = mean.layout.by_name[MOMENTS + "counts"]
         for index, (update, announcement) in enumerate(zip(updates, announcements, strict=True)):
             counts = TensorReader(update)(entry)
             announced = announcement.samples.get("labelled", 0), announcement.samples.get("unlabelled", 0)
             whole = bool((counts >= 0).all() and (counts == np.floor(counts)).all())
             if not whole or (counts[:-1].sum(), counts[-1]) != announced:
                 raise NonFiniteUpdate(index, entry.name, f"does not count the {sum(announced)} images announced")
-        return summed_apart(mean, updates, PREFIX)
+        return summed_apart(mean, updates, MOMENTS)
 
     def trainer(self, method: TrainingMethod) -> ClosedForm:
         """Return what makes the classifier."""
@@ -226,13 +224,16 @@ class ClosedForm(ServerTrainer):
         import torch
 
         from anchorage.learning.moments import Moments
+        from anchorage.learning.stepping import on_trial
 
         second, network = self._slot.second, server_round.network
-        told = {name.removeprefix(PREFIX): array for name, array in server_round.beside.items()}
+        told = {name.removeprefix(MOMENTS): array for name, array in server_round.beside.items()}
         moments, anchors = Moments.from_arrays(told, second), server_round.anchors
         if anchors is not None:
             moments = moments + moments_of(network, anchors.views, anchors.indices, anchors.labels, second)
         present = moments.labelled > 0
+        if not present.any() and on_trial():
+            return {}
         if int(present.sum()) < 2:
             message = (
                 f"{int(present.sum())} of {len(present)} classes have labelled images that count; give more labels"

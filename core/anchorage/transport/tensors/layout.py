@@ -22,6 +22,9 @@ PSI = "psi."
 HELPER = "helper"
 """Begins the names of other silos' parts that travel behind a model to one silo (FedMatch)."""
 
+MOMENTS = "beside.moments."
+"""Begins the names of class moments of features, which are a whole update."""
+
 BESIDE = (HELPER, CONTROL, "beside.")
 """Begin the names of tensors that travel with a model and are no part of the network."""
 
