@@ -244,10 +244,13 @@ VARIANTS = [
         ("RSCFed", "None", {}),
         ("RSCFed", "Partial", {"pseudoLabels": {"divisor": "Actual"}}),
         ("FedCon", "None", {}),
+        ("FL2", "None", {"pseudoLabels": {"threshold": "0.4"}}),
+        ("SAGE", "Partial", {"pseudoLabels": {"threshold": "0"}}),
     ]
 ]
 ALONE = [
-    (method_of(name), labels) for name, labels in (("FedBarlow", "None"), ("FedBarlow", "All"), ("Orchestra", "None"))
+    (method_of(name), labels)
+    for name, labels in (("FedBarlow", "None"), ("FedBarlow", "All"), ("Orchestra", "None"), ("FedSimSiam", "None"))
 ]
 ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]
 EVERY = (
