@@ -160,7 +160,7 @@ class FederationSpec(Document):
     """What is trained, how, on what."""
 
     rounds: Rounds = Field(
-        description="Synchronous: rounds in all, the warm-up's included. Asynchronous: updates that are counted."
+        description="Rounds in all, the warm-up's included. Asynchronous: updates that count."
     )
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
     task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")

@@ -111,7 +111,7 @@ class ModelSpec(Document):
         None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
     )
     weights: WeightsName | None = Field(
-        None, description="Pretrained weights by name, such as IMAGENET1K_V1.\n\nFilled by `fedctl weights pull`."
+        None, description="Name of pretrained weights.\n\nSuch as IMAGENET1K_V1, from `fedctl weights pull`."
     )
 
     @property

@@ -34,7 +34,7 @@ _COMPUTED = "semiAnAgg"
 
 @piece("semiAnAgg")
 class SemiAnAgg(TwoHalves):
-    """FedAvg-Semi whose unlabelled half weighs silos by their features' distance from a random anchor model's."""
+    """FedAvg-Semi; its unlabelled half weighs by features' distance from a random anchor model's."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
     needs_network: ClassVar[bool] = True
