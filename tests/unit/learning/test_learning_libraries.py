@@ -1,6 +1,7 @@
 """Networks of torchvision, timm and MONAI: fitted to small and grey images, with the libraries' own weights otherwise."""
 
 import json
+import re
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -248,8 +249,10 @@ def weights_of(member: str, folder: Path) -> tuple[nn.Module, Path]:
     return classifier, file
 
 
-def initialised(member: str, side: int, initial: Path, channels: int = 1, preset: str = "FedAvg") -> Network:
-    model = model_of(f"torchvision/{member}", side, channels)
+def initialised(
+    member: str, side: int, initial: Path, channels: int = 1, preset: str = "FedAvg", library: str = "torchvision"
+) -> Network:
+    model = model_of(f"{library}/{member}", side, channels)
     method = resolve(MethodSpec(name=preset))
     learner = build_server_learner(model=model, method=method, seed=3, initial=initial)
     network = built(model, preset)
@@ -275,6 +278,39 @@ def test_weights_of_the_library_embed_as_in_the_library(tmp_path: Path, member: 
         torch.testing.assert_close(network.encoder(images), wanted, rtol=1e-3, atol=1e-4)
     drawn = built(model_of(f"torchvision/{member}", side, channels)).classifier.weight
     assert torch.equal(network.classifier.weight, drawn) and drawn.shape[1] == head.in_features
+
+
+@pytest.mark.parametrize("member", ["resnet18", "densenet121"])
+def test_files_are_understood_as_torchvision_publishes_them(tmp_path: Path, member: str) -> None:
+    """Their batch normalisation counts nothing, and layers of a DenseNet have the names of earlier versions."""
+    classifier, file = weights_of(member, tmp_path)
+    older = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
+    state = {older.sub(r"\1.\2", n): t for n, t in classifier.state_dict().items() if "num_batches" not in n}
+    assert state.keys() - classifier.state_dict().keys() or member == "resnet18"
+    save_file(state, file)
+    wanted = {f"network.{name}": tensor for name, tensor in classifier.state_dict().items()}
+    for name, tensor in initialised(member, 64, file, channels=3).encoder.state_dict().items():
+        assert torch.equal(tensor, wanted[name])
+
+
+@needs_timm
+@pytest.mark.parametrize("member", ["vit_tiny_patch16_224", "vit_little_patch16_reg1_gap_256"])
+def test_weights_of_timms_transformers_embed_as_timm_resizes_them(tmp_path: Path, member: str) -> None:
+    """With a class token among the positions, and with a token that has none; timm's own loading is the reference."""
+    import timm
+    from timm.models.vision_transformer import checkpoint_filter_fn
+
+    torch.manual_seed(5)
+    published = timm.create_model(member)
+    nn.init.normal_(published.pos_embed, std=0.5)
+    save_file(published.state_dict(), tmp_path / "weights.safetensors")
+    reference = timm.create_model(member, img_size=96).eval()
+    reference.load_state_dict(checkpoint_filter_fn(published.state_dict(), reference))
+    network = initialised(member, 96, tmp_path / "weights.safetensors", channels=3, library="timm")
+    images = torch.rand(2, 3, 96, 96, generator=torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        wanted = reference.forward_head(reference.forward_features(images), pre_logits=True)
+        torch.testing.assert_close(network.encoder(images), wanted, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("preset", ["MOON", "FedMatch", "SSILCDM", "FedBarlow"])

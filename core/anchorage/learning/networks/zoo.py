@@ -1,5 +1,6 @@
 """Networks of other libraries as encoders, fitted to the images (docs/networks.md)."""
 
+import re
 from collections.abc import Callable, Mapping
 from math import isqrt
 from typing import Any
@@ -19,6 +20,8 @@ from anchorage.transport.tensors.layout import BUFFERS
 
 _OWN = "encoder.network."
 """Begins the names of a `ZooEncoder`'s tensors in a model."""
+_OLD_DENSE_LAYER = re.compile(r"(denselayer\d+\.(?:norm|relu|conv))\.([12]\.)")
+"""Names in the files that torchvision publishes for DenseNets; modules cannot have them any more."""
 
 
 class ZooEncoder(nn.Module):
@@ -64,10 +67,15 @@ class ZooEncoder(nn.Module):
 
         What is of another network is left as it is, for the caller to refuse. Where the encoder takes grey images and the weights colour, the
         first convolution's are summed over the channels: a grey image is embedded as if each channel had been it. Position embeddings that a
-        vision transformer has for images of another size are interpolated.
+        vision transformer has for images of another size are interpolated. As in the libraries, DenseNets' older names are understood, and
+        counters of batch normalisation that older files lack are 0.
         """
         if any(name.startswith(_OWN) for name in arrays):
             return None
+        arrays = {_OLD_DENSE_LAYER.sub(r"\1\2", name): array for name, array in arrays.items()}
+        for path, layer in self.network.named_modules():
+            if isinstance(layer, _BatchNorm) and f"{path}.running_var" in arrays:
+                arrays.setdefault(f"{path}.num_batches_tracked", np.array(0))
         first = first_convolution(self.network)
         stem = next(f"{path}.weight" for path, layer in self.network.named_modules() if layer is first)
         fitted = {_OWN + name: array for name, array in arrays.items() if name not in self._left_out}
@@ -75,7 +83,24 @@ class ZooEncoder(nn.Module):
             fitted[_OWN + stem] = weight.sum(1, keepdims=True)
         for name, parameter in self.network.named_parameters():
             if name.endswith(("pos_embedding", "pos_embed")) and (array := arrays.get(name)) is not None:
-                fitted[_OWN + name] = _resampled(array, parameter.shape[1])
+                fitted[_OWN + name] = self._resampled(array, parameter.shape[1])
+        return fitted
+
+    def _resampled(self, positions: NDArray[Any], tokens: int) -> NDArray[Any]:
+        """Return position embeddings [1, n, width] for another number of tokens, as the network's library interpolates them."""
+        patches: Any = getattr(self.network, "patch_embed", None)  # of timm's transformers
+        if getattr(patches, "grid_size", None) is None or positions.ndim != 3:
+            return _resampled(positions, tokens)
+        from timm.layers.pos_embed import resample_abs_pos_embed
+
+        beside = tokens - patches.num_patches  # such as a class token
+        if (
+            positions.shape[1] == tokens
+            or isqrt(max(0, positions.shape[1] - beside)) ** 2 + beside != positions.shape[1]
+        ):
+            return positions
+        own = torch.from_numpy(positions.copy())
+        fitted: NDArray[Any] = resample_abs_pos_embed(own, list(patches.grid_size), num_prefix_tokens=beside).numpy()
         return fitted
 
 
