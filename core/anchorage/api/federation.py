@@ -159,9 +159,7 @@ class WarmUp(Document):
 class FederationSpec(Document):
     """What is trained, how, on what."""
 
-    rounds: Rounds = Field(
-        description="Rounds in all, the warm-up's included. Asynchronous: updates that count."
-    )
+    rounds: Rounds = Field(description="Rounds in all, the warm-up's included. Asynchronous: updates that count.")
     seed: Annotated[int, Field(ge=0, le=2**63 - 1)] = Field(1, description="Seed of every random draw.")
     task: Annotated[Task, Slot("task")] = Field(description="What the model tells of an image.")
     model: ModelSpec = Field(description="Network to train.")
