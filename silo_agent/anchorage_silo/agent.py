@@ -1,36 +1,38 @@
 """The agent's course: enrol, fetch the description of the run, read the images, join, carry out tasks."""
 
 import fcntl
+import hashlib
 import json
 import logging
 import os
 import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
-
-from pydantic import ValidationError
 
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, silo, transfer
 from anchorage.api.run import RunDescription
-from anchorage.api.single import read_document
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import GrpcServerLink
 from anchorage.transport.grpc.single_calls import describe, renew
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Credentials, silo_uri
 from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import Setup
+from anchorage_silo.limits import Limits
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.outbound_gate import OutboundGate, extras_of
-from anchorage_silo.policy import Policy
+from anchorage_silo.policy import Policy, read_policy
 from anchorage_silo.probes import serve_probes
 from anchorage_silo.renewal import CertificateRenewal
+from anchorage_silo.review import Review, read_description
 from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer_process import TrainerProcess
@@ -50,7 +52,7 @@ def run_agent(config: SiloConfig) -> None:
     AnchorageError
         The silo cannot take part, or can no longer take part.
     """
-    policy = read_document(config.policy, Policy) if config.policy is not None else Policy()
+    policy = read_policy(config.policy)
     state = AgentState(credentials_of(config).certificate)
     retry = ServerRetry(config.patience_seconds, state)
     with (
@@ -58,17 +60,19 @@ def run_agent(config: SiloConfig) -> None:
         closing(AuditLog(config.state / "audit.jsonl")) as audit,
         serve_probes(config.probes_listen, state),
     ):
-        credentials, text = _enrol_and_describe(config, audit, retry)
+        credentials = _enrol_and_be_admitted(config, audit, retry)
         with closing(_start_renewal(config, credentials, audit, state)):
             while True:
-                state.finished = _run_once(config, policy, text, credentials, audit, state)
+                text, review = _fetch_approved(config, policy, credentials, retry)
+                state.finished = _run_once(config, policy, text, review, credentials, audit, state)
                 if not config.stay:
                     return
-                text = _wait_for_changed_run(config, text, credentials, state)
+                _wait_for_changed_run(config, text, credentials, state)
+                state.set_apart()
 
 
-def _enrol_and_describe(config: SiloConfig, audit: AuditLog, retry: ServerRetry) -> tuple[Credentials, str]:
-    """Enrol and wait for admission; return the credentials and the description of the run (JSON).
+def _enrol_and_be_admitted(config: SiloConfig, audit: AuditLog, retry: ServerRetry) -> Credentials:
+    """Enrol and wait for admission; return the credentials.
 
     A silo whose key is refused and that has a new token enrols again with a new key.
 
@@ -80,23 +84,49 @@ def _enrol_and_describe(config: SiloConfig, audit: AuditLog, retry: ServerRetry)
     while True:
         credentials = ensure_enrolled(config, audit, retry)
 
-        def fetch_description(credentials: Credentials = credentials) -> str | None:
+        def is_admitted(credentials: Credentials = credentials) -> bool:
             try:
-                return describe(config.server, credentials, config.proxy)
+                return bool(describe(config.server, credentials, config.proxy))
             except AnchorageError as error:
                 if error.failure is transfer.SILO_NOT_ADMITTED and has_new_token(config):
-                    return None
+                    return False
                 raise
 
-        text = retry.until_answered("request for the run's description", fetch_description)
-        if text is not None:
-            return credentials, text
+        if retry.until_answered("request for admission", is_admitted):
+            return credentials
         _log.warning("the server refuses this silo's key; enrolling with a new key and the new token")
         forget_identity(config)
 
 
-def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credentials, state: AgentState) -> str:
-    """Wait until the run's description changes, for example to more rounds, and return it."""
+def _fetch_approved(
+    config: SiloConfig, policy: Policy, credentials: Credentials, retry: ServerRetry
+) -> tuple[str, Review]:
+    """Fetch the run's description, log in words what it would do here, and wait for the hospital's approval where the policy asks for it.
+
+    Raises
+    ------
+    AnchorageError
+        The server refuses the silo, or does not answer, or the description cannot be read.
+    """
+    logged = ""
+
+    def fetch() -> tuple[str, Review]:
+        nonlocal logged
+        text = describe(config.server, credentials, config.proxy)
+        review = Review.of(text, config, policy)
+        if review.digest != logged:
+            logged = review.digest
+            for line in review.words():
+                _log.info("review: %s", line)
+        if policy.require_approval:
+            Approvals(config.state).check(review)
+        return text, review
+
+    return retry.until_answered("request for the run's description", fetch)
+
+
+def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credentials, state: AgentState) -> None:
+    """Wait until the run's description changes, for example to more rounds."""
     while True:
         state.vitals.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
         time.sleep(RUN_CHECK_SECONDS)
@@ -107,7 +137,7 @@ def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credential
         else:
             if found != text:
                 state.vitals.rest(RUN_CHECK)
-                return found
+                return
 
 
 def _start_renewal(
@@ -126,7 +156,13 @@ def _start_renewal(
 
 
 def _run_once(
-    config: SiloConfig, policy: Policy, text: str, credentials: Credentials, audit: AuditLog, state: AgentState
+    config: SiloConfig,
+    policy: Policy,
+    text: str,
+    review: Review,
+    credentials: Credentials,
+    audit: AuditLog,
+    state: AgentState,
 ) -> str:
     """Read the images, join, carry out tasks until the run is over; return why it is over.
 
@@ -135,13 +171,15 @@ def _run_once(
     AnchorageError
         The silo cannot take part, or can no longer take part.
     """
-    run = _read_description(text)
+    run = read_description(text)
     setup = _setup(config, policy, text, run)
     with closing(TrainerProcess(setup)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
         policy.check_samples(samples)
-        audit.record("join")
+        if policy.require_approval:
+            audit.record("approval", digest=review.digest)
+        audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest())
         link = GrpcServerLink(
             server=config.server,
             credentials=credentials,
@@ -153,7 +191,16 @@ def _run_once(
         state.set_joined(samples)
         methods = [*(stage.method for stage in run.warm_up), run.method]
         layouts = map(Layout.from_json, (*(stage.up for stage in run.warm_up), run.up))
-        gate = OutboundGate(link, policy, audit, methods, state, extras_of(layouts))
+        gate = OutboundGate(
+            link,
+            policy,
+            audit,
+            methods,
+            state,
+            Limits.of(run, config.labels),
+            extras_of(layouts),
+            partial(_approved, config, policy, review),
+        )
         _log.info("joining federation %s with %d images", config.federation, samples)
         return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
 
@@ -178,12 +225,10 @@ def carry_out_tasks(gate: OutboundGate, trainer: TrainerProcess, buffers: Mapped
         worker.join()
 
 
-def _read_description(text: str) -> RunDescription:
-    try:
-        return RunDescription.model_validate_json(text)
-    except ValidationError as error:
-        found = f"the run's description has {error.error_count()} unknown or wrong fields; bring both sides to the same version"
-        raise AnchorageError(transfer.MALFORMED_MESSAGE, found) from error
+def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
+    """Check the approval where the policy asks for one; it may have been withdrawn."""
+    if policy.require_approval:
+        Approvals(config.state).check(review)
 
 
 def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:

@@ -30,7 +30,8 @@ class AuditLog:
         self._path = path
         self._now = now
         self._lock = threading.Lock()
-        self._tasks: dict[str, set[str]] = {"announce": set(), "evaluation": set()}
+        self._run = ""
+        self._sent: dict[str, set[tuple[str, str, str]]] = {"announce": set(), "evaluation": set()}
         self._hash = ""
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
@@ -38,17 +39,10 @@ class AuditLog:
             raise self._unwritable(error) from error
         self._verify()
 
-    @property
-    def announced(self) -> frozenset[str]:
-        """Ids of all train tasks whose updates were ever announced."""
+    def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
+        """Return tasks and digests of all entries of a kind, ``announce`` or ``evaluation``: of the whole log, or of the run joined last."""
         with self._lock:
-            return frozenset(self._tasks["announce"])
-
-    @property
-    def evaluated(self) -> frozenset[str]:
-        """Ids of all evaluate tasks that were ever answered."""
-        with self._lock:
-            return frozenset(self._tasks["evaluation"])
+            return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
 
     def record(
         self,
@@ -65,7 +59,7 @@ class AuditLog:
         Parameters
         ----------
         kind : str
-            ``enrol``, ``renew``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
+            ``enrol``, ``renew``, ``approval``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
         task : str
             Id of the task; empty for messages without one.
         nbytes : int
@@ -73,7 +67,7 @@ class AuditLog:
         auxiliary : iterable of str
             Names of the auxiliary data in the message.
         digest : str
-            Digest of the update.
+            Digest of the update, of the model that was scored, of what was approved, or of the run's name.
         code : str
             Code of the reported failure.
 
@@ -89,8 +83,7 @@ class AuditLog:
             chained = _chain(self._hash, text)
             self._append(f'{text[:-1]}, "hash": "{chained}"}}\n'.encode())
             self._hash = chained
-            if kind in self._tasks:
-                self._tasks[kind].add(task)
+            self._note(entry)
 
     def close(self) -> None:
         """Close the file; later calls of `record` fail."""
@@ -122,9 +115,13 @@ class AuditLog:
                 found = f"line {number} of {self._path} does not match the hash of the lines before it"
                 raise AnchorageError(silo.AUDIT_BROKEN, found)
             self._hash = chained
-            entry = json.loads(line)
-            if entry["kind"] in self._tasks:
-                self._tasks[entry["kind"]].add(entry["task"])
+            self._note(json.loads(line))
+
+    def _note(self, entry: dict[str, Any]) -> None:
+        if entry["kind"] == "join":
+            self._run = entry["digest"]
+        elif entry["kind"] in self._sent:
+            self._sent[entry["kind"]].add((self._run, entry["task"], entry["digest"]))
 
     def _unwritable(self, error: OSError) -> AnchorageError:
         return AnchorageError(silo.AUDIT_UNWRITABLE, f"{self._path}: {error.strerror or error}")

@@ -34,13 +34,11 @@ class _StopHandler:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Run the agent until the federation's run is over; exit with 0, or with the exit code of the failure that ended it.
+    """Run the agent until the federation's run is over, or carry out a command; exit with 0, or with the exit code of the failure that ended it.
 
     With ``stay`` in the configuration the agent is a service: it ends on SIGTERM with exit code 0.
     """
-    parser = argparse.ArgumentParser(prog="anchorage-silo", description="Agent of one silo in a federation.")
-    parser.add_argument("--config", type=Path, required=True, help="the silo's configuration, YAML")
-    chosen = parser.parse_args(arguments)
+    chosen = _parse(arguments)
     log_to_stderr()
     stop = _StopHandler()
     for number in (signal.SIGTERM, signal.SIGINT):
@@ -49,9 +47,13 @@ def main(arguments: Sequence[str] | None = None) -> None:
         # imported after the handlers are set: imports take a while, and process 1 of a container ignores signals without a handler
         from anchorage.api.single import read_document
         from anchorage_silo.agent import run_agent
+        from anchorage_silo.commands import carry_out
         from anchorage_silo.config import SiloConfig
 
         config = read_document(chosen.config, SiloConfig)
+        if chosen.command:
+            carry_out(chosen, config)
+            return
         if config.stay:
             stop.exit_code = 0
         run_agent(config)
@@ -61,6 +63,28 @@ def main(arguments: Sequence[str] | None = None) -> None:
         _log.info("the agent was asked to stop")
     except AnchorageError as error:
         _exit_with(error)
+
+
+def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="anchorage-silo", description="Agent of one silo in a federation: --config alone runs it."
+    )
+    configured = argparse.ArgumentParser(add_help=False)
+    configured.add_argument("--config", type=Path, required=True, help="the silo's configuration, YAML")
+    parser.add_argument("--config", type=Path, help="the silo's configuration, YAML: run the agent")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND")
+    review = commands.add_parser(
+        "review", parents=[configured], help="say what the federation would do here, and its digest"
+    )
+    review.add_argument("-o", "--output", choices=("text", "json"), default="text", help="form of the answer")
+    approve = commands.add_parser(
+        "approve", parents=[configured], help="approve what review showed (policy: requireApproval)"
+    )
+    approve.add_argument("digest", metavar="DIGEST", help="the digest that review showed")
+    chosen = parser.parse_args(arguments)
+    if chosen.config is None:
+        parser.error("the following arguments are required: --config")
+    return chosen
 
 
 def _exit_with(error: AnchorageError) -> None:

@@ -2,12 +2,13 @@
 
 import logging
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.method import ResolvedMethod
+from anchorage.engine.repeating import repetitions_of
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
@@ -15,6 +16,7 @@ from anchorage.transport.messages import Announcement, Evaluation, Order, Task, 
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.limits import Limits
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
 
@@ -36,8 +38,9 @@ def extras_of(layouts: Iterable[Layout]) -> list[str]:
 class OutboundGate:
     """A `ServerLink` that enforces the hospital's policy and records every outbound message in the audit log.
 
-    `methods` are the methods of all stages of the run, as its description resolves them. `update_extras` names what an update carries
-    beside the network's parameters, in the policy's vocabulary (``control``, ``moments``).
+    `methods` are the methods of all stages of the run, as its description resolves them, and `needed` the least that it needs. `update_extras`
+    names what an update carries beside the network's parameters, in the policy's vocabulary (``control``, ``moments``). `check_approval` raises
+    AnchorageError while the hospital has not approved what it must approve.
     """
 
     link: ServerLink
@@ -45,8 +48,11 @@ class OutboundGate:
     audit: AuditLog
     methods: Sequence[ResolvedMethod]
     state: AgentState
+    needed: Limits
     update_extras: Sequence[str] = ()
+    check_approval: Callable[[], None] = lambda: None
     _progressing: str = field(default="", init=False)
+    _scored: dict[str, str] = field(default_factory=dict, init=False)
 
     def admit(self, task: Task) -> None:
         """Check a task against the policy before any work on it.
@@ -54,15 +60,20 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, the content of its updates, or a further round.
+            The policy does not allow a method of the run, the content of its updates, or a further round; or the hospital has not approved it.
         """
+        self.check_approval()
         for method in self.methods:
             self.policy.check_method(method)
         self.policy.check_auxiliary_data(self.update_extras)
         if task.kind is TaskKind.TRAIN:
-            self.policy.check_rounds(task.id, self.audit.announced)
+            self.policy.check_rounds(self.audit, self.needed, task.id)
+            if (times := repetitions_of(task)) > self.needed.repetitions:
+                found = f"task {task.id} asks for {times} trainings, the run's description for {self.needed.repetitions} at most"
+                raise AnchorageError(silo.ROUNDS_USED_UP, found)
         else:
-            self.policy.check_evaluations(task.id, self.audit.evaluated)
+            self._scored[task.id] = task.model.digest
+            self.policy.check_evaluations(self.audit, self.needed, task.id, task.model.digest)
 
     def welcome(self) -> str:
         """Return the run's description."""
@@ -84,11 +95,11 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
-        self.policy.check_rounds(announcement.task, self.audit.announced)
+        digest = announcement.update.digest if announcement.update else ""
+        self.policy.check_rounds(self.audit, self.needed, announcement.task, digest)
         self.policy.check_announcement(announcement)
         check_announcement(announcement, self.state.samples)
         self._check_declared(announcement.auxiliary)
-        digest = announcement.update.digest if announcement.update else ""
         self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
         self.link.announce(announcement)
         self.state.count_trained(announcement.task)
@@ -120,15 +131,17 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
-        self.policy.check_evaluations(evaluation.task, self.audit.evaluated)
+        task, counts, digest = evaluation.task, evaluation.confusion, self._scored.pop(evaluation.task, "")
+        self.policy.check_evaluations(self.audit, self.needed, task, digest)
         self.policy.check_evaluation(evaluation)
         check_evaluation(evaluation, self.state.samples)
-        self.audit.record("evaluation", evaluation.task, nbytes=evaluation.confusion.nbytes, auxiliary=("confusion",))
+        self.audit.record("evaluation", task, nbytes=counts.nbytes, auxiliary=("confusion",), digest=digest)
         self.link.report(evaluation)
         self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task: with all details in the local log, without file names to the server."""
+        self._scored.pop(task, None)
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
         self.state.count("failed")

@@ -1,6 +1,8 @@
 """The hospital's policy file: limits on what leaves the hospital, whatever the federation asks for."""
 
 from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 from pydantic import Field
@@ -8,9 +10,12 @@ from pydantic import Field
 from anchorage.api.base import Document, PositiveDecimal
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.method import MethodName, ResolvedMethod
+from anchorage.api.single import read_document
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Announcement, Evaluation
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.limits import Limits
 
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
@@ -19,8 +24,12 @@ AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
 
 
 class Policy(Document):
-    """Limits on what leaves the hospital; a field that is left out sets no limit."""
+    """Limits on what leaves the hospital; a field that is left out leaves what the shown federation needs."""
 
+    require_approval: bool = Field(
+        False,
+        description="Whether nothing runs before `anchorage-silo approve` for what the federation would do here, and again after any change of it.",
+    )
     allowed_methods: tuple[MethodName, ...] | None = Field(
         None,
         description="Names of the methods in which the silo takes part, with the auxiliary data that leaves in them as they are defined; other "
@@ -36,12 +45,14 @@ class Policy(Document):
         description="Minimum number of images that an announcement, a mean of images or an evaluation may report on.",
     )
     maximum_rounds: Annotated[int, Field(ge=0)] | None = Field(
-        None, description="Maximum number of updates that may be announced, counted over the whole audit log."
+        None,
+        description="Maximum number of updates that may be announced, counted over the whole audit log. Left out: as many as the run's "
+        "description needs, counted for the run.",
     )
     maximum_evaluations: Annotated[int, Field(ge=0)] | None = Field(
         None,
         description="Maximum number of models that may be scored on the silo's images for the server, counted over the whole audit log. Left "
-        "out: as many as `maximumRounds`.",
+        "out: as many as `maximumRounds`, or else as the run's description needs.",
     )
     clip_norm: PositiveDecimal | None = Field(
         None,
@@ -74,32 +85,42 @@ class Policy(Document):
             found = f"under the name {method.name} the run also sends {', '.join(further)}"
             raise AnchorageError(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
 
-    def check_rounds(self, task: str, announced: Collection[str]) -> None:
-        """Check the number of updates; `announced` are the ids of the train tasks announced so far.
+    def limits(self, needed: Limits) -> Limits:
+        """Return what the silo does for a run at most that needs so much."""
+        updates = needed.updates if self.maximum_rounds is None else self.maximum_rounds
+        most = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
+        return replace(needed, updates=updates, evaluations=needed.evaluations if most is None else most)
+
+    def check_rounds(self, audit: AuditLog, needed: Limits, task: str, digest: str | None = None) -> None:
+        """Check the number of updates; `digest` is that of the update, None before there is one.
 
         Raises
         ------
         AnchorageError
             The maximum number of updates has been announced.
         """
-        limit = self.maximum_rounds
-        if limit is not None and task not in announced and len(announced) >= limit:
-            raise AnchorageError(
-                silo.ROUNDS_USED_UP, f"{len(announced)} updates were announced (maximumRounds: {limit})"
-            )
+        sent = audit.sent("announce", whole=self.maximum_rounds is not None)
+        most, rule = self.limits(needed).updates, _rule("maximumRounds", self.maximum_rounds)
+        self._check_sent(sent, most, task, digest, f"updates were announced ({rule}: {most})")
 
-    def check_evaluations(self, task: str, evaluated: Collection[str]) -> None:
-        """Check the number of models that were scored; `evaluated` are the ids of the evaluate tasks answered so far.
+    def check_evaluations(self, audit: AuditLog, needed: Limits, task: str, digest: str) -> None:
+        """Check the number of models that were scored; `digest` is that of the model.
 
         Raises
         ------
         AnchorageError
             The maximum number of models has been scored.
         """
-        limit = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
-        if limit is not None and task not in evaluated and len(evaluated) >= limit:
-            found = f"{len(evaluated)} models were scored (maximumEvaluations: {limit})"
-            raise AnchorageError(silo.ROUNDS_USED_UP, found)
+        own = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
+        sent, most = audit.sent("evaluation", whole=own is not None), self.limits(needed).evaluations
+        self._check_sent(sent, most, task, digest, f"models were scored ({_rule('maximumEvaluations', own)}: {most})")
+
+    @staticmethod
+    def _check_sent(sent: Collection[tuple[str, str]], most: int, task: str, digest: str | None, found: str) -> None:
+        """Refuse what would be one more; a server may give two tasks the same name, but what is sent for them differs."""
+        again = (task, digest) in sent if digest is not None else any(task == name for name, _ in sent)
+        if len(sent) >= most and not again:
+            raise AnchorageError(silo.ROUNDS_USED_UP, f"{len(sent)} {found}")
 
     def check_samples(self, samples: int) -> None:
         """Check the number of images that a message reports on.
@@ -146,7 +167,25 @@ class Policy(Document):
             The policy does not allow one of them.
         """
         allowed = self.allowed_auxiliary_data
-        refused = sorted(set(names).difference(allowed) if allowed is not None else set(names).intersection(RAW_IMAGES))
-        if refused:
+        if refused := sorted(filter(self.refuses, set(names))):
             found = f"auxiliary data {', '.join(refused)} is not allowed here (allowedAuxiliaryData: {', '.join(allowed or ()) or 'none'})"
             raise AnchorageError(silo.AUXILIARY_DATA_REFUSED, found)
+
+    def refuses(self, name: str) -> bool:
+        """Return whether auxiliary data of a name may not leave."""
+        return name in RAW_IMAGES if self.allowed_auxiliary_data is None else name not in self.allowed_auxiliary_data
+
+
+def read_policy(path: Path | None) -> Policy:
+    """Read the hospital's policy file; None has no policy.
+
+    Raises
+    ------
+    AnchorageError
+        The file is unreadable, or no policy.
+    """
+    return Policy() if path is None else read_document(path, Policy)
+
+
+def _rule(name: str, own: int | None) -> str:
+    return name if own is not None else f"the run's description; {name} of the policy sets another limit"

@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.api.errors import AnchorageError, identity, silo, transfer
 from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage_silo.state import AgentState
 
@@ -16,7 +16,7 @@ ATTEMPT_SECONDS = 60.0
 TOLD_AGAIN_SECONDS = 60.0
 """How often the log says that the same failure still stands."""
 
-UNDECIDED = (identity.ENROLMENT_PENDING, identity.TOO_MANY_REQUESTS)
+UNDECIDED = (identity.ENROLMENT_PENDING, identity.TOO_MANY_REQUESTS, silo.APPROVAL_NEEDED)
 """Answers that ask for time: people may take days."""
 
 T = TypeVar("T")

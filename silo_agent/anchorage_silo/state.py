@@ -36,6 +36,10 @@ class AgentState:
         """Record that the agent joins the run with `samples` images."""
         self.samples, self._joined, self.finished = samples, True, ""
 
+    def set_apart(self) -> None:
+        """Record that the agent takes part in no run until it joins again."""
+        self._joined, self.finished = False, ""
+
     def count_trained(self, task: str) -> None:
         """Count a train task whose update was announced; a repeated announcement counts once."""
         with self._lock:

@@ -27,6 +27,7 @@ from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
 from anchorage_server.learner import choose_learners
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
@@ -92,7 +93,7 @@ def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, 
     link = GrpcServerLink(
         server=f"127.0.0.1:{port}", credentials=files, profile=Profile(silo.spec.labels, len(images.labels), "test")
     )
-    worker, audit = _behind_its_gate(link, learner, run, state, len(images.labels))
+    worker, audit = _behind_its_gate(link, learner, run, state, len(images.labels), silo.spec.labels)
     thread = threading.Thread(target=worker.run, name=name)
     thread.start()
     try:
@@ -107,7 +108,7 @@ def _agent(silo: Silo, run: RunDescription, authority: Authority, folder: Path, 
 
 
 def _behind_its_gate(
-    link: GrpcServerLink, learner: SiloLearner, run: RunDescription, folder: Path, images: int
+    link: GrpcServerLink, learner: SiloLearner, run: RunDescription, folder: Path, images: int, labels: str
 ) -> tuple[SiloWorker, AuditLog]:
     """Let out only what the methods' own names and declarations allow."""
     methods = [*(stage.method for stage in run.warm_up), run.method]
@@ -117,7 +118,7 @@ def _behind_its_gate(
     )
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
     joined.set_joined(images)
-    gate = OutboundGate(link, policy, audit, methods, joined)
+    gate = OutboundGate(link, policy, audit, methods, joined, Limits.of(run, labels))
     return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit), audit
 
 

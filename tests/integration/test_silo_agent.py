@@ -55,7 +55,8 @@ def play(site: Site, silo: str, number: int) -> None:
 
 
 def test_enrols_trains_evaluates_and_ends_with_the_run(site: Site, start: Start) -> None:
-    config = site.configuration("a")
+    (site.folder / "policy.yaml").write_text("maximumEvaluations: 1\n")
+    config = site.configuration("a", policy=str(site.folder / "policy.yaml"))
     agent = start(config)
     joined = site.joined()
     assert joined.silo == "a" and (joined.profile.labels, joined.profile.samples) == ("None", 7)

@@ -20,6 +20,7 @@ from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate, extras_of
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
@@ -40,6 +41,8 @@ def joined() -> AgentState:
     return state
 
 
+MANY = Limits(1_000, 1_000)
+"""More than these tests need."""
 NONE = policy_of(allowedAuxiliaryData=[])
 
 
@@ -65,7 +68,7 @@ def announcement(task: str = "1.train", train: int = 10, **auxiliary: np.ndarray
 
 class TestGate:
     def test_a_whole_task_leaves_a_trail_of_names_only(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task, scored = train_task(ONE), evaluate_task(TWO)
         worker.handle(Assigned(task))
@@ -80,7 +83,7 @@ class TestGate:
             ("progress", task.id, 0, [], ""),
             ("announce", task.id, 0, [], update.digest),
             ("update", task.id, LAYOUT.nbytes, [], update.digest),
-            ("evaluation", scored.id, 16, ["confusion"], ""),
+            ("evaluation", scored.id, 16, ["confusion"], TWO.digest),
         ]
         assert [s[0] for s in link.said] == ["progress", "progress", "announce", "push", "report"], (
             "each report is sent"
@@ -88,7 +91,7 @@ class TestGate:
 
     def test_auxiliary_data_is_named_but_not_shown(self, link: FakeLink, audit: AuditLog, tmp_path: Path) -> None:
         secret = np.array([0.123456789])
-        OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined()).announce(
+        OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY).announce(
             announcement(similarity=secret)
         )
         assert lines(tmp_path)[0]["auxiliary"] == ["similarity"]
@@ -110,7 +113,7 @@ class TestGate:
     def test_what_the_policy_refuses_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, fields: dict[str, Any], said: Any, code: str
     ) -> None:
-        gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined())
+        gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
         with pytest.raises(AnchorageError, match=code):
             gate.announce(said) if isinstance(said, Announcement) else gate.report(said)
         assert link.said == [] and lines(tmp_path) == []
@@ -131,7 +134,7 @@ class TestGate:
             (policy_of(minimumSamples=4), means, ""),
         ]:
             methods = [PRESETS[name].slots for name in ("GlobalMixup", "FedMix")]
-            gate = OutboundGate(link, policy, audit, methods, joined())
+            gate = OutboundGate(link, policy, audit, methods, joined(), MANY)
             if not code:
                 gate.announce(said)
                 continue
@@ -143,7 +146,7 @@ class TestGate:
 
     def test_what_the_policy_allows_leaves(self, link: FakeLink, audit: AuditLog) -> None:
         policy = policy_of(allowedAuxiliaryData=["similarity", "confusion"], minimumSamples=4, maximumRounds=1)
-        gate = OutboundGate(link, policy, audit, [PRESETS["SemiAnAgg"].slots], joined())
+        gate = OutboundGate(link, policy, audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY)
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.announce(announcement(similarity=np.zeros(2)))
         gate.report(Evaluation("t", np.array([3, 4])))
@@ -153,7 +156,7 @@ class TestGate:
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
     ) -> None:
         methods = [PRESETS[name].slots for name in ("FedAvg", "FedAnchor")]  # a warm-up, and what follows
-        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, joined())
+        gate = OutboundGate(link, policy_of(allowedMethods=["FedAnchor"]), audit, methods, joined(), MANY)
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         task = train_task(ONE)
         worker.handle(Assigned(task))
@@ -168,7 +171,7 @@ class TestGate:
 
     def test_control_variates_leave_where_the_policy_names_them(self, link: FakeLink, audit: AuditLog) -> None:
         for policy, allowed in [(policy_of(allowedAuxiliaryData=["control"]), True), (Policy(), True), (NONE, False)]:
-            gate = OutboundGate(link, policy, audit, [PRESETS["FedAvg"].slots], joined(), ["control"])
+            gate = OutboundGate(link, policy, audit, [PRESETS["FedAvg"].slots], joined(), MANY, ["control"])
             if allowed:
                 gate.admit(train_task(ONE))
                 continue
@@ -179,7 +182,7 @@ class TestGate:
         def worker() -> tuple[SiloWorker, AuditLog]:
             audit = AuditLog(tmp_path / "audit.jsonl")
             gate = OutboundGate(
-                link, policy_of(maximumRounds=2, maximumEvaluations=9), audit, [PRESETS["FedAvg"].slots], joined()
+                link, policy_of(maximumRounds=2, maximumEvaluations=9), audit, [PRESETS["FedAvg"].slots], joined(), MANY
             )
             return SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit), audit
 
@@ -197,7 +200,7 @@ class TestGate:
     ) -> None:
         for number in (1, 1, 2, 3):
             audit = AuditLog(tmp_path / "audit.jsonl")
-            gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined())
+            gate = OutboundGate(link, policy_of(**fields), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
             worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
             worker.handle(Assigned(evaluate_task(ONE, number)))
             audit.close()
@@ -209,15 +212,15 @@ class TestGate:
         plain, mixing = PRESETS["FedAvg"].slots, PRESETS["FedMix"].slots.input_mixing
         proximal = plain.model_copy(update={"regulariser": PRESETS["FedProx"].slots.regulariser})
         policy = policy_of(allowedMethods=["FedAvg"])
-        OutboundGate(link, policy, audit, [plain, proximal], joined()).admit(train_task(ONE))
-        gate = OutboundGate(link, policy, audit, [plain.model_copy(update={"input_mixing": mixing})], joined())
+        OutboundGate(link, policy, audit, [plain, proximal], joined(), MANY).admit(train_task(ONE))
+        gate = OutboundGate(link, policy, audit, [plain.model_copy(update={"input_mixing": mixing})], joined(), MANY)
         with pytest.raises(AnchorageError, match=r"ANC-2210.*under the name FedAvg the run also sends mean_images"):
             gate.admit(train_task(ONE))
 
     def test_an_array_that_no_piece_declares_does_not_leave(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["SemiAnAgg"].slots], joined(), MANY)
         with pytest.raises(AnchorageError, match=r"ANC-2211.*features is declared by no piece"):
             gate.announce(announcement(similarity=np.zeros(2), features=np.zeros((9, 64))))
         assert link.said == [] and lines(tmp_path) == []
@@ -227,7 +230,7 @@ class TestGate:
     ) -> None:
         told: list[str] = []
         monkeypatch.setattr(link, "fail", lambda task, code, message: told.append(message))
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
         code = next(code for code in sorted(CATALOGUE) if code.startswith("ANC-12"))
         gate.fail("t", code, "/data/patient-7.jpg is damaged")
         gate.fail("t", "ANC-2204", "exit status -9")
@@ -243,7 +246,7 @@ class TestGate:
     def test_nothing_leaves_when_it_cannot_be_written_down(
         self, link: FakeLink, audit: AuditLog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined())
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
         write = os.write
         with monkeypatch.context() as full:
             full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
@@ -268,7 +271,7 @@ class TestAuditLog:
         after = self.write(path)
         assert after[:3] == before and len(after) == 6
         log = AuditLog(path)
-        assert log.announced == {"0.train", "1.train", "2.train"}
+        assert log.sent("announce", whole=True) == {("0.train", "d"), ("1.train", "d"), ("2.train", "d")}
         log.close()
         assert path.stat().st_mode & 0o777 == 0o600
 

@@ -122,7 +122,7 @@ class Site(Values):
     )
     policy: Policy = Field(
         Policy(),
-        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: no limits.",
+        description="The hospital's policy: limits on what leaves, whatever the federation asks for. Empty: what the shown federation needs.",
     )
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."

@@ -53,8 +53,21 @@ TOO_FEW_SAMPLES = failure(
 ROUNDS_USED_UP = failure(
     5,
     "ANC-2213 RoundsUsedUp",
-    "The silo has announced as many updates as maximumRounds in the hospital's policy allows.",
-    "Raise maximumRounds in the hospital's policy if more updates may leave. Nothing was sent.",
+    "The silo has announced as many updates, or scored as many models, as the hospital's policy allows or the run's description needs.",
+    "Set maximumRounds or maximumEvaluations in the hospital's policy if more may leave. Nothing was sent.",
+)
+APPROVAL_NEEDED = failure(
+    4,
+    "ANC-2214 ApprovalNeeded",
+    "The hospital's policy has requireApproval, and nobody has approved what the federation would do here, or it has changed since.",
+    "At the hospital, read it with `anchorage-silo review --config silo.yaml`, then run the `approve` command that the message names. The agent "
+    "goes on by itself.",
+)
+APPROVAL_OUTDATED = failure(
+    2,
+    "ANC-2215 ApprovalOutdated",
+    "The digest to approve is not that of what the federation would do here now.",
+    "Read it again with `anchorage-silo review --config silo.yaml`, and approve the digest at its end. Nothing was approved.",
 )
 AUDIT_BROKEN = failure(
     6,

@@ -1,0 +1,235 @@
+"""What the federation would do at this hospital, in plain words, and the digest by which the hospital approves it."""
+
+import hashlib
+import os
+from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError, version
+
+from pydantic import Field, ValidationError
+
+from anchorage.api.base import Document
+from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.run import RunDescription
+from anchorage.api.text import printable
+from anchorage.methods import PRESETS
+from anchorage.methods.preset import auxiliary_arrays
+from anchorage.transport.pki import key_fingerprint
+from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.config import SiloConfig
+from anchorage_silo.files import state_unusable
+from anchorage_silo.limits import Limits, stages_of, weigher_of
+from anchorage_silo.policy import Policy
+
+PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
+"""Packages whose versions are part of what is approved."""
+IMAGE_VARIABLE = "ANCHORAGE_IMAGE"
+"""Environment variable in which a pod names its container image."""
+
+
+class Leaving(Document):
+    """Something that leaves the hospital."""
+
+    name: str = Field(description="Name; of auxiliary data, as `allowedAuxiliaryData` names it.")
+    size: str = Field(description="Size, or shape and dtype.")
+    when: str = Field(description="How often it leaves.")
+    reveals: str = Field(description="What it is, and what it reveals.")
+    refused: bool = Field(False, description="Whether the hospital's policy refuses it.")
+
+
+class Stage(Document):
+    """A method's rounds."""
+
+    method: str = Field(description="Name of the method.")
+    summary: str = Field(description="What it computes.")
+    training: str = Field(description="Work of the silo in one round.")
+    rounds: int = Field(description="Number of rounds.")
+    leaves: tuple[Leaving, ...] = Field(description="What leaves the hospital.")
+    server_learns: str = Field(description="What the server learns beyond the weights.")
+    silos_learn: str = Field(description="What other silos learn.")
+
+
+class Review(Document):
+    """What a federation would do at a silo."""
+
+    digest: str = Field(description="SHA-256 of description, package versions, image and authority: what is approved.")
+    federation: str = Field(description="Name of the federation.")
+    silo: str = Field(description="Name of the silo.")
+    labels: str = Field(description="Which labels of the images may be used.")
+    server: str = Field(description="Address of the server that runs the federation.")
+    authority: str = Field(description="SHA-256 of the key of the federation's authority.")
+    network: str = Field(description="Network that is trained.")
+    classes: tuple[str, ...] = Field(description="What the model tells apart.")
+    initial: str = Field(description="Weights to start from; empty: random ones, or the server's choice.")
+    mode: str = Field(description="Synchronous or Asynchronous.")
+    stages: tuple[Stage, ...] = Field(description="Methods in their order.")
+    updates: int = Field(description="Updates that may leave at most.")
+    evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
+    protection: str = Field(description="What the policy does to an update before it leaves.")
+    policy: dict[str, object] = Field(description="The hospital's policy; empty: none.")
+    packages: dict[str, str] = Field(description="Versions of the packages that compute.")
+    image: str = Field(description="Container image, if it is known.")
+
+    @classmethod
+    def of(cls, text: str, config: SiloConfig, policy: Policy) -> "Review":
+        """Work it out from a run's description (JSON).
+
+        Raises
+        ------
+        AnchorageError
+            The description cannot be read, or the authority's certificate.
+        """
+        run = read_description(text)
+        try:
+            authority = key_fingerprint(config.authority.read_bytes())
+        except OSError as error:
+            raise state_unusable(config.authority, error) from error
+        limits = policy.limits(Limits.of(run, config.labels))
+        packages, image = _versions(), os.environ.get(IMAGE_VARIABLE, "")
+        told = "\0".join((text, authority, image, *(f"{name} {found}" for name, found in packages.items())))
+        return cls(
+            digest=hashlib.sha256(told.encode()).hexdigest(),
+            federation=run.federation,
+            silo=config.silo,
+            labels=config.labels,
+            server=config.server,
+            authority=authority,
+            network=f"{run.model.network} on images of {run.model.image_size} pixels and {run.model.channels} channels",
+            classes=run.model.classes,
+            initial=run.model.initial or "",
+            mode=run.mode,
+            stages=tuple(_stage(run, config, policy, *stage) for stage in stages_of(run)),
+            updates=limits.updates,
+            evaluations=limits.evaluations,
+            protection=_protection(policy),
+            policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
+            packages=packages,
+            image=image,
+        )
+
+    def words(self) -> Iterator[str]:
+        """Yield it line by line, safe to show."""
+        return map(printable, self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        classes = ", ".join(self.classes)
+        yield f"Federation {self.federation} asks silo {self.silo} (labels used: {self.labels}) to take part."
+        yield f"Who runs it: the server {self.server}; SHA-256 of its authority's key: {self.authority}"
+        yield f"Trained: {self.network}, to tell {classes}; {self.mode.lower()}"
+        yield f"Weights to start from: {self.initial or 'what the server sends'}"
+        for stage in self.stages:
+            yield f"{stage.method}, {stage.rounds} rounds: {stage.summary}"
+            yield f"  computed here: {stage.training}"
+            for array in stage.leaves:
+                refused = " REFUSED by the policy" if array.refused else ""
+                yield f"  leaves {array.when}: {array.name}, {array.size}: {array.reveals}{refused}"
+            yield f"  the server learns: {stage.server_learns}; other silos learn: {stage.silos_learn}"
+        yield "Leaves on joining: the number of images, and a keyed digest that shows whether they change"
+        yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
+        yield f"Protection here: {self.protection}"
+        rules = ", ".join(f"{name}: {value}" for name, value in self.policy.items()) or "none, only the limits above"
+        yield f"Policy: {rules}"
+        versions = ", ".join(f"{name} {found}" for name, found in self.packages.items())
+        yield f"Software: {versions}{f', image {self.image}' if self.image else ''}"
+        yield f"Digest: {self.digest}"
+
+
+def read_description(text: str) -> RunDescription:
+    """Read a run's description (JSON).
+
+    Raises
+    ------
+    AnchorageError
+        It has unknown or wrong fields.
+    """
+    try:
+        run = RunDescription.model_validate_json(text)
+        for layout in (run.down, run.up, *(each for stage in run.warm_up for each in (stage.down, stage.up))):
+            Layout.from_json(layout)
+    except ValueError as error:
+        wrong = error.error_count() if isinstance(error, ValidationError) else 1
+        found = f"the run's description has {wrong} unknown or wrong fields; bring both sides to the same version"
+        raise AnchorageError(transfer.MALFORMED_MESSAGE, found) from error
+    return run
+
+
+def _stage(
+    run: RunDescription, config: SiloConfig, policy: Policy, method: ResolvedMethod, up: str, rounds: int
+) -> Stage:
+    layout, preset = Layout.from_json(up), PRESETS.get(method.name)
+    control = layout.of_network() != layout
+    leaves = [
+        Leaving(
+            name="update",
+            size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays",
+            when="once a round",
+            reveals="the model's weights after training here" + (", with control variates" if control else "")
+            + "; a hostile server can read images out of them, see Protection",
+            refused=control and policy.refuses("control"),
+        ),
+        Leaving(
+            name="counts and figures",
+            size="a few numbers",
+            when="once a round",
+            reveals="how many images were trained on, had labels and were accepted, the loss, the time",
+        ),
+    ]  # fmt: skip
+    leaves += [
+        Leaving(
+            name=array.name, size=array.shape, when="once a round", reveals=array.meaning, refused=policy.refuses(array.name)
+        )
+        for array in auxiliary_arrays(method, up=True)
+    ]  # fmt: skip
+    weigher = weigher_of(method, run)
+    if weigher.evaluated:
+        leaves.append(_scores("for every other silo's update", run, policy, "its validation images"))
+    if run.silo_percent and config.labels != "None":
+        leaves.append(_scores("once a round", run, policy, f"the {run.silo_percent} % that it keeps from training"))
+    return Stage(
+        method=method.name,
+        summary=preset.summary if preset else "a method that this version does not know by name",
+        training=_training(method, config.labels, weigher.repetitions),
+        rounds=rounds,
+        leaves=tuple(leaves),
+        server_learns=preset.reveals_to_server if preset else "what the arrays above reveal",
+        silos_learn=preset.reveals_to_silos if preset else "not declared",
+    )
+
+
+def _scores(when: str, run: RunDescription, policy: Policy, images: str) -> Leaving:
+    size = f"{run.model.num_classes} × {run.model.num_classes} counts"
+    return Leaving(
+        name="confusion",
+        size=size,
+        when=when,
+        reveals=f"how a model classifies {images}, by true class",
+        refused=policy.refuses("confusion"),
+    )
+
+
+def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:
+    local, own = method.local, method.local.unlabelled
+    epochs = (own.epochs if labels == "None" else None) or local.epochs
+    batch = (own.batch_size if labels == "None" else None) or local.batch_size
+    passes = f"up to {local.cycle.max_epochs}" if local.cycle else str(epochs)
+    often = f", up to {repetitions} times" if repetitions > 1 else ""
+    return f"{passes} epochs over the silo's images in batches of {batch} per round{often}"
+
+
+def _protection(policy: Policy) -> str:
+    parts = []
+    if policy.clip_norm is not None:
+        parts.append(f"an update's change is scaled down to the norm {policy.clip_norm}")
+    if policy.noise_std is not None:
+        parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
+    return " and ".join(parts) or "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"
+
+
+def _versions() -> dict[str, str]:
+    found = {}
+    for name in PACKAGES:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    return found

@@ -1,0 +1,64 @@
+"""Review and approval with an agent's process: nothing runs before the hospital has approved it, nor after a change."""
+
+import json
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from silo_site import WAIT_SECONDS, Agent, Site, audit_of
+from test_silo_pod import POD, play
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.close()
+
+
+def command(config: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    line = [sys.executable, "-m", "anchorage_silo", *words, "--config", str(config)]
+    return subprocess.run(line, capture_output=True, text=True, timeout=WAIT_SECONDS)
+
+
+def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
+    (site.folder / "policy.yaml").write_text("requireApproval: true\n")
+    config = site.configuration("a", **POD, policy=str(site.folder / "policy.yaml"))
+    early = command(config, "review")
+    assert early.returncode == 4 and early.stderr.splitlines()[-1].startswith("ANC-2201 NotEnrolled")
+    agent = Agent(config, hurried=True)
+    try:
+        agent.await_line("Federation derm asks silo a")
+        agent.await_line("ANC-2214 ApprovalNeeded")
+        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 503
+        first = json.loads(command(config, "review", "-o", "json").stdout)
+        assert first["updates"] == 3 and first["stages"][0]["method"] == "FedAvg"
+        wrong = command(config, "approve", "0" * 64)
+        assert wrong.returncode == 2 and "ANC-2215 ApprovalOutdated" in wrong.stderr
+        assert "join" not in [line["kind"] for line in audit_of(config)]
+
+        assert command(config, "approve", first["digest"]).returncode == 0
+        site.joined()
+        play(site, 1)
+        site.link.finish("all rounds are committed")
+        assert agent.await_ready("Finished") == 200
+        site.stop_link()
+        site.describe(site.run.model_copy(update={"rounds": 5}))
+        site.start_link()
+        assert agent.await_ready("ANC-2214 ApprovalNeeded") == 503
+        assert f"Digest: {first['digest']}" not in command(config, "review").stdout
+        kinds = [line["kind"] for line in audit_of(config)]
+        assert kinds == ["enrol", "approval", "join", "announce", "update"]
+
+        second = json.loads(command(config, "review", "-o", "json").stdout)
+        assert command(config, "approve", second["digest"]).returncode == 0
+        site.joined()
+        play(site, 2)
+        digests = [line["digest"] for line in audit_of(config) if line["kind"] == "approval"]
+        assert digests == [first["digest"], second["digest"]]
+    finally:
+        agent.signal(signal.SIGTERM)
+        agent.close()

@@ -1,0 +1,268 @@
+"""What a hospital is told, what it approves, and the limits that follow from a run's description."""
+
+import json
+import random
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.model import ModelDescription
+from anchorage.api.run import RunDescription, StageDescription
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
+from anchorage.methods import PRESETS
+from anchorage.pieces.task.classification import Classification
+from anchorage.transport.messages import REPETITIONS, Assigned, Dismissed, Task
+from anchorage.transport.pki import Authority
+from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.approval import Approvals
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.config import SiloConfig
+from anchorage_silo.limits import MOST_SILOS, Limits
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.policy import Policy
+from anchorage_silo.review import Review
+from anchorage_silo.state import AgentState
+
+CHANGES = 200
+MODELS = [model_of(value) for value in range(5)]
+
+
+def run_of(name: str = "FedAvg", **fields: Any) -> RunDescription:
+    model = ModelDescription(
+        network="SmallCnn", task=Classification(classes=("benign", "malignant")), image_size=8, channels=1
+    )
+    own = {"federation": "derm", "seed": 1, "rounds": 3, "mode": "Synchronous", "method": PRESETS[name].slots}
+    own |= {"model": model, "down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
+    return RunDescription(**{**own, **fields})
+
+
+def policy_of(**fields: Any) -> Policy:
+    return Policy.model_validate_json(json.dumps(fields))
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory: pytest.TempPathFactory) -> SiloConfig:
+    folder = tmp_path_factory.mktemp("silo")
+    authority = Authority.create(folder / "authority", "derm").certificate_path
+    fields = {"silo": "a", "federation": "derm", "server": "s.example.org:8443", "enrolment": "s.example.org:8444"}
+    fields |= {"authority": str(authority), "state": str(folder), "labels": "All", "trainer": {"type": "Null"}}
+    return SiloConfig.model_validate_json(json.dumps(fields))
+
+
+def review_of(run: RunDescription, config: SiloConfig, **policy: Any) -> Review:
+    return Review.of(run.model_dump_json(by_alias=True), config, policy_of(**policy))
+
+
+def gate_of(folder: Path, link: FakeLink, needed: Limits, policy: Policy, name: str = "FedAvg") -> OutboundGate:
+    state = AgentState(folder / "silo.crt")
+    state.set_joined(1000)
+    return OutboundGate(link, policy, AuditLog(folder / "audit.jsonl"), [PRESETS[name].slots], state, needed)
+
+
+class TestReview:
+    @pytest.mark.parametrize("name", sorted(PRESETS))
+    def test_every_array_that_leaves_is_told_with_what_it_is(self, name: str, config: SiloConfig) -> None:
+        words = "\n".join(review_of(run_of(name), config).words())
+        for array in PRESETS[name].up:
+            assert f"{array.name}, {array.shape}: {array.meaning}" in words
+        assert f"update, {LAYOUT.nbytes:,} bytes" in words and PRESETS[name].reveals_to_server in words
+
+    def test_says_who_how_often_and_what_protects(self, config: SiloConfig) -> None:
+        bare = "\n".join(review_of(run_of("DVW"), config).words())
+        assert "the server s.example.org:8443; SHA-256 of its authority's key: " in bare
+        assert f"3 updates and {3 * MOST_SILOS} scored models" in bare
+        assert "confusion, 2 × 2 counts: how a model classifies its validation images" in bare
+        assert "Protection here: none" in bare and "Policy: none" in bare
+        told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
+        words = "\n".join(told.words())
+        assert "scaled down to the norm 1 and noise of standard deviation 0.01" in words
+        (similarity,) = (leaf for leaf in told.stages[0].leaves if leaf.name == "similarity")
+        assert similarity.refused and "REFUSED" in words
+        assert not told.stages[0].leaves[0].refused
+
+    def test_each_stage_has_its_own_rounds(self, config: SiloConfig) -> None:
+        first = StageDescription(method=PRESETS["FedAvg"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)
+        review = review_of(run_of("FedAnchor", rounds=7, warm_up=(first,)), config)
+        assert [(stage.method, stage.rounds) for stage in review.stages] == [("FedAvg", 2), ("FedAnchor", 5)]
+        assert review.updates == 7
+
+    def test_foreign_text_moves_no_cursor(self, config: SiloConfig) -> None:
+        model = run_of().model.model_copy(update={"initial": "\x1b[2Jweights\r"})
+        assert all(line.isprintable() for line in review_of(run_of(model=model), config).words())
+
+    def test_a_description_that_cannot_be_read_is_refused(self, config: SiloConfig) -> None:
+        with pytest.raises(AnchorageError, match="ANC-2150.*unknown or wrong fields"):
+            Review.of('{"federation": "derm", "more": 1}', config, Policy())
+
+
+class TestLimits:
+    @pytest.mark.parametrize(
+        ("name", "labels", "fields", "expected"),
+        [
+            ("FedAvg", "All", {}, (3, 0, 1)),
+            ("FedAvg", "All", {"silo_percent": 20}, (3, 3, 1)),
+            ("FedAvg", "None", {"silo_percent": 20}, (3, 0, 1)),
+            ("DVW", "All", {}, (3, 3 * MOST_SILOS, 1)),
+            (
+                "FedMix",
+                "All",
+                {},
+                (6, 0, 1),
+            ),  # its means leave before the first training, after every start of the server
+            ("RSCFed", "None", {}, (3, 0, PRESETS["RSCFed"].slots.weighting.groups)),
+        ],
+    )
+    def test_are_what_the_description_needs(
+        self, name: str, labels: str, fields: dict[str, Any], expected: tuple[int, int, int]
+    ) -> None:
+        assert Limits.of(run_of(name, **fields), labels) == Limits(*expected)
+
+    def test_hold_without_a_policy(self, tmp_path: Path) -> None:
+        """Two updates and no scored model, whatever is asked for."""
+        link = FakeLink(*MODELS)
+        gate = gate_of(tmp_path, link, Limits.of(run_of(rounds=2), "All"), Policy())
+        worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+        for number, model in enumerate(MODELS, 1):
+            worker.handle(Assigned(train_task(model, number)))
+            worker.handle(Assigned(evaluate_task(model, number)))
+        assert [what[0] for what in link.said if what[0] in ("announce", "report")] == ["announce"] * 2
+        assert {what[2] for what in link.said if what[0] == "fail"} == {"ANC-2213"}
+
+    def test_a_policy_sets_other_ones(self, tmp_path: Path) -> None:
+        link = FakeLink(*MODELS)
+        gate = gate_of(tmp_path, link, Limits(0, 0), policy_of(maximumRounds=3, maximumEvaluations=4))
+        worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+        for number, model in enumerate(MODELS, 1):
+            worker.handle(Assigned(train_task(model, number)))
+            worker.handle(Assigned(evaluate_task(model, number)))
+        said = [what[0] for what in link.said]
+        assert (said.count("announce"), said.count("report")) == (3, 4)
+
+    def test_one_name_for_several_tasks_saves_no_budget(self, tmp_path: Path) -> None:
+        """A server chooses the ids of tasks: it asks for the updates of two models, in turns, under the same ids."""
+        link = FakeLink(*MODELS)
+        gate = gate_of(tmp_path, link, Limits(2, 2), Policy())
+        worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
+        for model in MODELS:
+            for number in (1, 2):
+                worker.handle(Assigned(Task(f"{number}.train", train_task(model).kind, number, model.manifest)))
+            scored = evaluate_task(model)
+            worker.handle(Assigned(Task("1.evaluate", scored.kind, 1, model.manifest)))
+            worker.handle(Dismissed("1.evaluate", "counted"))
+        assert len(gate.audit.sent("announce", whole=True)) == 2
+        assert [what[0] for what in link.said].count("report") == 2
+
+    def test_noise_cannot_be_averaged_away_by_repetitions(self, tmp_path: Path) -> None:
+        gate = gate_of(tmp_path, FakeLink(*MODELS), Limits.of(run_of(), "All"), Policy())
+        task = train_task(MODELS[0])
+        often = Task(task.id, task.kind, 1, task.model, {REPETITIONS: np.array(50)})
+        with pytest.raises(AnchorageError, match="ANC-2213.*50 trainings"):
+            gate.admit(often)
+        gate.admit(task)
+
+    def test_are_counted_for_each_run(self, tmp_path: Path) -> None:
+        log = AuditLog(tmp_path / "audit.jsonl")
+        for run in ("first", "second"):
+            log.record("join", digest=run)
+            log.record("announce", "1.train", digest="d")
+        log.close()
+        log = AuditLog(tmp_path / "audit.jsonl")
+        log.record("join", digest="first")
+        assert len(log.sent("announce", whole=False)) == 1 and len(log.sent("announce", whole=True)) == 1
+        log.record("announce", "2.train", digest="e")
+        assert len(log.sent("announce", whole=False)) == 2
+        log.close()
+
+
+class TestApproval:
+    def test_no_change_of_the_description_runs_without_a_new_approval(self, config: SiloConfig, tmp_path: Path) -> None:
+        """`CHANGES` random changes of one field each."""
+        first = StageDescription(method=PRESETS["FedMix"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)
+        text = run_of("SemiAnAgg", rounds=9, warm_up=(first,), silo_percent=10).model_dump_json(by_alias=True)
+        policy, approvals = policy_of(requireApproval=True), Approvals(tmp_path)
+        approvals.give(Review.of(text, config, policy))
+        rng, readable = random.Random(7), 0
+        gate = gate_of(tmp_path, FakeLink(*MODELS), Limits(9, 9), policy, "SemiAnAgg")
+
+        def is_admitted(described: str) -> bool:
+            gate.check_approval = partial(approvals.check, Review.of(described, config, policy))
+            gate.admit(train_task(MODELS[0]))
+            return True
+
+        assert is_admitted(text)
+        for _ in range(CHANGES):
+            described = changed(text, rng)
+            assert described != text
+            with pytest.raises(AnchorageError) as caught:
+                is_admitted(described)
+            assert caught.value.code in ("ANC-2214", "ANC-2150"), described
+            readable += caught.value.code == "ANC-2214"
+        assert readable > CHANGES / 3, "most changes are no descriptions at all"
+        assert is_admitted(text)
+
+    def test_software_image_and_authority_are_approved_too(
+        self, config: SiloConfig, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        before = review_of(run_of(), config)
+        monkeypatch.setenv("ANCHORAGE_IMAGE", "registry/anchorage-silo:2")
+        image = review_of(run_of(), config)
+        monkeypatch.setattr("anchorage_silo.review.version", lambda name: "9.9")
+        software = review_of(run_of(), config)
+        other = Authority.create(tmp_path / "other", "derm").certificate_path
+        authority = review_of(run_of(), config.model_copy(update={"authority": other}))
+        assert len({each.digest for each in (before, image, software, authority)}) == 4
+        assert review_of(run_of(), config, requireApproval=True).digest == software.digest, (
+            "the policy is the hospital's"
+        )
+
+    def test_says_which_command_approves_and_keeps_what_was_approved(self, config: SiloConfig, tmp_path: Path) -> None:
+        review, approvals = review_of(run_of(), config), Approvals(tmp_path)
+        with pytest.raises(AnchorageError, match=f"ANC-2214.*anchorage-silo approve {review.digest}"):
+            approvals.check(review)
+        approvals.give(review)
+        approvals.give(review)
+        approvals.check(review)
+        (file,) = (tmp_path / "approvals").iterdir()
+        kept = json.loads(file.read_text())
+        assert kept["review"]["digest"] == review.digest and kept["user"] and file.stat().st_mode & 0o777 == 0o600
+
+
+def changed(text: str, rng: random.Random) -> str:
+    """Return a description with one leaf changed to another value of its type."""
+    document = json.loads(text)
+    leaves = list(leaves_of(document))
+    holder, key = rng.choice(leaves)
+    match holder[key]:
+        case bool(value):
+            holder[key] = not value
+        case int(value):
+            holder[key] = value + rng.randint(1, 9)
+        case str(value) if value.replace(".", "").isdigit():
+            holder[key] = f"{value[:-1]}{(int(value[-1]) + rng.randint(1, 9)) % 10}"
+        case str(value):
+            holder[key] = value + rng.choice("abc")
+        case _:
+            holder[key] = 1
+    return json.dumps(document)
+
+
+def leaves_of(node: Any) -> Any:
+    items = node.items() if isinstance(node, dict) else enumerate(node)
+    for key, value in items:
+        if isinstance(value, dict | list):
+            yield from leaves_of(value)
+        else:
+            yield node, key
+
+
+def test_a_layout_with_control_variates_is_told(config: SiloConfig) -> None:
+    layout = Layout.of([("weight", "F32", (3,)), ("control.weight", "F32", (3,))])
+    up = layout.to_json()
+    review = review_of(run_of("SCAFFOLD", up=up, down=up), config)
+    assert "control variates" in review.stages[0].leaves[0].reveals
