@@ -21,7 +21,7 @@ from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Credentials, silo_uri
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
-from anchorage_silo.audit import AuditLog
+from anchorage_silo.audit import AUDIT_FILE, AuditLog
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable
@@ -57,7 +57,7 @@ def run_agent(config: SiloConfig) -> None:
     retry = ServerRetry(config.patience_seconds, state)
     with (
         lock_state_folder(config.state),
-        closing(AuditLog(config.state / "audit.jsonl")) as audit,
+        closing(AuditLog(config.state / AUDIT_FILE)) as audit,
         serve_probes(config.probes_listen, state),
     ):
         credentials = _enrol_and_be_admitted(config, audit, retry)

@@ -1,7 +1,8 @@
 """The append-only log of everything that leaves the hospital.
 
 One JSON object per line. `hash` is the SHA-256 of the previous line's hash and the rest of this line, so that a changed, removed or inserted line is
-detected. Entries name what was sent; they never hold values of images, weights or keys.
+detected. A signed head beside it (`audit_head`) shows that its end, or all of it, was removed, or that it was written anew. Entries name what was
+sent; they never hold values of images, weights or keys.
 """
 
 import errno
@@ -15,6 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage_silo.audit_head import AuditHead
+
+AUDIT_FILE = "audit.jsonl"
+"""The log, in the agent's state folder."""
 
 
 class AuditLog:
@@ -23,7 +28,7 @@ class AuditLog:
     Raises
     ------
     AnchorageError
-        The hash chain of an existing log is broken, or the file cannot be written.
+        The hash chain of an existing log is broken, or it is not the one that was signed; or the file cannot be written.
     """
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
@@ -32,12 +37,13 @@ class AuditLog:
         self._lock = threading.Lock()
         self._run = ""
         self._sent: dict[str, set[tuple[str, str, str]]] = {"announce": set(), "evaluation": set()}
-        self._hash = ""
+        self._lines, self._hash = 0, ""
         try:
             self._file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
         except OSError as error:
             raise self._unwritable(error) from error
         self._verify()
+        self._head = AuditHead(path)
 
     def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
         """Return tasks and digests of all entries of a kind, ``announce`` or ``evaluation``: of the whole log, or of the run joined last."""
@@ -82,8 +88,12 @@ class AuditLog:
             text = json.dumps(entry)
             chained = _chain(self._hash, text)
             self._append(f'{text[:-1]}, "hash": "{chained}"}}\n'.encode())
-            self._hash = chained
+            self._lines, self._hash = self._lines + 1, chained
             self._note(entry)
+            try:
+                self._head.sign(self._lines, chained)
+            except OSError as error:
+                raise self._unwritable(error) from error
 
     def close(self) -> None:
         """Close the file; later calls of `record` fail."""
@@ -103,19 +113,14 @@ class AuditLog:
             raise self._unwritable(error) from error
 
     def _verify(self) -> None:
-        """Verify the hash chain and collect the tasks; an incomplete last line, left by a crash, is removed."""
+        """Verify the log and collect what was sent; an incomplete last line, left by a crash, is removed."""
         text = self._path.read_bytes()
         whole = text.rfind(b"\n") + 1
         if whole < len(text):
             os.ftruncate(self._file, whole)
-        for number, line in enumerate(text[:whole].splitlines(), start=1):
-            body, _, tail = line.decode(errors="replace").rpartition(', "hash": "')
-            chained = _chain(self._hash, body + "}")
-            if tail != f'{chained}"}}':
-                found = f"line {number} of {self._path} does not match the hash of the lines before it"
-                raise AnchorageError(silo.AUDIT_BROKEN, found)
-            self._hash = chained
-            self._note(json.loads(line))
+        for entry in verified(self._path):
+            self._lines, self._hash = self._lines + 1, entry["hash"]
+            self._note(entry)
 
     def _note(self, entry: dict[str, Any]) -> None:
         if entry["kind"] == "join":
@@ -125,6 +130,32 @@ class AuditLog:
 
     def _unwritable(self, error: OSError) -> AnchorageError:
         return AnchorageError(silo.AUDIT_UNWRITABLE, f"{self._path}: {error.strerror or error}")
+
+
+def verified(path: Path) -> list[dict[str, Any]]:
+    """Return the entries of a log, in which an incomplete last line is left out; another process may be writing it.
+
+    Raises
+    ------
+    AnchorageError
+        The log cannot be read, its hash chain is broken, or it is not the one whose head was signed.
+    """
+    entries: list[dict[str, Any]] = []
+    try:
+        head = AuditHead(path)
+        text = path.read_bytes() if path.exists() else b""
+    except OSError as error:
+        raise AnchorageError(silo.AUDIT_UNWRITABLE, f"{path}: {error.strerror or error}") from error
+    last = ""
+    for number, line in enumerate(text[: text.rfind(b"\n") + 1].splitlines(), start=1):
+        body, _, tail = line.decode(errors="replace").rpartition(', "hash": "')
+        last = _chain(last, body + "}")
+        if tail != f'{last}"}}':
+            found = f"line {number} of {path} does not match the hash of the lines before it"
+            raise AnchorageError(silo.AUDIT_BROKEN, found)
+        entries.append(json.loads(line))
+    head.check([entry["hash"] for entry in entries])
+    return entries
 
 
 def _chain(previous: str, text: str) -> str:

@@ -1,11 +1,15 @@
-"""Commands for the people at a hospital: review, approve."""
+"""Commands for the people at a hospital: review, approve, audit verify."""
 
 import argparse
 import sys
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.transport.grpc.single_calls import describe
 from anchorage_silo.approval import Approvals
+from anchorage_silo.audit import AUDIT_FILE, verified
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of
 from anchorage_silo.policy import read_policy
@@ -18,8 +22,11 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
     Raises
     ------
     AnchorageError
-        The silo is not enrolled, the server refuses it or does not answer, or what is to be approved is out of date.
+        The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, or the audit log was changed.
     """
+    if chosen.command == "audit":
+        sys.stdout.write(f"{_verify_audit(config.state / AUDIT_FILE)}\n")
+        return
     review = current_review(config)
     if chosen.command == "review":
         sys.stdout.write(
@@ -32,6 +39,16 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
         raise AnchorageError(silo.APPROVAL_OUTDATED, found)
     Approvals(config.state).give(review)
     sys.stdout.write(f"approved: {review.federation} at {review.silo}; an agent that waits goes on within seconds\n")
+
+
+def _verify_audit(log: Path) -> str:
+    entries = verified(log)
+    if not entries:
+        return f"{log} has no lines: this agent has sent nothing, or log, head and key were all removed"
+    kinds = Counter(entry["kind"] for entry in entries)
+    first, last = (datetime.fromtimestamp(entries[end]["time"], UTC).isoformat(timespec="seconds") for end in (0, -1))
+    what = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+    return f"{log} is whole: {len(entries)} lines from {first} to {last}: {what}"
 
 
 def current_review(config: SiloConfig) -> Review:

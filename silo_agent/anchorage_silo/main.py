@@ -81,6 +81,10 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "approve", parents=[configured], help="approve what review showed (policy: requireApproval)"
     )
     approve.add_argument("digest", metavar="DIGEST", help="the digest that review showed")
+    audit = commands.add_parser(
+        "audit", parents=[configured], help="verify that the audit log is whole and as it was written"
+    )
+    audit.add_argument("action", choices=("verify",), help="what to do")
     chosen = parser.parse_args(arguments)
     if chosen.config is None:
         parser.error("the following arguments are required: --config")

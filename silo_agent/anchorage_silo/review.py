@@ -60,7 +60,9 @@ class Review(Document):
     authority: str = Field(description="SHA-256 of the key of the federation's authority.")
     network: str = Field(description="Network that is trained.")
     classes: tuple[str, ...] = Field(description="What the model tells apart.")
-    initial: str = Field(description="Weights to start from; empty: random ones, or the server's choice.")
+    initial: str = Field(
+        description="Weights to start from, by file or name; empty: random ones, or the server's choice."
+    )
     mode: str = Field(description="Synchronous or Asynchronous.")
     stages: tuple[Stage, ...] = Field(description="Methods in their order.")
     updates: int = Field(description="Updates that may leave at most.")
@@ -96,7 +98,7 @@ class Review(Document):
             authority=authority,
             network=f"{run.model.network} on images of {run.model.image_size} pixels and {run.model.channels} channels",
             classes=run.model.classes,
-            initial=run.model.initial or "",
+            initial=run.model.initial or run.model.weights or "",
             mode=run.mode,
             stages=tuple(_stage(run, config, policy, *stage) for stage in stages_of(run)),
             updates=limits.updates,

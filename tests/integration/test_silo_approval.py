@@ -59,6 +59,17 @@ def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
         play(site, 2)
         digests = [line["digest"] for line in audit_of(config) if line["kind"] == "approval"]
         assert digests == [first["digest"], second["digest"]]
+        lines = len(audit_of(config))
+        whole = command(config, "audit", "verify")
+        assert whole.returncode == 0 and f"is whole: {lines} lines" in whole.stdout and "2 approval" in whole.stdout
     finally:
         agent.signal(signal.SIGTERM)
         agent.close()
+    log = config.parent / "state" / "audit.jsonl"
+    log.write_text("".join(log.read_text().splitlines(keepends=True)[:-1]))
+    cut = command(config, "audit", "verify")
+    assert (
+        cut.returncode == 6
+        and "ANC-2220 AuditBroken" in cut.stderr
+        and f"has {lines - 1} lines, and had {lines}" in cut.stderr
+    )

@@ -95,7 +95,9 @@ def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str)
         assert {path.name for path in state.iterdir()} >= {
             "silo.key",
             "silo.crt",
+            "audit.head",
             "audit.jsonl",
+            "audit.key",
             "model.bin",
             "update.bin",
         }

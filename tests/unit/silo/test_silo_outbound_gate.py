@@ -19,7 +19,7 @@ from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Ev
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays
-from anchorage_silo.audit import AuditLog
+from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate, extras_of
 from anchorage_silo.policy import Policy
@@ -297,9 +297,55 @@ class TestAuditLog:
     def test_a_torn_last_line_is_cut_off(self, tmp_path: Path) -> None:
         path = tmp_path / "audit.jsonl"
         text = "".join(self.write(path))
-        path.write_text(text[:-10])
+        path.write_text(text + text.splitlines()[0][:-10])
         AuditLog(path).close()
-        assert path.read_text() == "".join(text.splitlines(keepends=True)[:2])
+        assert path.read_text() == text
+
+    @pytest.mark.parametrize(
+        "change",
+        ["cut tail", "cut in a line", "empty", "no log", "rewritten", "no head", "no key", "other head", "other key"],
+    )
+    def test_what_a_signed_head_shows(self, tmp_path: Path, change: str) -> None:
+        path, other = tmp_path / "audit.jsonl", tmp_path / "other" / "audit.jsonl"
+        text = self.write(path)
+        other.parent.mkdir()
+        self.write(other)
+        match change:
+            case "cut tail":
+                path.write_text("".join(text[:2]))
+            case "cut in a line":
+                path.write_text("".join(text)[:-10])
+            case "empty":
+                path.write_text("")
+            case "no log":
+                path.unlink()
+            case "rewritten":  # by the same rule, so that its chain is whole
+                path.write_text(other.read_text())
+            case "no head" | "no key":
+                path.with_suffix(f".{change[3:]}").unlink()
+            case "other head" | "other key":
+                name = f"audit.{change[6:]}"
+                (tmp_path / name).write_bytes((other.parent / name).read_bytes())
+        for check in (verified, AuditLog):
+            with pytest.raises(AnchorageError, match="ANC-2220"):
+                check(path)
+
+    def test_a_crash_between_line_and_head_loses_nothing(self, tmp_path: Path) -> None:
+        path = tmp_path / "audit.jsonl"
+        self.write(path)
+        head = path.with_suffix(".head").read_bytes()
+        log = AuditLog(path)
+        log.record("announce", "3.train")
+        log.close()
+        path.with_suffix(".head").write_bytes(head)
+        assert len(verified(path)) == 4
+        log = AuditLog(path)
+        log.record("announce", "4.train")
+        log.close()
+        assert len(verified(path)) == 5
+
+    def test_a_log_that_never_began_is_whole(self, tmp_path: Path) -> None:
+        assert verified(tmp_path / "audit.jsonl") == []
 
     def test_a_folder_that_is_missing_has_its_code(self, tmp_path: Path) -> None:
         with pytest.raises(AnchorageError, match="ANC-2221"):

@@ -87,7 +87,14 @@ def test_asks_when_two_thirds_are_over_and_not_before(world: World, tmp_path: Pa
     assert len(world.asked) == len(set(world.asked)) == 2
     kinds = [json.loads(line)["kind"] for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
     assert kinds == ["renew", "renew"]
-    assert {path.name for path in tmp_path.iterdir()} == {"authority", "audit.jsonl", "silo.key", "silo.crt"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "authority",
+        "audit.jsonl",
+        "audit.head",
+        "audit.key",
+        "silo.key",
+        "silo.crt",
+    }
 
 
 def test_the_same_request_is_asked_again_until_it_is_decided(world: World) -> None:

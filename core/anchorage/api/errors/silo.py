@@ -72,8 +72,8 @@ APPROVAL_OUTDATED = failure(
 AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",
-    "The audit log was modified: its hash chain is broken.",
-    "Keep the file as evidence and find out who modified it; then move it away, and the agent starts a new one.",
+    "The audit log was modified: its hash chain is broken, or it is not the log whose head was signed.",
+    "Keep audit.jsonl, audit.head and audit.key as evidence and find out who modified them; then move all three away, and the agent starts anew.",
 )
 AUDIT_UNWRITABLE = failure(
     6,

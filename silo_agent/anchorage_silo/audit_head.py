@@ -1,0 +1,71 @@
+"""The signed head of the audit log: how many lines it has, and the hash of the last one. A log that lost lines, or has others, is noticed."""
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.transport.files import write_atomically
+from anchorage.transport.pki import load_key, new_key
+
+
+class AuditHead:
+    """The head of a log, in a file beside it, with the key that signs it in another.
+
+    Parameters
+    ----------
+    log : Path
+        The audit log, such as ``audit.jsonl``.
+    """
+
+    def __init__(self, log: Path) -> None:
+        self._log = log
+        self._file, self._key_file = log.with_suffix(".head"), log.with_suffix(".key")
+        self._found = self._file.read_bytes() if self._file.exists() else b""
+
+    def check(self, chain: Sequence[str]) -> None:
+        """Check a log that was read after the head, given the hash of every line; those after the signed one are newer than the head.
+
+        Raises
+        ------
+        AnchorageError
+            The log has fewer lines than were signed or other ones, or head or key are missing, or not of each other.
+        """
+        if not (chain or self._found):
+            return  # nothing was ever written; a key alone is left by a process that ended before its first line
+        try:
+            head = json.loads(self._found)
+            lines, last, signature = int(head["lines"]), str(head["hash"]), bytes.fromhex(head["signature"])
+            signer = load_key(self._key_file).public_key()
+            signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))
+        except (ValueError, KeyError, TypeError, InvalidSignature, AnchorageError) as error:
+            found = f"{self._file} is missing or not signed by {self._key_file.name}: {type(error).__name__}"
+            raise AnchorageError(silo.AUDIT_BROKEN, found) from error
+        if lines > len(chain):
+            found = f"{self._log} has {len(chain)} lines, and had {lines}"
+            raise AnchorageError(silo.AUDIT_BROKEN, f"{found}: lines at its end, or all of it, were removed")
+        if lines and chain[lines - 1] != last:
+            raise AnchorageError(silo.AUDIT_BROKEN, f"{self._log} was written anew: line {lines} is not the signed one")
+
+    def sign(self, lines: int, last: str) -> None:
+        """Sign the number of lines and the hash of the last.
+
+        Raises
+        ------
+        OSError
+            A file cannot be written.
+        AnchorageError
+            The key cannot be read.
+        """
+        key = load_key(self._key_file) if self._key_file.exists() else new_key(self._key_file)
+        signature = key.sign(_signed(lines, last), ec.ECDSA(hashes.SHA256()))
+        text = json.dumps({"lines": lines, "hash": last, "signature": signature.hex()})
+        write_atomically(self._file, text.encode(), mode=0o600, durable=True)
+
+
+def _signed(lines: int, last: str) -> bytes:
+    return f"anchorage audit log: {lines} lines, {last}".encode()
