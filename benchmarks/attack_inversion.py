@@ -1,0 +1,345 @@
+"""Images that a hostile server reads out of silos' updates: ``make bench-attack-inversion ARGS="--json FILE"``.
+
+60 of scikit-learn's digits (8×8) are private. The server chooses network, weights, batch size, epochs and learning rate, as a description and a
+task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Three attacks:
+
+- planted: one silo with all 60 images. The dense layer of LeafCnn gets equal rows with biases that step over its input's brightness, so that
+  neighbours differ by the images of one step (Fowl et al. 2022, "Robbing the Fed"); what is found there is the layer's input, which is turned back
+  into an image.
+- planted, aimed: the same with 8 neurons for the brightest images only, which wastes nothing of a clipped update on others.
+- gradient: 15 silos of four images, honest random weights; images whose gradient points the same way are searched for (Geiping et al. 2020).
+
+Read is an image where one of the server's candidates has a PSNR of 20 dB or more to it, moved by a pixel at most as training moves it, and less to
+every other private image. Candidates that are digits which nobody holds show how often that happens by chance. An honest federation of three silos
+with 200 digits each shows what a protection costs.
+"""
+
+import argparse
+import json
+import logging
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import cross_entropy, max_pool2d, relu
+
+from anchorage.api.method import MethodSpec
+from anchorage.api.model import ModelDescription
+from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
+from anchorage.learning.data import ImageSet
+from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.digits import list_digits
+from anchorage.learning.learners import build_server_learner, build_silo_learner
+from anchorage.methods import resolve
+from anchorage.transport.messages import Announcement, Assigned, Evaluation, Order, Permit, Task, TaskKind
+from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage_silo.audit import AuditLog
+from anchorage_silo.limits import Limits
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.policy import Policy
+from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.state import AgentState
+
+IMAGES, GROUP, SIDE = 60, 4, 8
+CLASSES = tuple("0123456789")
+READ_DB = 20.0
+AIMED = 8
+GAIN = 10
+PER_SILO, TESTED = 200, 600
+POLICIES: dict[str, dict[str, Any]] = {
+    "none (no policy file)": {},
+    "strict budget": {"allowedMethods": ["FedAvg"], "allowedAuxiliaryData": [], "maximumRounds": 1},
+    "images per update": {"minimumSamples": 32},
+    "clip": {"clipNorm": "1"},
+    "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
+    "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},
+}
+Floats = NDArray[np.float32]
+
+
+@dataclass
+class Server:
+    """The hostile server's end of a `ServerLink`."""
+
+    model: ModelBytes
+    update: bytes = b""
+    refusal: str = ""
+    announced: Announcement | None = None
+
+    def welcome(self) -> str:
+        """Return no description."""
+        return "{}"
+
+    def next_order(self, timeout: float | None) -> Order | None:
+        """Return nothing: the worker is handed its orders."""
+        return None
+
+    def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
+        """Send the planted model."""
+        for index in sink.missing():
+            sink.write(index, self.model.chunk(index))
+
+    def announce(self, announcement: Announcement) -> None:
+        """Note the announcement."""
+        self.announced = announcement
+
+    def push(self, task: str, update: ChunkSource) -> None:
+        """Take the update."""
+        self.update = b"".join(update.chunk(index) for index in range(len(update.manifest.digests)))
+
+    def report(self, evaluation: Evaluation) -> None:
+        """Score nothing."""
+        raise AssertionError("nothing is scored")
+
+    def fail(self, task: str, code: str, message: str) -> None:
+        """Note the refusal."""
+        self.refusal = code
+
+    def progress(self, task: str, done: int, total: int) -> int:
+        """Return no committed steps."""
+        return 0
+
+    def close(self) -> None:
+        """End."""
+
+
+@dataclass
+class Federation:
+    """One round of FedAvg as the server describes it; by default one step on everything that a silo has."""
+
+    images: ImageSet
+    rate: str
+    network: str = "LeafCnn"
+    epochs: int = 1
+    batch: int = 1000
+    test: ImageSet | None = None
+    updates: int = 0
+
+    def __post_init__(self) -> None:
+        sgd = {"learningRate": self.rate, "weightDecay": "0", "momentum": "0"}
+        local = {"epochs": self.epochs, "batchSize": self.batch, "optimiser": {"sgd": sgd}}
+        self.method = resolve(MethodSpec.model_validate({"name": "FedAvg", "local": local}))
+        task = {"classification": {"classes": list(CLASSES)}}
+        fields = {"task": task, "network": self.network, "imageSize": SIDE, "channels": 1, "augmentation": "Digits"}
+        model = ModelDescription.model_validate(fields)
+        self.server = build_server_learner(model=model, method=self.method, seed=1, test=self.test)
+        layout = self.server.down.to_json()
+        self.run = RunDescription(
+            federation="bench", seed=1, model=model, method=self.method, rounds=1, mode="Synchronous", down=layout, up=layout
+        )  # fmt: skip
+
+    def start(self) -> dict[str, Floats]:
+        """Return a model's arrays as they are before training."""
+        arrays = read_arrays(self.server.down, self.server.initialise().buffer())
+        return {name: array.copy() for name, array in arrays.items()}
+
+    def update(self, arrays: dict[str, Floats], held: NDArray[np.int64], policy: Policy) -> dict[str, Floats] | None:
+        """Return the change of every array that a silo with the images `held` lets out, None where it refuses."""
+        self.updates += 1
+        layout, server = self.server.down, Server(ModelBytes.from_arrays(self.server.down, arrays))
+        with tempfile.TemporaryDirectory() as folder:
+            learner: Any = build_silo_learner(
+                run=self.run, silo="a", labels="All", images=self.images.select(held), state=Path(folder), device="cpu"
+            )
+            clip, noise = (float(text) if text else None for text in (policy.clip_norm, policy.noise_std))
+            learner = PrivateLearner(learner, layout, layout, clip_norm=clip, noise_std=noise, noise_seed=self.updates)
+            state, audit = AgentState(Path(folder, "silo.crt")), AuditLog(Path(folder, "audit.jsonl"))
+            state.set_joined(len(held))
+            gate = OutboundGate(server, policy, audit, [self.method], state, Limits.of(self.run, "All"))
+            worker = SiloWorker(gate, learner, MemoryBuffers(), admit=gate.admit)
+            task = Task("1.train", TaskKind.TRAIN, 1, server.model.manifest)
+            worker.handle(Assigned(task))
+            if server.announced is not None:
+                worker.handle(Permit(task.id))
+            audit.close()
+        if not server.update:
+            return None
+        after = read_arrays(layout, np.frombuffer(server.update, np.uint8))
+        return {name: after[name].astype(np.float64) - arrays[name] for name in arrays}
+
+
+def features(arrays: dict[str, Tensor], x: Tensor) -> Tensor:
+    """Return what LeafCnn's dense layer is given, [n, 256], for images in 0 … 1."""
+    x = (x - 0.5) / 0.5
+    for name in ("conv1", "conv2"):
+        x = max_pool2d(
+            relu(torch.conv2d(x, arrays[f"encoder.{name}.weight"], arrays[f"encoder.{name}.bias"], padding=2)), 2
+        )
+    return x.flatten(1)
+
+
+def tensors(arrays: dict[str, Floats]) -> dict[str, Tensor]:
+    """Return arrays as tensors."""
+    return {name: torch.from_numpy(np.array(array, np.float32)) for name, array in arrays.items()}
+
+
+def planted(
+    federation: Federation, policy: Policy, public: Floats, held: NDArray[np.int64], aimed: bool
+) -> Floats | None:
+    """Plant equal rows whose biases step over brightness; return candidates, [k, 1, 8, 8]."""
+    arrays = federation.start()
+    if aimed:
+        arrays["encoder.conv2.weight"] *= GAIN  # the layer's input in large numbers, against noise in the biases
+    seen = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
+    weight, bias = arrays["encoder.dense.weight"], arrays["encoder.dense.bias"]
+    count = AIMED if aimed else len(bias)
+    edges = np.linspace(*np.quantile(seen, (1 - 2 / IMAGES, 1.0) if aimed else (0.0, 1.0)), count)
+    scale = (0.1 if aimed else 1.0) / (edges[-1] - edges[0])
+    weight[:], bias[:] = scale, -1e3
+    bias[:count] = -scale * edges
+    arrays["classifier.weight"][:] = np.linspace(-1, 1, len(CLASSES))[:, None] * (1.0 if aimed else 1e-3)
+    arrays["classifier.bias"][:] = 0
+    change = federation.update(arrays, held, policy)
+    if change is None:
+        return None
+    rows, steps = change["encoder.dense.weight"][:count], change["encoder.dense.bias"][:count]
+    rows, steps = np.diff(rows, axis=0, append=0), np.diff(steps, append=0)  # the last row: whoever is beyond all edges
+    keep = np.argsort(-np.abs(steps))[: 2 * IMAGES]
+    keep = keep[np.abs(steps[keep]) > 1e-6 * np.abs(steps).max()]
+    noise = float(policy.noise_std or 0) / np.abs(steps[keep]).mean()
+    wanted = torch.from_numpy((rows[keep] / steps[keep, None]).astype(np.float32))
+    return inverted(tensors(arrays), wanted, torch.from_numpy(public), float(noise))
+
+
+def inverted(arrays: dict[str, Tensor], wanted: Tensor, public: Tensor, noise: float) -> Floats:
+    """Search for images with these inputs of the dense layer, from what ridge regression on images that nobody holds guesses; return guesses, too."""
+    known, pixels = features(arrays, public), public.flatten(1)
+    middle = known.mean(0), pixels.mean(0)
+    squares = (known - middle[0]).T @ (known - middle[0]) + (len(known) * 2 * noise**2 + 1e-4) * torch.eye(
+        known.shape[1]
+    )
+    guess = torch.linalg.solve(squares, (known - middle[0]).T @ (pixels - middle[1]))
+    first = ((wanted - middle[0]) @ guess + middle[1]).clamp(0, 1).view(-1, 1, SIDE, SIDE)
+    x = first.clone().requires_grad_()
+    optimiser = torch.optim.Adam([x], lr=0.01)
+    for _ in range(200):
+        optimiser.zero_grad()
+        ((features(arrays, x) - wanted) ** 2).sum().backward()
+        optimiser.step()
+        with torch.no_grad():
+            x.clamp_(0, 1)
+    return torch.cat([first, x.detach()]).numpy()
+
+
+def gradient(federation: Federation, policy: Policy, groups: Sequence[NDArray[np.int64]], steps: int) -> Floats | None:
+    """Search for images whose gradient points as the update does, silo by silo; labels are taken as known."""
+    start = federation.start()
+    arrays = tensors(start)
+    names = sorted(arrays)
+    parameters = [arrays[name].requires_grad_() for name in names]
+    found = []
+    for group in groups:
+        change = federation.update(start, group, policy)
+        if change is None:
+            continue
+        target = [torch.from_numpy(-change[name].astype(np.float32)) for name in names]
+        labels = torch.from_numpy(federation.images.labels[group])
+        x = torch.rand(
+            len(group), 1, SIDE, SIDE, generator=torch.Generator().manual_seed(int(group[0])), requires_grad=True
+        )
+        optimiser = torch.optim.Adam([x], lr=0.05)
+        schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimiser, steps)
+        for _ in range(steps):
+            hidden = relu(features(arrays, x) @ arrays["encoder.dense.weight"].T + arrays["encoder.dense.bias"])
+            logits = hidden @ arrays["classifier.weight"].T + arrays["classifier.bias"]
+            own = torch.autograd.grad(cross_entropy(logits, labels), parameters, create_graph=True)
+            dot = sum((a * b).sum() for a, b in zip(own, target, strict=True))
+            lengths = [sum((a * a).sum() for a in side).sqrt() for side in (own, target)]
+            rough = (x.diff(dim=2).abs().mean() + x.diff(dim=3).abs().mean()) * 1e-3
+            optimiser.zero_grad()
+            (x.grad,) = torch.autograd.grad(1 - dot / (lengths[0] * lengths[1]) + rough, x)
+            optimiser.step()
+            schedule.step()
+            with torch.no_grad():
+                x.clamp_(0, 1)
+        found.append(x.detach().numpy())
+    return np.concatenate(found) if found else None
+
+
+def count_read(candidates: Floats, private: Floats) -> int:
+    """Return how many private images are read, by the criterion above."""
+    padded = np.pad(private, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    views = [padded[..., dy : dy + SIDE, dx : dx + SIDE] for dy in range(3) for dx in range(3)]
+    errors = np.min([((candidates[:, None] - view[None]) ** 2).mean((2, 3, 4)) for view in views], axis=0)
+    nearest = errors.argmin(1)
+    good = -10 * np.log10(errors.min(1) + 1e-12) >= READ_DB
+    return len(set(nearest[good]))
+
+
+def accuracy(images: ImageSet, order: NDArray[np.int64], policy: Policy, rounds: int) -> float:
+    """Return the accuracy on other digits that an honest FedAvg of three silos reaches behind such policies."""
+    silos, test = np.split(order[: 3 * PER_SILO], 3), images.select(order[-TESTED:])
+    federation = Federation(images, "0.03", "SmallCnn", epochs=5, batch=10, test=test)
+    model = federation.start()
+    for _ in range(rounds):
+        changes = [change for held in silos if (change := federation.update(model, held, policy)) is not None]
+        for name, array in model.items():
+            model[name] = (array + np.mean([change[name] for change in changes], axis=0)).astype(array.dtype)
+    report = federation.server.test(ModelBytes.from_arrays(federation.server.down, model), 1)
+    return report.metrics["accuracy"]
+
+
+def main() -> None:
+    """Print the figures; with --json write them, too."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--steps", type=int, default=200, help="of the search for images by their gradient")
+    parser.add_argument("--rounds", type=int, default=20, help="of the honest federation whose accuracy is told")
+    parser.add_argument("--json", type=Path)
+    options = parser.parse_args()
+    logging.disable(logging.ERROR)  # refusals are in the rows
+    listing = list_digits(SiteClasses(CLASSES, {}))
+    everything = np.stack(listing.sources)[:, None]
+    order = np.random.default_rng(3).permutation(len(everything))
+    held, others = order[:IMAGES], order[IMAGES:]
+    images = ImageSet(
+        everything,
+        np.array(listing.labels),
+        listing.ids,
+        listing.ids,
+        CLASSES,
+        np.arange(len(everything), dtype=np.uint64),
+    )
+    private, public = (everything[part].astype(np.float32) / 255 for part in (held, others))
+    print(f"by chance (other digits as candidates): {count_read(public[: 4 * IMAGES], private)} of {IMAGES}")
+    wide, honest = Federation(images, "100"), Federation(images, "0.1")
+    groups = np.split(held, IMAGES // GROUP)
+    attacks: dict[str, Callable[[Policy], Floats | None]] = {
+        "planted": lambda policy: planted(wide, policy, public, held, aimed=False),
+        "planted, aimed": lambda policy: planted(wide, policy, public, held, aimed=True),
+        "gradient": lambda policy: gradient(honest, policy, groups, options.steps),
+    }
+    rows = []
+    for protection, fields in POLICIES.items():
+        policy = Policy.model_validate_json(json.dumps(fields))
+        for attack, carry_out in attacks.items():
+            candidates = carry_out(policy)
+            read = 0 if candidates is None else count_read(candidates, private)
+            row = {"protection": protection, "policy": fields, "attack": attack, "read": read, "images": IMAGES}
+            rows.append({**row, "refused": candidates is None})
+            print(
+                f"{protection:24} {attack:16} {read:3} of {IMAGES}{' (update refused)' if candidates is None else ''}",
+                flush=True,
+            )
+    honest_accuracy = {}
+    for protection, fields in POLICIES.items():
+        if "maximumRounds" not in fields and "minimumSamples" not in fields:
+            policy = Policy.model_validate_json(json.dumps(fields))
+            honest_accuracy[protection] = accuracy(images, order, policy, options.rounds)
+            print(f"{protection:24} accuracy of an honest federation {honest_accuracy[protection]:.3f}", flush=True)
+    if options.json:
+        options.json.write_text(
+            json.dumps({"benchmark": "attack-inversion", "rows": rows, "accuracy": honest_accuracy}, indent=2)
+        )
+
+
+if __name__ == "__main__":
+    main()
