@@ -8,17 +8,20 @@ import typer
 from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.status import find_condition, timestamp
+from anchorage.api.text import printable
 from anchorage.transport.kube.resources import kube_object
 from fedctl.choice import Place
 from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
 
+LONGEST_MESSAGE = 1024
+"""Characters that a condition's message has room for."""
 _KEY = re.compile(r"\b[0-9a-f]{64}\b")
 
 
-def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool) -> None:
-    """Set the condition Approved of a silo, and print the key that requests enrolment.
+def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool, reason: str = "") -> None:
+    """Set the condition Approved of a silo, with a reason in its message, and print the key that requests enrolment.
 
     Raises
     ------
@@ -40,7 +43,7 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         "type": "Approved",
         "status": word,
         "reason": "ApprovedByUser" if approved else "DeniedByUser",
-        "message": "by fedctl silo approve" if approved else "by fedctl silo deny",
+        "message": _message("approve" if approved else "deny", reason),
         "lastTransitionTime": before.last_transition_time if before and same else timestamp(time.time()),
         "observedGeneration": silo["metadata"].get("generation", 0),
     }
@@ -52,6 +55,11 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
         return
     typer.echo(f"{name} {'approved' if approved else 'denied'} in {federation}")
     typer.echo(f"key: sha256 {key}" if key else "key: none has asked yet; the first that shows the token is taken")
+
+
+def _message(command: str, reason: str) -> str:
+    said = f"by fedctl silo {command}" + (f": {printable(reason)}" if reason else "")
+    return said[:LONGEST_MESSAGE]
 
 
 def _key(status: SiloCrStatus) -> str:

@@ -239,13 +239,18 @@ def silo_approve(
 
 @silo_app.command("deny")
 def silo_deny(
-    name: Federation, silo: Silo, namespace: Namespace = None, context: Context = None, output: Output = Format.TABLE
+    name: Federation,
+    silo: Silo,
+    reason: Annotated[str, typer.Option(help="Why; kept in the Silo's condition Approved.")] = "",
+    namespace: Namespace = None,
+    context: Context = None,
+    output: Output = Format.TABLE,
 ) -> None:
     """Deny or revoke a hospital's membership; a late update is dropped."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 
-    decide(name, silo, Place(None, namespace, context), output, approved=False)
+    decide(name, silo, Place(None, namespace, context), output, approved=False, reason=reason)
 
 
 @silo_app.command("remove")

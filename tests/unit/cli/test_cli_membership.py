@@ -151,7 +151,11 @@ def test_a_decision_is_one_condition_and_shows_the_key(fake: FakeApi) -> None:
     assert facts == {"federation": "derm", "silo": "a", "approved": True, "key": key}
     assert fake.writes()[-1].body["status"]["conditions"][0]["lastTransitionTime"] == time
     fedctl("silo", "deny", "derm", "a")
-    assert fake.writes()[-1].body["status"]["conditions"][0]["status"] == "False"
+    denied = fake.writes()[-1].body["status"]["conditions"][0]
+    assert (denied["status"], denied["message"]) == ("False", "by fedctl silo deny")
+    fedctl("silo", "deny", "derm", "a", "--reason", "key lost\n" + "x" * 2000)
+    told = fake.writes()[-1].body["status"]["conditions"][0]["message"]
+    assert told.startswith("by fedctl silo deny: key lost xx") and len(told) == 1024
 
 
 def test_the_key_that_asks_is_shown_before_it_has_a_certificate(fake: FakeApi) -> None:
