@@ -50,7 +50,7 @@ def test_no_key_crosses_the_wire(tmp_path: Path) -> None:
     assert token not in link.up
     crossed = [bytes(record) for tap in taps for record in (tap.up, tap.down)]
     keys = sorted(site.workdir.root.rglob("*.key"))
-    assert len(keys) == 3
+    assert len(keys) == 4  # authority, server, silo, and that of its audit log
     for key in keys:
         for form in forms_of(key):
             assert len(form) >= 32 and not any(form in record for record in crossed), key

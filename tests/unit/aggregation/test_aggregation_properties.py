@@ -38,6 +38,7 @@ def announced(said: list[tuple[int, int, list[float], bool]]) -> dict[str, Annou
     for index, (labelled, selected, similarity, sends) in enumerate(said):
         samples = {"train": labelled + selected, "labelled": labelled, "selected": selected, "steps": selected}
         auxiliary = {"similarity": np.array(similarity), "validation": np.array([labelled, labelled + selected])}
+        auxiliary["uncertainty"] = np.array([selected / 500])
         found[str(index)] = Announcement("t", samples, auxiliary, {}, model_of(index).manifest if sends else None)
     return found
 

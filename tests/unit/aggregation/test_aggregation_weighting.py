@@ -13,6 +13,7 @@ from anchorage.api.piece import PIECES
 from anchorage.engine.aggregation.confusion import SCORES
 from anchorage.pieces.slots import Weighting
 from anchorage.pieces.weighting.dvw import Dvw
+from anchorage.pieces.weighting.learning_status import LearningStatus
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 from anchorage.pieces.weighting.uniform import Uniform
 from anchorage.transport.messages import Announcement, Evaluation
@@ -50,6 +51,14 @@ def test_a_negative_count_is_the_fault_of_its_silo_alone(kind):
     weights = weigh(KINDS[kind](), {"a": announce(train=3), "b": announce(train=-1), "c": announce(update=None)})
     assert weights["a"] == 1.0
     assert math.isnan(weights["b"])
+
+
+@pytest.mark.parametrize("doubt", [[0.5, 0.1], [1.5], [-0.1], [np.nan], [[0.5]]])
+def test_a_doubt_of_the_wrong_form_is_the_fault_of_its_silo_alone(doubt):
+    good, bad = announce({"uncertainty": np.array([0.25])}), announce({"uncertainty": np.array(doubt)})
+    weights = weigh(LearningStatus(), {"good": good, "bad": bad, "silent": announce()})
+    assert (weights["good"], weights["silent"]) == (1.0, 1.0) and math.isnan(weights["bad"])
+    assert weigh(LearningStatus(), {"good": good, "silent": announce()}) == {"good": 0.25, "silent": 0.0}
 
 
 @pytest.mark.parametrize("similarity", [[0.5], [0.5, 1.5], [0.5, -2.0], [[0.1, 0.2]], [np.inf, 0.1]])

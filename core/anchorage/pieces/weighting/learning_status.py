@@ -67,12 +67,13 @@ class MeanDoubt(RoundPart):
 
 
 class DoubtWeigher(BaseWeigher):
-    """Weight is ``1 - tau``; where every silo's is 0, silos count alike."""
+    """Weight is ``1 - tau``, 0 of a silo that tells none; where every silo's is 0, silos count alike."""
 
     def _sound(self, announcement: Announcement) -> bool:
         told = announcement.auxiliary_data.get(DOUBT)
-        fits = told is not None and told.dtype == np.float64 and told.shape == (1,)
-        return super()._sound(announcement) and fits and told is not None and bool(0 <= told[0] <= 1)
+        fits = told is None or (told.dtype == np.float64 and told.shape == (1,) and bool(0 <= told[0] <= 1))
+        return super()._sound(announcement) and fits
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
-        return {silo: float(announcement.auxiliary_data[DOUBT][0]) for silo, announcement in active.items()}
+        told = {silo: announcement.auxiliary_data.get(DOUBT) for silo, announcement in active.items()}
+        return {silo: 0.0 if doubt is None else float(doubt[0]) for silo, doubt in told.items()}
