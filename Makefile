@@ -24,8 +24,8 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.run
 demo: $(VENV)/.run ## A real federation on this machine, with a live view
 	$(BIN)/fedctl run -f examples/digits.yaml $(ARGS)
 
-test: $(VENV)/.dev ## All tests
-	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)
+test: $(VENV)/.dev ## All tests, three at once: many wait for processes
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
 	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh
