@@ -14,6 +14,10 @@ MOST_SILOS = 100
 """Models of other silos that a silo scores in a round at most, where a method asks for it: the description does not say how many silos there are."""
 
 
+PLAYED_AGAIN = 10
+"""Rounds beyond those of the description: one that a server's crash cuts off is played again, on a GPU or with noise to other bytes."""
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """What a silo does for a run at most."""
@@ -36,7 +40,7 @@ class Limits:
             updates += rounds * (2 if gathers else 1)
             evaluations += rounds * MOST_SILOS if weigher.evaluated else 0
             repetitions = max(repetitions, weigher.repetitions)
-        return cls(updates, evaluations, repetitions)
+        return cls(updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions)
 
 
 def stages_of(run: RunDescription) -> Iterator[tuple[ResolvedMethod, str, int]]:

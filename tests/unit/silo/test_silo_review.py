@@ -23,7 +23,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.limits import MOST_SILOS, Limits
+from anchorage_silo.limits import MOST_SILOS, PLAYED_AGAIN, Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.review import Review
@@ -76,7 +76,7 @@ class TestReview:
     def test_says_who_how_often_and_what_protects(self, config: SiloConfig) -> None:
         bare = "\n".join(review_of(run_of("DVW"), config).words())
         assert "the server s.example.org:8443; SHA-256 of its authority's key: " in bare
-        assert f"3 updates and {3 * MOST_SILOS} scored models" in bare
+        assert f"{3 + PLAYED_AGAIN} updates and {3 * MOST_SILOS + PLAYED_AGAIN} scored models" in bare
         assert "confusion, 2 × 2 counts: how a model classifies its validation images" in bare
         assert "Protection here: none" in bare and "Policy: none" in bare
         told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
@@ -90,7 +90,7 @@ class TestReview:
         first = StageDescription(method=PRESETS["FedAvg"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)
         review = review_of(run_of("FedAnchor", rounds=7, warm_up=(first,)), config)
         assert [(stage.method, stage.rounds) for stage in review.stages] == [("FedAvg", 2), ("FedAnchor", 5)]
-        assert review.updates == 7
+        assert review.updates == 7 + PLAYED_AGAIN
 
     def test_foreign_text_moves_no_cursor(self, config: SiloConfig) -> None:
         model = run_of().model.model_copy(update={"initial": "\x1b[2Jweights\r"})
@@ -121,12 +121,14 @@ class TestLimits:
     def test_are_what_the_description_needs(
         self, name: str, labels: str, fields: dict[str, Any], expected: tuple[int, int, int]
     ) -> None:
-        assert Limits.of(run_of(name, **fields), labels) == Limits(*expected)
+        updates, evaluations, repetitions = expected
+        found = Limits.of(run_of(name, **fields), labels)
+        assert found == Limits(updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions)
 
     def test_hold_without_a_policy(self, tmp_path: Path) -> None:
         """Two updates and no scored model, whatever is asked for."""
         link = FakeLink(*MODELS)
-        gate = gate_of(tmp_path, link, Limits.of(run_of(rounds=2), "All"), Policy())
+        gate = gate_of(tmp_path, link, Limits(2, 0), Policy())
         worker = SiloWorker(gate, FakeLearner(), MemoryBuffers(), admit=gate.admit)
         for number, model in enumerate(MODELS, 1):
             worker.handle(Assigned(train_task(model, number)))
