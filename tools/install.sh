@@ -9,7 +9,7 @@ python=$1
 packages=(--editable ".[$2]")
 if [[ -n ${TORCH_INDEX:-} ]]; then packages+=(--extra-index-url "$TORCH_INDEX"); fi
 pip=("$python" -m pip --disable-pip-version-check)
-if ! "${pip[@]}" config list | grep -q index-url && "${pip[@]}" install --quiet 'uv>=0.9'; then
+if ! "${pip[@]}" config list | grep index-url >/dev/null && "${pip[@]}" install --quiet 'uv>=0.9'; then
     # best match, as pip chooses: otherwise whatever the further index has would come from there, however old
     if "$python" -m uv pip install --quiet --compile-bytecode --python "$python" --index-strategy unsafe-best-match "${packages[@]}"; then exit; fi
     echo 'uv could not install it; pip tries' >&2
