@@ -179,14 +179,3 @@ def test_the_server_steps_with_momentum(known_newer):
         rounds.append({"mean": mean.arrays()["w"].tolist(), "v": (before - now).tolist(), "theta": now.tolist()})
     known_newer.check(name, {"rounds": rounds})
     assert PRESETS["FL2"].slots.server_step == Momentum(learning_rate="1", momentum="0.5")
-
-
-@pytest.mark.parametrize("told", [None, np.array([1.5]), np.array([-0.1]), np.array([np.nan]), np.array([0.5, 0.5])])
-def test_a_silo_that_tells_no_doubt_weighs_nothing(told):
-    auxiliary = {} if told is None else {DOUBT: told}
-    said = {
-        "bad": Announcement("1.train", {}, auxiliary, {}, update_of([0.0]).manifest),
-        "good": Announcement("1.train", {}, {DOUBT: np.array([0.25])}, {}, update_of([0.0]).manifest),
-    }
-    found = LearningStatus().weigher(2).weigh(said, {})
-    assert math.isnan(found["bad"]) and found["good"] == 1
