@@ -76,21 +76,35 @@ class WeightsFolder:
         return self.folder / f"{weights.digest}.safetensors"
 
     def find(self, network: str, name: str) -> PretrainedWeights:
-        """Return the entry of a network's weights, whose file was found to have its digest.
+        """Return the entry of a network's weights; its file is not looked at.
 
         Raises
         ------
         AnchorageError
-            WEIGHTS_UNUSABLE: there are none of this name, or the file is missing or damaged.
+            WEIGHTS_UNUSABLE: there are none of this name.
         """
-        entry = next((one for one in self.listed() if (one.network, one.name) == (network, name)), None)
-        get = f"get them with: fedctl weights pull {network} {name} --data-root {self.folder.parent}"
-        if entry is None:
-            raise AnchorageError(WEIGHTS_UNUSABLE, f"{self.folder} has no weights {name} of {network}; {get}")
+        for entry in self.listed():
+            if (entry.network, entry.name) == (network, name):
+                return entry
+        found = f"{self.folder} has no weights {name} of {network}"
+        raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; {self._get(network, name)}")
+
+    def checked(self, entry: PretrainedWeights) -> Path:
+        """Return the file of an entry, which was found to have its digest.
+
+        Raises
+        ------
+        AnchorageError
+            WEIGHTS_UNUSABLE: it is missing or damaged.
+        """
         file = self.file_of(entry)
         if not file.is_file() or digest_of(file) != entry.digest:
-            raise AnchorageError(WEIGHTS_UNUSABLE, f"{file} is missing or not as it was stored; {get}")
-        return entry
+            found = f"{file} is missing or not as it was stored"
+            raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; {self._get(entry.network, entry.name)}")
+        return file
+
+    def _get(self, network: str, name: str) -> str:
+        return f"get them with: fedctl weights pull {network} {name} --data-root {self.folder.parent}"
 
     def add(self, file: Path, network: str, name: str, source: str) -> PretrainedWeights:
         """Keep a safetensors file's weights; those of the same network and name are replaced.
@@ -130,7 +144,7 @@ def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
     """
     if spec.model.weights is not None:
         folder = WeightsFolder(data_root)
-        return folder.file_of(folder.find(spec.model.network, spec.model.weights))
+        return folder.checked(folder.find(spec.model.network, spec.model.weights))
     if spec.model.initial is None:
         return None
     file = data_root / spec.model.initial
@@ -140,7 +154,10 @@ def initial_of(spec: FederationSpec, data_root: Path) -> Path | None:
 
 
 def initial_source(spec: FederationSpec, data_root: Path) -> str:
-    """Return which weights these are, with their digest, for the model card; empty for random ones. Raises as `initial_of`."""
+    """Return which weights these are, with their digest, for the model card; empty for random ones.
+
+    Those of `spec.model.weights` are not read again: `initial_of` checks them. Raises as that does.
+    """
     if spec.model.weights is not None:
         return str(WeightsFolder(data_root).find(spec.model.network, spec.model.weights))
     file = initial_of(spec, data_root)
