@@ -5,6 +5,7 @@ import sys
 import tempfile
 from contextlib import redirect_stdout
 from pathlib import Path
+from urllib.error import HTTPError
 
 import typer
 from pydantic import ValidationError
@@ -109,6 +110,8 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
                 url, model_dir=str(file.parent), map_location="cpu", check_hash=True, weights_only=True
             )
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
+        if isinstance(error, HTTPError):
+            error.close()  # its answer holds the connection
         raise _not_fetched(url, error) from error
     save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)
     return url
