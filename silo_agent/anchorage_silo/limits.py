@@ -12,8 +12,6 @@ from anchorage.methods.preset import auxiliary_arrays
 
 MOST_SILOS = 100
 """Models of other silos that a silo scores in a round at most, where a method asks for it: the description does not say how many silos there are."""
-
-
 PLAYED_AGAIN = 10
 """Rounds beyond those of the description: one that a server's crash cuts off is played again, on a GPU or with noise to other bytes."""
 
