@@ -7,7 +7,6 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     DEADLINE_EXCEEDED,
-    NON_FINITE_UPDATE,
     OUTLYING_UPDATE,
     SILO_LATE,
     SILO_REMOVED,
@@ -218,7 +217,7 @@ class AsynchronousEngine(Engine):
         try:
             own = norms(opened.update, self.learner.up)
         except NonFiniteUpdate as found:
-            self._stall(silo, "Failed", NON_FINITE_UPDATE.code, f"tensor {found.tensor} is not finite")
+            self._stall(silo, "Failed", found.failure.code, found.found)
             return
         wrong = outliers([own, *(each for other, each in self._norms.items() if other != silo)]).get(0)
         if wrong is not None:

@@ -193,8 +193,8 @@ class Strategy:
 
         Raises
         ------
-        NonFiniteUpdate
-            An update with a weight holds a number that is not finite.
+        UnusableUpdate
+            An update with a weight holds a number that is not finite, or a piece refuses it.
         """
         aggregated = self.aggregation.aggregate(updates, weights, layout, model)
         for piece in self.refiners:

@@ -12,10 +12,9 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
-    NON_FINITE_UPDATE,
     OUTLYING_UPDATE,
 )
-from anchorage.engine.aggregation import NonFiniteUpdate, weighted_mean
+from anchorage.engine.aggregation import NonFiniteUpdate, UnusableUpdate, weighted_mean
 from anchorage.engine.aggregation.norms import FEWEST, norms_of, outliers
 from anchorage.engine.cohort import OpenRound, sample_cohort
 from anchorage.engine.events import RoundStarted, StepBegan
@@ -284,8 +283,8 @@ class SynchronousEngine(Gathering):
                     continue
                 announced = [opened.announcements[silo] for silo in silos]
                 mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
-            except NonFiniteUpdate as found:
-                self._fail(opened, silos[found.index], "Failed", NON_FINITE_UPDATE.code, found.found)
+            except UnusableUpdate as found:
+                self._fail(opened, silos[found.index], "Failed", found.failure.code, found.found)
                 self._require_quorum(opened)
                 continue
             return mean, normalised

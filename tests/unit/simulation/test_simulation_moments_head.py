@@ -8,6 +8,7 @@ import pytest
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
+from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import DocumentError
 from anchorage.methods import validate_study
 from anchorage.methods.study import parts_of
@@ -15,7 +16,7 @@ from anchorage.methods.study import parts_of
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
-from anchorage.engine.aggregation import NonFiniteUpdate
+from anchorage.engine.aggregation import UnusableUpdate
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.stepping import trial
 from anchorage.pieces.server_training.moments import ClassMoments
@@ -139,9 +140,9 @@ def test_a_silo_whose_counts_are_none_is_named() -> None:
     total = piece.refine(sound, [sound, sound], [0.5, 0.5], [said(5), said(5)])
     np.testing.assert_array_equal(total.arrays()["beside.moments.counts"], [4, 6, 0])
     for counts in ([1.5, 3.5, 0.0], [-1.0, 6.0, 0.0], [2.0, 4.0, 0.0], [2.0, 2.0, 1.0]):
-        with pytest.raises(NonFiniteUpdate, match="does not count the 5 images") as found:
+        with pytest.raises(UnusableUpdate, match="does not count the 5 images") as found:
             piece.refine(sound, [sound, update(counts)], [0.5, 0.5], [said(5), said(5)])
-        assert found.value.index == 1
+        assert (found.value.index, found.value.failure) == (1, OUT_OF_BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.api.errors.catalogue import Failure
+from anchorage.api.errors.rounds import NON_FINITE_UPDATE
 from anchorage.engine.aggregation.regions import Region, assemble, float_regions, for_each_chunk
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, chunk_digest
 from anchorage.transport.tensors.layout import Layout
@@ -21,7 +23,25 @@ _GROUP = 8
 """Sources whose chunk is held at a time: bounds memory whatever the number of silos."""
 
 
-class NonFiniteUpdate(ValueError):  # noqa: N818  (the catalogue's name for it)
+class UnusableUpdate(ValueError):  # noqa: N818  (as the one below)
+    """An update cannot be used; its silo is taken out, and the others are aggregated.
+
+    Parameters
+    ----------
+    index : int
+        Which of the sources.
+    failure : Failure
+        The catalogue's name for it.
+    found : str
+        What is wrong.
+    """
+
+    def __init__(self, index: int, failure: Failure, found: str) -> None:
+        self.index, self.failure, self.found = index, failure, found
+        super().__init__(f"update {index}: {found}")
+
+
+class NonFiniteUpdate(UnusableUpdate):
     """An update holds NaN or infinite numbers.
 
     Parameters
@@ -30,14 +50,11 @@ class NonFiniteUpdate(ValueError):  # noqa: N818  (the catalogue's name for it)
         Which of the sources.
     tensor : str
         Name of the first such tensor.
-    fault : str
-        What is wrong with it.
     """
 
-    def __init__(self, index: int, tensor: str, fault: str = "is not finite") -> None:
-        self.index, self.found = index, f"tensor {tensor} {fault}"
+    def __init__(self, index: int, tensor: str) -> None:
         self.tensor = tensor
-        super().__init__(f"update {index}: {self.found}")
+        super().__init__(index, NON_FINITE_UPDATE, f"tensor {tensor} is not finite")
 
 
 def weighted_mean(sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> ModelBytes:

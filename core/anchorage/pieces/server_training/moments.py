@@ -13,11 +13,12 @@ from anchorage.api.base import Fraction
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import LABELS_MISSING, MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
 from anchorage.api.errors.learning import MOMENTS_UNUSABLE
+from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ANCHORS, LABELLED_SILOS, ROUNDS
 from anchorage.engine.aggregation.apart import summed_apart
-from anchorage.engine.aggregation.mean import NonFiniteUpdate
+from anchorage.engine.aggregation.mean import UnusableUpdate
 from anchorage.engine.aggregation.single_tensors import TensorReader
 from anchorage.learning.hooks import BatchNormHooks, ServerTrainer, expect
 from anchorage.learning.method import TrainingMethod
@@ -190,7 +191,7 @@ class ClassMoments(ServerTraining):
 
         Raises
         ------
-        NonFiniteUpdate
+        UnusableUpdate
             A silo's counts are not those of the images that it announced.
         """
         entry = mean.layout.by_name[MOMENTS + "counts"]
@@ -199,7 +200,8 @@ class ClassMoments(ServerTraining):
             announced = announcement.samples.get("labelled", 0), announcement.samples.get("unlabelled", 0)
             whole = bool((counts >= 0).all() and (counts == np.floor(counts)).all())
             if not whole or (counts[:-1].sum(), counts[-1]) != announced:
-                raise NonFiniteUpdate(index, entry.name, f"does not count the {sum(announced)} images announced")
+                found = f"tensor {entry.name} does not count the {sum(announced)} images announced"
+                raise UnusableUpdate(index, OUT_OF_BOUNDS, found)
         return summed_apart(mean, updates, MOMENTS)
 
     def trainer(self, method: TrainingMethod) -> ClosedForm:
