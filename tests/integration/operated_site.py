@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import yaml
-from server_site import Site
+from server_site import Site, fetched, push
 
-from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.single_calls import describe
-from anchorage.transport.messages import Announcement, Assigned, Dismissed, Finished, Permit, Profile, Task
+from anchorage.transport.messages import Announcement, Assigned, Dismissed, Finished, Permit, Profile
 from anchorage.transport.pki import (
     Credentials,
     SigningRequest,
@@ -27,7 +27,6 @@ from anchorage.transport.pki import (
 )
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage.transport.tensors.spool import MemorySpool
 
 LEAVE_SECONDS = 120
 
@@ -175,7 +174,7 @@ class WorkingSilo(threading.Thread):
                 match order:
                     case Assigned(task):
                         self.may_train.wait(150)
-                        if task.id not in updates and (model := self.fetched(link, task, layout)) is not None:
+                        if task.id not in updates and (model := fetched(link, task, layout)) is not None:
                             arrays = {n: a + self.step if a.dtype.kind == "f" else a for n, a in model.arrays().items()}
                             updates[task.id] = ModelBytes.from_arrays(layout, arrays)
                             self.trained.append(task.round)
@@ -184,7 +183,7 @@ class WorkingSilo(threading.Thread):
                     case Permit(task):
                         self.permitted.set()
                         self.may_upload.wait(150)
-                        self.push(link, task, updates[task])
+                        push(link, task, updates[task])
                     case Dismissed(task, why):
                         self.dismissed.append((task, why))
                     case Finished():
@@ -192,20 +191,3 @@ class WorkingSilo(threading.Thread):
                         break
         finally:
             link.close()
-
-    def push(self, link: GrpcServerLink, task: str, update: ModelBytes) -> None:
-        try:
-            link.push(task, update)
-        except AnchorageError as error:
-            if error.failure is not transfer.UNKNOWN_TASK:
-                raise
-
-    def fetched(self, link: GrpcServerLink, task: Task, layout: Layout) -> ModelBytes | None:
-        sink = MemorySpool(task.model)
-        try:
-            link.fetch(task.model, sink)
-        except AnchorageError as error:
-            if error.failure is not transfer.MODEL_NOT_OFFERED:
-                raise
-            return None
-        return ModelBytes(layout, (sink.chunk(i) for i in range(len(task.model.digests))))

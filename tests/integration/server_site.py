@@ -5,7 +5,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -134,25 +134,38 @@ class AddingSilo(threading.Thread):
         while (order := self.link.next_order(None)) is not None:
             match order:
                 case Assigned(task):
-                    if task.id not in updates and (model := self.fetched(task)) is not None:
+                    if task.id not in updates and (model := fetched(self.link, task, self.layout)) is not None:
                         updates[task.id] = ModelBytes.from_arrays(
                             self.layout, {name: array + self.step for name, array in model.arrays().items()}
                         )
                     if (update := updates.get(task.id)) is not None:
                         self.link.announce(Announcement(task.id, {"train": self.samples}, {}, {}, update.manifest))
                 case Permit(task):
-                    self.link.push(task, updates[task])
+                    push(self.link, task, updates[task])
                 case Finished():
                     break
         self.link.close()
 
-    def fetched(self, task: Task) -> ModelBytes | None:
-        """Fetch a task's model; None where the task was replaced meanwhile, as by a server that came back."""
-        sink = MemorySpool(task.model)
-        try:
-            self.link.fetch(task.model, sink)
-        except AnchorageError as error:
-            if error.failure is not transfer.MODEL_NOT_OFFERED:
-                raise
-            return None
-        return ModelBytes(self.layout, (sink.chunk(i) for i in range(len(task.model.digests))))
+
+def fetched(link: GrpcServerLink, task: Task, layout: Layout) -> ModelBytes | None:
+    """Fetch a task's model; None where the task or the run was over meanwhile."""
+    sink = MemorySpool(task.model)
+    if not done_in_time(lambda: link.fetch(task.model, sink)):
+        return None
+    return ModelBytes(layout, (sink.chunk(i) for i in range(len(task.model.digests))))
+
+
+def push(link: GrpcServerLink, task: str, update: ModelBytes) -> None:
+    """Send an update; nothing where the task or the run was over meanwhile, as after a server that came back."""
+    done_in_time(lambda: link.push(task, update))
+
+
+def done_in_time(transfer_of: Callable[[], None]) -> bool:
+    """Make a transfer; return whether what it is for was still there. A busy machine decides that, no test does."""
+    try:
+        transfer_of()
+    except AnchorageError as error:
+        if error.failure not in (transfer.UNKNOWN_TASK, transfer.MODEL_NOT_OFFERED, transfer.SERVER_UNREACHABLE):
+            raise
+        return False
+    return True
