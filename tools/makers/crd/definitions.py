@@ -182,7 +182,8 @@ def _told_once(node: dict[str, Any], place: str, places: Mapping[str, str]) -> d
         return node
     told = places.get(json.dumps(fields), place)
     if told != place:
-        return {**node, "properties": {name: _referring(field, told) for name, field in fields.items()}}
+        bare = {name: _undescribed(field) for name, field in fields.items()}
+        return {**node, "description": f"{node['description']} {_reference(told)}", "properties": bare}
     below = {n: _told_once(f, f"{place}.{n}" if place else n, places) for n, f in fields.items()}
     return {**node, "properties": below}
 
@@ -191,10 +192,10 @@ def _reference(place: str) -> str:
     return f"See {place.removeprefix('spec.').removeprefix('method.')}."
 
 
-def _referring(node: dict[str, Any], place: str) -> dict[str, Any]:
-    """Return a field with a reference to another place instead of each description."""
-    below = {name: _referring(field, place) for name, field in node.get("properties", {}).items()}
-    node = {**node, "description": _reference(place)} if "description" in node else node
+def _undescribed(node: dict[str, Any]) -> dict[str, Any]:
+    """Return a field without descriptions, its own and those below."""
+    node = {name: value for name, value in node.items() if name != "description"}
+    below = {name: _undescribed(field) for name, field in node.get("properties", {}).items()}
     return {**node, "properties": below} if below else node
 
 
