@@ -19,8 +19,6 @@ UNBUILT = {
     "FP1_fedperl_peers",
     "FP2_fedperl_pseudo",
     "PF1_protofssl",
-    "SS2_fedema",
-    "SS3_ldawa",
 }
 """Cases of methods, or parts of them, that Anchorage does not have."""
 

@@ -40,7 +40,7 @@ from anchorage.methods.moon import MOON, MOON_L2
 from anchorage.methods.preset import Preset
 from anchorage.methods.rscfed import RSCFED
 from anchorage.methods.scaffold import SCAFFOLD
-from anchorage.methods.self_supervised import FEDBARLOW, FEDCLR, FEDSIMSIAM, ORCHESTRA
+from anchorage.methods.self_supervised import FEDBARLOW, FEDBYOL, FEDCLR, FEDEMA, FEDSIMSIAM, LDAWA, ORCHESTRA
 from anchorage.methods.semianagg import FEDAVG_SEMI, SEMIANAGG, SEMIANAGG_CODE, SEMIANAGG_SECOND_SEED
 from anchorage.methods.semifl import FIXMATCH_ALTERNATE, SEMIFL, SEMIFL_NO_MIXUP, SUPERVISED
 from anchorage.methods.two_heads import FEDROD, FEDROD_DUAL, ORIG_ACR, SSIL_CDM, SSIL_CDM_FEDAVG_SEMI
@@ -104,6 +104,9 @@ BUILT_IN = (
     FEDBARLOW,
     FEDCLR,
     FEDSIMSIAM,
+    FEDBYOL,
+    FEDEMA,
+    LDAWA,
     ORCHESTRA,
     SYNC_FEDAVG,
     ASYNC_FEDAVG,

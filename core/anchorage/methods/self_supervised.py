@@ -1,13 +1,17 @@
-"""Methods that learn an encoder from images without labels: FedBarlow, FedCLR, FedSimSiam and Orchestra (methods reference, 6.13; N8)."""
+"""Methods that learn an encoder from images without labels (methods reference, 6.13; newer methods reference, N8)."""
 
 from anchorage.api.method import Local
 from anchorage.methods.preset import Preset, slots
+from anchorage.pieces.aggregation.layer_cosine import LayerCosine
 from anchorage.pieces.optimiser.sgd import Sgd
 from anchorage.pieces.self_supervised.barlow import Barlow
 from anchorage.pieces.self_supervised.clusters import Clusters
+from anchorage.pieces.self_supervised.fed_byol import FedByol
+from anchorage.pieces.self_supervised.fed_ema import FedEma
 from anchorage.pieces.self_supervised.simsiam import SimSiam
 from anchorage.pieces.weighting.sample_count import SampleCount
 from anchorage.pieces.weighting.step_count import StepCount
+from anchorage.pieces.weighting.uniform import Uniform
 
 _BARLOW = Local(
     epochs=1,
@@ -65,17 +69,14 @@ ORCHESTRA = Preset(
     results="",
 )
 
+_SIAMESE = Local(
+    epochs=5,
+    batch_size=128,
+    optimiser=Sgd(learning_rate="0.032", momentum="0.9", weight_decay="0.0005", schedule="Cosine"),
+)
+
 FEDSIMSIAM = Preset(
-    slots=slots(
-        "FedSimSiam",
-        self_supervised=SimSiam(),
-        weighting=SampleCount(),
-        local=Local(
-            epochs=5,
-            batch_size=128,
-            optimiser=Sgd(learning_rate="0.032", momentum="0.9", weight_decay="0.0005", schedule="Cosine"),
-        ),
-    ),
+    slots=slots("FedSimSiam", self_supervised=SimSiam(), weighting=SampleCount(), local=_SIAMESE),
     summary="Silos learn features by which each of two views of an image predicts the other; no label is looked at.",
     setting="no labels",
     labels=("None", "All", "Partial"),
@@ -83,5 +84,41 @@ FEDSIMSIAM = Preset(
     reveals_to_server="the number of images, and how widely their projections are spread",
     reveals_to_silos="nothing beyond the global model",
     source="SimSiam with FedAvg, as read in EasyFL's public code; newer methods reference, N8",
+    results="",
+)
+
+FEDBYOL = Preset(
+    slots=slots("FedBYOL", self_supervised=FedByol(), weighting=SampleCount(), local=_SIAMESE),
+    summary="Silos learn features by which each view of an image predicts what a slowly following network makes of another; no label is looked at.",
+    setting="no labels",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous", "Asynchronous"),
+    reveals_to_server="the number of images, and how widely their projections are spread",
+    reveals_to_silos="nothing beyond the global model",
+    source="BYOL with FedAvg, as read in EasyFL's public code; newer methods reference, N8, equation N38",
+    results="",
+)
+
+FEDEMA = Preset(
+    slots=slots("FedEMA", self_supervised=FedEma(), weighting=SampleCount(), local=_SIAMESE),
+    summary="FedBYOL whose silos keep the more of their own last model, the further it moved in the round before.",
+    setting="no labels; silos that differ",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    reveals_to_server="the number of images, how widely their projections are spread, and the share of its own model that a silo kept",
+    reveals_to_silos="nothing beyond the global model",
+    source="Zhuang et al. 2022 (FedEMA), as read in EasyFL's public code; newer methods reference, N8, equation N40",
+    results="",
+)
+
+LDAWA = Preset(
+    slots=slots("LDAWA", self_supervised=SimSiam(), weighting=Uniform(), aggregation=LayerCosine(), local=_SIAMESE),
+    summary="FedSimSiam whose server weighs every tensor of an update by its cosine to that of the global model.",
+    setting="no labels; silos that differ",
+    labels=("None", "All", "Partial"),
+    protocols=("Synchronous",),
+    reveals_to_server="the number of images, and how widely their projections are spread",
+    reveals_to_silos="nothing beyond the global model",
+    source="Rehman et al. 2023 (L-DAWA), as read in its public code, over SimSiam; newer methods reference, N8, equation N41",
     results="",
 )

@@ -250,7 +250,14 @@ VARIANTS = [
 ]
 ALONE = [
     (method_of(name), labels)
-    for name, labels in (("FedBarlow", "None"), ("FedBarlow", "All"), ("Orchestra", "None"), ("FedSimSiam", "None"))
+    for name, labels in (
+        ("FedBarlow", "None"),
+        ("FedBarlow", "All"),
+        ("Orchestra", "None"),
+        ("FedSimSiam", "None"),
+        ("FedBYOL", "None"),
+        ("FedEMA", "None"),
+    )
 ]
 ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]
 EVERY = (
