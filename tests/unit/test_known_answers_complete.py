@@ -7,8 +7,6 @@ TESTS = Path(__file__).parents[1]
 
 
 UNBUILT = {
-    "FL7_static_bn",
-    "FL8_server_pretraining",
     "GH5_fisher_subspace",
     "GH6_kd_ce_loss",
     "IM1_dynamic_banks",

@@ -45,6 +45,10 @@ class Anchors(ServerTraining):
     pretrain_epochs: Annotated[int, Field(ge=0, le=10_000)] = Field(
         1, description="Cross-entropy epochs on the anchors before round 1."
     )
+    pretrain_steps: Annotated[int, Field(ge=0, le=10_000_000)] = Field(
+        0,
+        description="Steps before round 1; 0: pretrainEpochs.\n\nThe epochs that fit into so many steps, in multiples of `epochs` ((FL)^2).",
+    )
     pretrain_learning_rate: PositiveDecimal = Field("0.03", description="Learning rate before round 1.")
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Epochs of each server loss per round.")
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
@@ -103,12 +107,18 @@ class AnchorTrainer(ServerTrainer):
     def pretrain(self, server_round: ServerRound) -> None:
         """Train on the anchors before round 1."""
         slot, network = self._slot, server_round.network
-        if slot.pretrain_epochs:
+        epochs = slot.pretrain_epochs
+        if slot.pretrain_steps:
+            size = server_round.batching(1, slot.batch_size).size
+            epochs = slot.epochs * calls_before(
+                len(server_round.needed.indices), size, slot.epochs, slot.pretrain_steps
+            )
+        if epochs:
             optimiser = self._optimiser.build(network, learning_rate=float(slot.pretrain_learning_rate))
-            batching = server_round.batching(slot.pretrain_epochs, slot.batch_size)
+            batching = server_round.batching(epochs, slot.batch_size)
             steps = batching.steps(len(server_round.needed.indices))
             self._take_steps(network, optimiser, self.cross_entropy(server_round, batching), steps)
-        further = self._objective.further_losses(server_round, slot.pretrain_epochs, before_rounds=True)
+        further = self._objective.further_losses(server_round, epochs, before_rounds=True)
         if further is not None:
             self._take_steps(network, self._optimiser.build(network), *further[1:])
 
@@ -158,3 +168,11 @@ class AnchorTrainer(ServerTrainer):
     def restore(self, server_round: ServerRound, state: Mapping[str, NDArray[Any]]) -> None:
         """Continue from what `state` returned."""
         self._objective.restore(server_round, state)
+
+
+def calls_before(anchors: int, batch_size: int, epochs: int, steps: int) -> int:
+    """Return how often so many epochs are taken before round 1 to reach a number of steps (newer methods reference, N2.3).
+
+    Fewer anchors than a batch are one short batch; the published code divides by 0 there.
+    """
+    return steps // (epochs * max(1, anchors // batch_size))
