@@ -202,6 +202,11 @@ class SelfSupervisedHooks(LearningHooks):
 class PseudoLabelHooks(LearningHooks):
     """Labels for the unlabelled images."""
 
+    @property
+    def validated(self) -> bool:
+        """Whether the server's validation images set its thresholds."""
+        return False
+
     strong_views_too: ClassVar[bool] = False
     """Whether labelled images are learnt in weak and strong views alike (FedAvg-Semi, SemiAnAgg)."""
 

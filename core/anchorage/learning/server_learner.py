@@ -105,7 +105,8 @@ class TorchServerLearner:
         self._scorer: Network | None = None
         self._tested: dict[tuple[str, int], NDArray[np.float64]] = {}
         self._scoring = Lock()
-        self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed)
+        validation = self._labelled(images.get("validation")) if self._method.pseudo_labels.validated else None
+        self._round = ServerRound(model, self._method, self._network, self._down, self._anchors, seed, validation)
         self._trainer = self._method.server_training.trainer(self._method)
         judged = any(found is not None for found in (self._anchors, *self._scored.values()))
         self._finishes = any(piece.finishes_model(judged=judged) for piece in self._method.pieces)

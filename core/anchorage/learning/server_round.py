@@ -33,6 +33,8 @@ class ServerRound:
         Labelled images at the server.
     seed : int
         The run's seed.
+    validation : Labelled or None
+        Labelled images that nothing is trained on, for pieces that set thresholds by them.
     """
 
     def __init__(
@@ -43,9 +45,10 @@ class ServerRound:
         down: Layout,
         anchors: Labelled | None,
         seed: int,
+        validation: Labelled | None = None,
     ) -> None:
         self.model, self.method, self.network = model, method, network
-        self.down, self.anchors, self.seed = down, anchors, seed
+        self.down, self.anchors, self.seed, self.validation = down, anchors, seed, validation
         self.before_rounds()
         self.momentum: dict[Tensor, Tensor] = {}
         self.beside: Mapping[str, NDArray[Any]] = {}
@@ -81,8 +84,9 @@ class ServerRound:
     def take(self, model: ModelBytes) -> None:
         """Have the network be a model."""
         load_model(self.network, model)
-        if self.anchors is not None:
-            self.anchors.views.encoded_by(self.network)
+        for images in (self.anchors, self.validation):
+            if images is not None:
+                images.views.encoded_by(self.network)
 
     @property
     def needed(self) -> Labelled:

@@ -257,6 +257,7 @@ ALONE = [
         ("FedSimSiam", "None"),
         ("FedBYOL", "None"),
         ("FedEMA", "None"),
+        ("LDAWA", "None"),
     )
 ]
 ALONE += [(method_of("FedCLR"), labels) for labels in ("All", "Partial")]

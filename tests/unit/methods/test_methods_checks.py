@@ -38,6 +38,8 @@ def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
         (UNLABELLED, ["spec.method.mixup={both: {alpha: 1}}"]),
         (UNLABELLED, ["spec.method.serverTraining.anchors.objective={crossEntropy: {}}"]),
         (UNLABELLED, ["spec.method.serverTraining.anchors.objective={twoViews: {}}"]),
+        (UNLABELLED, ["spec.method.pseudoLabels.anchorSimilarity.calibration=Validation"]),
+        (UNLABELLED, [f"{METHOD}{{name: SemiFL, pseudoLabels: {{receivedModel: {{calibration: Alignment}}}}}}"]),
         (UNLABELLED, ["spec.method.pseudoLabels={anchorSimilarity: {views: 4, anchors: Raw}}"]),
         (UNLABELLED, [f"{METHOD}{{name: FedAvgSemi, serverTraining: {{anchors: {{}}}}}}"]),
         (LABELLED, []),
@@ -93,6 +95,16 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
         ),
         (
             LABELLED,
+            f"{METHOD}{{name: FedAvgFixMatch, pseudoLabels: {{fixMatch: {{calibration: Alignment}}}}}}",
+            ("ANC-1112", "anchorData"),
+        ),
+        (
+            LABELLED,
+            f"{METHOD}{{name: OrigACR, pseudoLabels: {{fixMatch: {{calibration: Validation}}}}}}",
+            ("ANC-1116", "method.pseudoLabels.fixMatch.calibration"),
+        ),
+        (
+            LABELLED,
             "spec.protocol={mode: Asynchronous, silosPerRound: 2}",
             ("ANC-1116", "protocol.silosPerRound"),
         ),
@@ -100,6 +112,14 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
 )
 def test_what_has_none_is_refused_at_its_field(file: Path, override: str, mistake: tuple[str, str]) -> None:
     assert found(file, override) == [mistake]
+
+
+def test_thresholds_by_validation_images_need_some() -> None:
+    method = f"{METHOD}{{name: FedAvgFixMatch, pseudoLabels: {{fixMatch: {{calibration: Validation}}}}}}"
+    assert found(LABELLED, method) == []
+    assert found(LABELLED, method, "spec.evaluation.validation=null") == [
+        ("ANC-1116", "method.pseudoLabels.fixMatch.calibration")
+    ]
 
 
 def test_an_unknown_method_is_told_with_those_there_are() -> None:

@@ -13,6 +13,7 @@ from anchorage.api.errors.documents import CLASS_WITHOUT_ANCHORS, NO_ANCHOR_DATA
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ANCHORS
+from anchorage.pieces.pseudo_labels.calibrated import Validated
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
 from anchorage.transport.messages import AuxiliaryData
 
@@ -42,13 +43,16 @@ class Embedded(NamedTuple):
 
 
 @piece("anchorSimilarity")
-class AnchorSimilarity(FixedLabels):
+class AnchorSimilarity(FixedLabels, Validated):
     """An image gets the class whose anchors' embeddings are most like its own (FedAnchor)."""
 
     anchor_head: ClassVar[bool] = True
-    needs_network: ClassVar[bool] = True
-
     threshold: Fraction = Field("0.6", description="Mean cosine to a class's anchors above which a label is accepted.")
+    calibration: Literal["None", "Validation"] = Field(
+        "None",
+        description="Thresholds per class.\n\nNone: one for all. Validation: in each round the lowest from which the share `threshold` of guesses "
+        "for the server's validation images is right.",
+    )
     anchors: Literal["Prototypes", "Raw"] = Field(
         "Prototypes", description="What silos are sent: class means of the anchors' embeddings, or every embedding."
     )
@@ -67,20 +71,30 @@ class AnchorSimilarity(FixedLabels):
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need an anchor of every class."""
+        yield from super().check(plan)
         yield from anchors_of_every_class(plan)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return prototypes, or every anchor."""
+        thresholds = super().auxiliary()
         if self.anchors == "Prototypes":
-            return (AuxiliaryArray("prototypes", "[C, 128] float32", "class means of the anchors' unit embeddings"),)
+            mean = AuxiliaryArray("prototypes", "[C, 128] float32", "class means of the anchors' unit embeddings")
+            return (mean, *thresholds)
         return (
+            *thresholds,
             AuxiliaryArray("anchors", "[S, 128] float32", "every anchor's unit embedding"),
             AuxiliaryArray("anchor_labels", "[S] int64", "the anchors' classes"),
         )
 
     def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
         """Return each image's best class, int64 [b], and whether its score is above the threshold, bool [b]."""
-        return accept(self._scores(silo_round, indices), float(self.threshold))
+        scores = self._scores(silo_round, indices)
+        if not self.validated:
+            return accept(scores, float(self.threshold))
+        from anchorage.learning.calibration import reaches
+
+        best, labels = scores.max(1)
+        return labels, reaches(best, labels, self.thresholds(silo_round))
 
     def _scores(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
         import torch
@@ -108,13 +122,25 @@ class AnchorSimilarity(FixedLabels):
         """Return ``prototypes`` float32 [C, 128] (NaN rows for classes without anchors), or ``anchors`` float32 [S, 128] of unit length and
         ``anchor_labels`` int64 [S].
         """
-        return self._embedded(server_round, model).auxiliary
+        return {**self._embedded(server_round, model).auxiliary, **super().server_auxiliary(server_round, model)}
+
+    def server_scores(self, server_round: ServerRound) -> Tensor:
+        """Return the validation images' mean cosines to each class's anchors, float [n, C]."""
+        images, anchors, network = server_round.validation, server_round.needed, server_round.network
+        assert images is not None, "checked with the documents"
+        known = anchors.views.mapped(anchors.indices, lambda i: network.anchor(anchors.views.plain(i)))
+        labels = anchors.views.to_device(anchors.labels)
+        prototypes, present = class_prototypes(known, labels, server_round.model.num_classes)
+        views = images.views
+        return views.mapped(
+            images.indices, lambda i: anchor_scores(network.anchor(views.plain(i)), prototypes, present)
+        )
 
     def server_metrics(self, server_round: ServerRound, model: ModelBytes) -> Mapping[str, float]:
         """Return ``unreachable_classes``: as so many classes no silo can accept an image in the next round, because their prototypes are no
         longer than the threshold (methods reference, 9.2, number 4).
         """
-        return {"unreachable_classes": self._embedded(server_round, model).unreachable}
+        return {} if self.validated else {"unreachable_classes": self._embedded(server_round, model).unreachable}
 
     def _embedded(self, server_round: ServerRound, model: ModelBytes) -> Embedded:
         """Embed the anchors by a model, once (methods reference, 9.2, number 29)."""

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
+from anchorage.pieces.pseudo_labels.calibrated import Calibrated
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.learning.calibration import Acceptance
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
     from anchorage.learning.models import Network
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from anchorage.learning.views import Views
 
 
-class Consistency(ByConfidence):
+class Consistency(Calibrated):
     """Labels by the model in training, batch by batch."""
 
     def soft_temperature(self) -> float | None:
@@ -47,19 +48,19 @@ class Consistency(ByConfidence):
         """Return the losses of the unlabelled images."""
         images, temperature = silo_round.images, self.soft_temperature()
         return ConsistencyLosses(
-            silo_round.network, images.views, images.unlabelled, float(self.threshold), temperature
+            silo_round.network, images.views, images.unlabelled, self.acceptance(silo_round), temperature
         )
 
 
-def consistency_targets(weak: Tensor, threshold: float, temperature: float | None) -> tuple[Tensor, Tensor]:
+def consistency_targets(weak: Tensor, threshold: float | Tensor, temperature: float | None) -> tuple[Tensor, Tensor]:
     """Return what a batch is taught, and which of its images are confident enough (KAT-L2).
 
     Parameters
     ----------
     weak : Tensor of float, shape [n, C]
         Logits of the weak views.
-    threshold : float
-        An image counts where its largest probability is at least so large.
+    threshold : float or Tensor of float64, shape [C]
+        An image counts where its largest probability is at least so large; each class's, where there are several.
     temperature : float or None
         UDA: soft targets ``softmax(logits / temperature)``; None for FixMatch's hard labels.
 
@@ -72,10 +73,12 @@ def consistency_targets(weak: Tensor, threshold: float, temperature: float | Non
     """
     import torch
 
+    from anchorage.learning.calibration import reaches
+
     largest, labels = weak.softmax(1).max(1)
     hard = (labels[:, None] == torch.arange(weak.shape[1], device=weak.device)).to(weak.dtype)
     targets = hard if temperature is None else (weak / temperature).softmax(1)
-    return targets, largest >= threshold
+    return targets, reaches(largest, labels, threshold)
 
 
 def consistency_loss(strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
@@ -104,8 +107,8 @@ class ConsistencyLosses:
         All images of the silo.
     indices : ndarray of int64, shape [n]
         Those without a label.
-    threshold : float
-        Confidence from which on an image enters the loss.
+    acceptance : Acceptance
+        Which images enter the loss.
     temperature : float or None
         UDA's; None for FixMatch.
     """
@@ -115,13 +118,13 @@ class ConsistencyLosses:
         network: Network,
         views: Views,
         indices: NDArray[np.int64],
-        threshold: float,
+        acceptance: Acceptance,
         temperature: float | None,
     ) -> None:
         from anchorage.learning.pseudo_labels import Accepted
 
         self.network, self._views, self._indices = network, views, indices
-        self.threshold, self._temperature = threshold, temperature
+        self.acceptance, self._temperature = acceptance, temperature
         self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
@@ -146,6 +149,7 @@ class ConsistencyLosses:
         self.network.eval()
         try:
             with torch.no_grad():
-                return consistency_targets(self.network(weak), self.threshold, self._temperature)
+                logits = self.acceptance.shifted(self.network(weak))
+                return consistency_targets(logits, self.acceptance.threshold, self._temperature)
         finally:
             self.network.train()

@@ -42,20 +42,21 @@ class FixMatch(Consistency):
     def needs(self) -> Sequence[Need]:
         """Need a balanced head for adjusted labels, and rounds for shares of all labels."""
         if self.adjustment == "None":
-            return ()
+            return super().needs()
         head = f"found {self.adjustment}, but labels are adjusted for a balanced head only; set secondHead: {{balanced: {{}}}}"
         needs = [Need("balancedHead", head, path=self.option("adjustment"))]
         if self.adjustment == "Labelled":
             found = "found Asynchronous, but fixMatch with adjustment Labelled needs what all silos of the round before announced"
             message = f"{found}; set Synchronous, or another adjustment"
             needs.append(Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")))
-        return needs
+        return (*super().needs(), *needs)
 
     def auxiliary(self) -> Sequence[AuxiliaryArray]:
         """Return class shares of the labels."""
         if self.adjustment != "Labelled":
-            return ()
+            return super().auxiliary()
         return (
+            *super().auxiliary(),
             AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled images"),
             AuxiliaryArray("label_counts", "[C] int64", "the silo's labelled images per class", up=True),
         )

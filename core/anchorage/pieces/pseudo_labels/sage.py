@@ -11,6 +11,7 @@ from anchorage.pieces.pseudo_labels.consistency import Consistency, ConsistencyL
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.learning.calibration import Acceptance
     from anchorage.learning.models import Network
     from anchorage.learning.silo_round import SiloRound
 
@@ -28,15 +29,15 @@ class Sage(Consistency):
 
     def consistency(self, silo_round: SiloRound) -> SageLosses:
         """Return the losses of the unlabelled images."""
-        return SageLosses(silo_round, float(self.threshold))
+        return SageLosses(silo_round, self.acceptance(silo_round))
 
 
 class SageLosses(ConsistencyLosses):
     """The losses of a silo's round: cross entropy, which is the divergence from the target but for what has no gradient."""
 
-    def __init__(self, silo_round: SiloRound, threshold: float) -> None:
+    def __init__(self, silo_round: SiloRound, acceptance: Acceptance) -> None:
         images = silo_round.images
-        super().__init__(silo_round.network, images.views, images.unlabelled, threshold, None)
+        super().__init__(silo_round.network, images.views, images.unlabelled, acceptance, None)
         self._received: Network = silo_round.copy_received()
 
     def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
@@ -46,28 +47,34 @@ class SageLosses(ConsistencyLosses):
         self.network.eval()
         try:
             with torch.no_grad():
-                local, received = (model(weak).softmax(1) for model in (self.network, self._received))
+                models = (self.network, self._received)
+                local, received = (self.acceptance.shifted(model(weak)).softmax(1) for model in models)
         finally:
             self.network.train()
-        return corrected_targets(local, received, self.threshold, HALF_AT)
+        return corrected_targets(local, received, self.acceptance.threshold, HALF_AT)
 
 
-def corrected_targets(local: Tensor, received: Tensor, threshold: float, half_at: float) -> tuple[Tensor, Tensor]:
+def corrected_targets(
+    local: Tensor, received: Tensor, threshold: float | Tensor, half_at: float
+) -> tuple[Tensor, Tensor]:
     """Return soft targets [n, C], and whether either model is confident, bool [n] (equations N29, N30).
 
     Parameters
     ----------
     local, received : Tensor of float, shape [n, C]
         Probabilities of the model in training and of the received one.
-    threshold : float
-        Confidence from which on a label counts.
+    threshold : float or Tensor of float64, shape [C]
+        Confidence from which on a label counts; each class's, where there are several.
     half_at : float
         Gap of confidence at which both labels count alike, above 0.
     """
     import torch
     from torch.nn import functional
 
+    from anchorage.learning.calibration import reaches
+
     (sure, label), (other, guess) = local.max(1), received.max(1)
-    share = torch.exp(-math.log(2) / half_at * (sure - other).abs()) * (sure >= threshold)
+    own = reaches(sure, label, threshold)
+    share = torch.exp(-math.log(2) / half_at * (sure - other).abs()) * own
     one, two = (functional.one_hot(each, local.shape[1]).to(local.dtype) for each in (label, guess))
-    return share[:, None] * one + (1 - share[:, None]) * two, torch.maximum(sure, other) >= threshold
+    return share[:, None] * one + (1 - share[:, None]) * two, own | reaches(other, guess, threshold)

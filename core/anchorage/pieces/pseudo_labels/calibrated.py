@@ -1,0 +1,147 @@
+"""Thresholds that the server's validation images set, and labels that make up for a silo's own class shares, in place of one fixed threshold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
+
+import numpy as np
+from pydantic import Field
+
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, NO_ANCHOR_DATA
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import AuxiliaryArray, Need
+from anchorage.api.plan import ANCHORS
+from anchorage.pieces.pseudo_labels.by_confidence import ByConfidence
+from anchorage.pieces.slots import PseudoLabels
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from anchorage.api.plan import Plan
+    from anchorage.learning.calibration import Acceptance
+    from anchorage.learning.server_round import ServerRound
+    from anchorage.learning.silo_round import SiloRound
+    from anchorage.transport.messages import AuxiliaryData
+    from anchorage.transport.tensors.model import ModelBytes
+
+THRESHOLDS, SHARES = "thresholds", "anchor_shares"
+
+
+class Validated(PseudoLabels):
+    """May take its thresholds from the server's validation images, class by class."""
+
+    needs_network: ClassVar[bool] = True
+
+    threshold: Any
+    calibration: Any
+
+    @property
+    def validated(self) -> bool:
+        """Whether the server's validation images set the thresholds."""
+        return bool(self.calibration == "Validation")
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need validation images."""
+        yield from super().check(plan)
+        if self.validated and "validation" not in plan.spec.server_data:
+            message = (
+                "found Validation, but the server has no validation images; add evaluation.validation, or set None"
+            )
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("calibration"), message)
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return the thresholds."""
+        meaning = "each class's threshold by the server's validation images"
+        return (AuxiliaryArray(THRESHOLDS, "[C] float64", meaning),) if self.validated else ()
+
+    def server_scores(self, server_round: ServerRound) -> Tensor:
+        """Return the scores of the server's validation images by the network at hand, float [n, C]."""
+        images, network = server_round.validation, server_round.network
+        assert images is not None, "checked with the documents"
+        return images.views.mapped(images.indices, lambda i: network(images.views.plain(i)).softmax(1))
+
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
+        """Return ``thresholds``, float64 [C], of a global model."""
+        from anchorage.learning.calibration import validated_thresholds
+        from anchorage.learning.device import calculation
+
+        if not self.validated:
+            return {}
+        known = server_round.computed.get(THRESHOLDS)
+        if known is None or known[0] != model.digest:
+            with calculation():
+                server_round.take(model)
+                scores, images = self.server_scores(server_round), server_round.validation
+                assert images is not None, "checked with the documents"
+                found = validated_thresholds(scores.cpu(), _tensor(images.labels), float(self.threshold))
+            known = server_round.computed[THRESHOLDS] = (model.digest, found.numpy())
+        return {THRESHOLDS: known[1]}
+
+    def thresholds(self, silo_round: SiloRound) -> float | Tensor:
+        """Return the threshold of a round, or each class's, float64 [C]."""
+        return silo_round.auxiliary(THRESHOLDS)[THRESHOLDS] if self.validated else float(self.threshold)
+
+
+class Calibrated(ByConfidence, Validated):
+    """Accepts probabilities, which it may correct by the silo's class shares."""
+
+    calibration: Literal["None", "Validation", "Alignment"] = Field(
+        "None",
+        description="Thresholds per class.\n\nNone: one for all. Validation: in each round the lowest from which the share `threshold` of guesses "
+        "for the server's validation images is right. Alignment: one for all, of probabilities that are corrected from the anchors' class shares "
+        "to the silo's, which expectation maximisation finds.",
+    )
+
+    @property
+    def aligned(self) -> bool:
+        """Whether probabilities make up for the silo's class shares."""
+        return self.calibration == "Alignment"
+
+    def needs(self) -> Sequence[Need]:
+        """Need anchors, whose class shares the model has learnt, and labels by the classifier itself."""
+        if self.calibration == "None":
+            return super().needs()
+        head = f"found {self.calibration}, but beside secondHead balanced a head of its own labels by one threshold; set None"
+        heads = Need("balancedHead", head, refused=True, path=self.option("calibration"))
+        message = "found nothing, but calibration Alignment corrects for the class shares of the server's labels; add it, or set another calibration"
+        own = Need(ANCHORS, message, failure=NO_ANCHOR_DATA, path=("spec", "anchorData"))
+        return (*super().needs(), heads, *([own] if self.aligned else []))
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return the thresholds, or the anchors' class shares."""
+        shares = AuxiliaryArray(
+            SHARES, "[C] float64", "class shares of the server's anchors, each class counted once more"
+        )
+        return (*super().auxiliary(), *([shares] if self.aligned else []))
+
+    def server_auxiliary(self, server_round: ServerRound, model: ModelBytes) -> AuxiliaryData:
+        """Return ``thresholds`` or ``anchor_shares``, float64 [C]."""
+        if not self.aligned:
+            return super().server_auxiliary(server_round, model)
+        counts = np.bincount(server_round.needed.labels, minlength=server_round.model.num_classes) + 1.0
+        return {SHARES: counts / counts.sum()}
+
+    def acceptance(self, silo_round: SiloRound) -> Acceptance:
+        """Return how a silo's images are labelled in a round, whose network is still as received."""
+        from anchorage.learning.calibration import Acceptance, class_shares
+
+        images, network = silo_round.images, silo_round.network
+        if not self.aligned or not len(images.unlabelled):
+            return Acceptance(self.thresholds(silo_round))
+        prior = silo_round.auxiliary(SHARES)[SHARES]
+        seen = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1))
+        return Acceptance(float(self.threshold), (class_shares(seen, prior) / prior).log().to(seen.dtype))
+
+    def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the received model's labels of plain images, int64 [b], and whether they are accepted, bool [b]."""
+        views, network = silo_round.images.views, silo_round.network
+        logits = views.mapped(indices, lambda i: network(views.plain(i)))
+        return self.acceptance(silo_round).labels(logits)
+
+
+def _tensor(labels: NDArray[np.int64]) -> Tensor:
+    import torch
+
+    return torch.from_numpy(labels)

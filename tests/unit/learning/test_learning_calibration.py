@@ -1,0 +1,92 @@
+"""Thresholds by the server's validation images, and labels corrected by a silo's own class shares."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from learning_party import CLASSES, Party, images_of, method_of
+
+from anchorage.learning.calibration import Acceptance, class_shares, validated_thresholds
+from anchorage.pieces.pseudo_labels.calibrated import SHARES, THRESHOLDS
+
+
+def scores_of(*best):
+    """Rows of two classes: the score of the first, and of the second whatever is left."""
+    return torch.tensor([[value, 1 - value] for value in best])
+
+
+def test_a_threshold_is_the_lowest_from_which_enough_guesses_are_right():
+    scores, labels = scores_of(0.9, 0.8, 0.7, 0.6, 0.1, 0.2), torch.tensor([0, 0, 1, 0, 1, 0])
+    strict = validated_thresholds(scores, labels, 1.0)
+    assert strict.tolist() == pytest.approx([0.8, 0.9])
+    loose = validated_thresholds(scores, labels, 0.75)
+    assert loose.tolist() == pytest.approx([0.6, 0.9])
+
+
+def test_equal_scores_are_accepted_together_or_not_at_all():
+    thresholds = validated_thresholds(scores_of(0.9, 0.8, 0.8), torch.tensor([0, 0, 1]), 0.9)
+    assert thresholds[0].item() == pytest.approx(0.9)
+
+
+def test_a_class_that_is_never_right_accepts_nothing_and_one_that_is_never_guessed_goes_by_all():
+    never_right = validated_thresholds(torch.tensor([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0]]), torch.tensor([1, 1]), 0.9)
+    assert never_right.tolist() == [float("inf"), pytest.approx(0.7), float("inf")]
+    never_guessed = validated_thresholds(torch.tensor([[0.9, 0.1, 0.0], [0.3, 0.7, 0.0]]), torch.tensor([0, 1]), 0.9)
+    assert never_guessed.tolist() == pytest.approx([0.9, 0.7, 0.7])
+
+
+def observed(shares, count, seed=0):
+    """Probabilities of a model that was trained on equal shares, of images of these shares: a class shows one of three signs."""
+    rng = np.random.default_rng(seed)
+    likelihood = np.array([[0.7, 0.2, 0.1], [0.2, 0.6, 0.2], [0.1, 0.3, 0.6]])
+    classes = rng.choice(3, count, p=shares)
+    signs = np.array([rng.choice(3, p=likelihood[c]) for c in classes])
+    return torch.from_numpy((likelihood / likelihood.sum(0)).T[signs]), torch.from_numpy(classes)
+
+
+def test_class_shares_of_a_silo_are_found_without_its_labels():
+    shares = torch.tensor([0.8, 0.15, 0.05], dtype=torch.float64)
+    uniform = torch.full((3,), 1 / 3, dtype=torch.float64)
+    probabilities, classes = observed(shares.numpy(), 6000)
+    found = class_shares(probabilities, uniform)
+    assert (found - shares).abs().max() < 0.05 < (probabilities.mean(0) - shares).abs().max()
+    corrected = Acceptance(0.0, (found / uniform).log()).labels(probabilities.log())[0]
+    plain = Acceptance(0.0).labels(probabilities.log())[0]
+    assert (corrected == classes).sum() > (plain == classes).sum()
+
+
+def test_no_class_share_is_0_however_few_the_images():
+    found = class_shares(torch.tensor([[1.0, 0.0, 0.0]]), torch.full((3,), 1 / 3, dtype=torch.float64))
+    assert found.sum().item() == pytest.approx(1)
+    assert found.tolist() == pytest.approx([0.5, 0.25, 0.25])
+
+
+@pytest.mark.parametrize("name", ["FedAvgFixMatchAlternate", "SemiFLNoMixup", "FedAnchorNoMixup"])
+def test_silos_accept_by_the_thresholds_of_the_server_s_validation_images(tmp_path, name):
+    options = {"calibration": "Validation", "threshold": "0.9"}
+    party = Party(method_of(name, pseudoLabels=options), images_of(24, labelled=False), tmp_path)
+    sent = party.task().auxiliary_data
+    assert sent[THRESHOLDS].shape == (CLASSES,) and sent[THRESHOLDS].dtype == np.float64
+    everything = party.train(auxiliary_data={**sent, THRESHOLDS: np.full(CLASSES, -1.0)})
+    nothing = party.train(auxiliary_data={**sent, THRESHOLDS: np.full(CLASSES, np.inf)})
+    assert (everything.samples["selected"], nothing.samples["selected"]) == (24, 0)
+
+
+@pytest.mark.parametrize("name", ["FedAvgFixMatchAlternate", "SemiFLNoMixup", "SAGE"])
+def test_labels_follow_a_silo_s_own_class_shares(tmp_path, name):
+    """All images of one class: what the model leaves open between two is taken for the frequent one, so more is accepted."""
+    images = images_of(60, labelled=False)
+    first = replace(images, images=np.repeat(images.images[:1], 60, axis=0))
+    slots = {} if name != "SAGE" else {"serverTraining": {"anchors": {"pretrainEpochs": 10}}}
+    local = {"optimiser": {"sgd": {"learningRate": "0.000000000001"}}}
+    aligned, fixed = (
+        Party(
+            method_of(name, pseudoLabels={"calibration": c, "threshold": "0.95"}, local=local, **slots),
+            first,
+            tmp_path / c,
+        )
+        for c in ("Alignment", "None")
+    )
+    assert aligned.task().auxiliary_data[SHARES].tolist() == pytest.approx([1 / 3] * CLASSES)
+    assert aligned.train().samples["selected"] > fixed.train().samples["selected"]
