@@ -9,10 +9,6 @@ TESTS = Path(__file__).parents[1]
 UNBUILT = {
     "GH5_fisher_subspace",
     "GH6_kd_ce_loss",
-    "IM1_dynamic_banks",
-    "IM2_bank_priors",
-    "IM3_prior_transition_loss",
-    "IM4_label_smoothing_two_views",
     "CP1_cooperative_budget",
     "FP1_fedperl_peers",
     "FP2_fedperl_pseudo",

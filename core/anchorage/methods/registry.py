@@ -25,6 +25,7 @@ from anchorage.methods.fedcon import FEDCON
 from anchorage.methods.fedmatch import FEDMATCH, FEDMATCH_SERVER
 from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
 from anchorage.methods.fl2 import FL2
+from anchorage.methods.imfedsemi import IMFEDSEMI
 from anchorage.methods.mafl import (
     FEDMIX,
     FEDPROX_FEDMIX,
@@ -80,6 +81,7 @@ BUILT_IN = (
     SEMIFL,
     SEMIFL_NO_MIXUP,
     FL2,
+    IMFEDSEMI,
     FEDMATCH,
     FEDMATCH_SERVER,
     MOMENTS_HEAD,
