@@ -7,8 +7,6 @@ TESTS = Path(__file__).parents[1]
 
 
 UNBUILT = {
-    "GH5_fisher_subspace",
-    "GH6_kd_ce_loss",
     "CP1_cooperative_budget",
     "FP1_fedperl_peers",
     "FP2_fedperl_pseudo",

@@ -12,6 +12,6 @@ MOMENTS_HEAD = Preset(
     reveals_to_server="each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "
     "minimumCount images nothing",
     reveals_to_silos="the classifier made of all silos' sums",
-    source="GH-OFL and FedCGS, as read in their public code, and ridge regression; newer methods reference, N3, equations N12 to N20",
+    source="GH-OFL and FedCGS, as read in their public code, and ridge regression; newer methods reference, N3, equations N12 to N23",
     results="",
 )

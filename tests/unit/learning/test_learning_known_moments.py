@@ -1,4 +1,4 @@
-"""Class moments of frozen features and their classifiers, against the known answers GH1 to GH4 and GH7 to GH11."""
+"""Class moments of frozen features and their classifiers, against the known answers GH1 to GH11."""
 
 import math
 from dataclasses import replace
@@ -8,7 +8,9 @@ from operator import add
 import pytest
 import torch
 
+from anchorage.learning.device import calculation
 from anchorage.learning.moments import ABSENT, GaussianHead, Moments, naive_bayes, shrunk
+from anchorage.learning.synthetic_heads import distillation_loss, fisher_subspace
 from anchorage.pieces.server_training.moments import ClassMoments, classifier_of
 
 pytestmark = pytest.mark.known_answers
@@ -130,6 +132,59 @@ def test_a_class_without_images_never_wins(known_newer):
             "argmax_absent_masked": scores.argmax(1).tolist(),
         },
     )
+
+
+def test_the_subspace_that_sets_classes_apart(known_newer):
+    name = "GH5_fisher_subspace"
+    case = known_newer.inputs(name)
+    moments = moments_of(case)
+    means, prior = moments.means(), moments.log_prior().exp()
+    values, v = fisher_subspace(means, prior, moments.within(), case["alpha_lda"], case["energy"], case["max_dim"])
+    projected = means @ v
+    known_newer.check(
+        name,
+        {
+            "eigenvalues": values.tolist(),
+            "k": v.shape[1],
+            "squared_distances_of_projected_means": (projected[:, None] - projected).square().sum(2).tolist(),
+            "projector_V_Vt": (v @ v.T).tolist(),
+            "rank_bound_C_minus_1": int(torch.linalg.matrix_rank(projected - prior @ projected)),
+        },
+    )
+
+
+def test_a_student_learns_labels_and_its_teacher(known_newer):
+    name = "GH6_kd_ce_loss"
+    case = known_newer.inputs(name)
+    student, teacher, labels = tensor(case["student"]), tensor(case["teacher"]), torch.tensor(case["y"])
+    loss = distillation_loss(student, teacher, labels, case["alpha"], case["T"])
+    labels_alone, teacher_alone = (
+        distillation_loss(student, teacher, labels, share, case["T"]) for share in (0.0, 1.0)
+    )
+    apart = teacher - teacher.mean(1, keepdim=True)
+    known_newer.check(
+        name,
+        {
+            "ce": labels_alone,
+            "kl": teacher_alone / case["T"] ** 2,
+            "loss": loss,
+            "loss_alpha_0": labels_alone,
+            # an older version of the public code scaled its teacher so
+            "standardised_teacher": (apart / apart.square().mean(1, keepdim=True).sqrt()).tolist(),
+        },
+    )
+
+
+@pytest.mark.parametrize("head", ["FisherMix", "ProtoHyper"])
+def test_heads_trained_on_drawn_features_tell_the_classes(known_newer, head):
+    """Of the images whose moments they know, with one class more of which there are none."""
+    case = {**known_newer.inputs("GH2_closed_form_heads"), "C": 4}
+    moments = moments_of(case)
+    chosen = options(known_newer, head, case["alpha_lda"])
+    with calculation():
+        found = classifier_of(moments, chosen, torch.Generator().manual_seed(1))
+    assert linear(found, case["X"]).argmax(1).tolist() == case["y"]
+    assert found["bias"][3] == ABSENT and not found["weight"][3].any()
 
 
 def test_second_moments_far_from_the_origin_need_float64(known_newer):

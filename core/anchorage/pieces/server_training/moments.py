@@ -29,6 +29,7 @@ from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 if TYPE_CHECKING:
+    import torch
     from torch import Tensor
 
     from anchorage.api.method import ResolvedMethod
@@ -51,11 +52,11 @@ class ClassMoments(ServerTraining):
     needs_network: ClassVar[bool] = True
     needs_anchors: ClassVar[bool] = False
 
-    head: Literal["Lda", "NaiveBayes", "Qda", "Ridge", "Total"] = Field(
+    head: Literal["Lda", "NaiveBayes", "Qda", "Ridge", "Total", "FisherMix", "ProtoHyper"] = Field(
         "Lda",
         description="Classifier.\n\nLda: linear discriminant; NaiveBayes: independent features with variances per class; Qda: a "
         "covariance per class; Ridge: ridge regression on one-hot labels; Total: linear discriminant with the covariance of all images, those "
-        "without a label included (FedCGS).",
+        "without a label included (FedCGS); FisherMix, ProtoHyper: trained at the server on features that are drawn around the class means (GH-OFL).",
     )
     shrinkage: Fraction = Field(
         "0.05",
@@ -64,7 +65,7 @@ class ClassMoments(ServerTraining):
     )
     prior: Literal["Counts", "Uniform"] = Field(
         "Counts",
-        description="Class prior.\n\nCounts: shares of the labelled images; Uniform: every class alike. Ridge has none.",
+        description="Class prior.\n\nCounts: shares of the labelled images; Uniform: every class alike. Ridge and FisherMix have none.",
     )
     minimum_count: Annotated[int, Field(ge=1, le=1_000_000)] = Field(
         5,
@@ -242,7 +243,8 @@ class ClosedForm(ServerTrainer):
             )
             raise AnchorageError(MOMENTS_UNUSABLE, message)
         with torch.no_grad():
-            for name, values in classifier_of(moments, self._slot).items():
+            drawn = server_round.draws.torch("synthetic features")
+            for name, values in classifier_of(moments, self._slot, drawn).items():
                 getattr(network.classifier, name).copy_(values)
         return {"absent_classes": float((~present).sum())}
 
@@ -278,8 +280,13 @@ def moments_of(
     return total
 
 
-def classifier_of(moments: Moments, options: ClassMoments) -> Mapping[str, Tensor]:
-    """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere."""
+def classifier_of(
+    moments: Moments, options: ClassMoments, drawn: torch.Generator | None = None
+) -> Mapping[str, Tensor]:
+    """Return the classifier's parameters by name, float64; a class without images scores `ABSENT` everywhere.
+
+    `drawn` is where FisherMix and ProtoHyper draw features from.
+    """
     import torch
 
     from anchorage.learning.moments import ABSENT, discriminant, naive_bayes, quadratic_discriminant
@@ -293,6 +300,13 @@ def classifier_of(moments: Moments, options: ClassMoments) -> Mapping[str, Tenso
     elif options.head == "Ridge":
         scale = float(moments.total().diagonal().mean() * moments.counts.sum())
         found = dict(zip(("weight", "bias"), moments.ridge(shrinkage * scale), strict=True))
+    elif options.head in ("FisherMix", "ProtoHyper"):
+        from anchorage.learning.synthetic_heads import synthetic_head
+
+        assert drawn is not None, "the server's training has it"
+        with torch.enable_grad():
+            trained = synthetic_head(moments, prior, shrinkage, drawn, distilled=options.head == "ProtoHyper")
+        found = dict(zip(("weight", "bias"), trained, strict=True))
     else:
         covariance = moments.total() if options.head == "Total" else moments.within()
         head = discriminant(moments.means(), covariance, prior, shrinkage)
