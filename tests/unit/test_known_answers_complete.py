@@ -7,7 +7,6 @@ TESTS = Path(__file__).parents[1]
 
 
 UNBUILT = {
-    "CP1_cooperative_budget",
     "FP1_fedperl_peers",
     "FP2_fedperl_pseudo",
     "PF1_protofssl",

@@ -76,7 +76,7 @@ class Local(Document):
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Passes over the silo's images per round.")
     batch_size: Count = Field(10, description="Images per step.")
-    accumulation: Accumulation = Field(1, description="Batches whose mean gradient makes one step.")
+    accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
     optimiser: Annotated[Piece, Slot("optimiser")] | None = Field(
         None, description="Optimiser of the silo; absent: the preset's."
     )

@@ -39,7 +39,7 @@ _OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "ass
 
 
 class Plugin(Document):
-    """Of another package."""
+    """Outside piece."""
 
     name: Annotated[str, StringConstraints(pattern=PLUGIN_NAME_PATTERN, max_length=128)] = Field(
         description="The package's word and the alternative's name.", examples=["acme.TrimmedMean"]

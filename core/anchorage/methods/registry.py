@@ -22,6 +22,7 @@ from anchorage.methods.fedanchor import (
 from anchorage.methods.fedasync import FEDASYNC, FEDASYNC_HINGE, FEDASYNC_POLYNOMIAL
 from anchorage.methods.fedavg import BALANCED_SOFTMAX, FEDAVG, FEDPROX
 from anchorage.methods.fedcon import FEDCON
+from anchorage.methods.fedcopl import FEDCOPL_BUDGET
 from anchorage.methods.fedmatch import FEDMATCH, FEDMATCH_SERVER
 from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
 from anchorage.methods.fl2 import FL2
@@ -82,6 +83,7 @@ BUILT_IN = (
     SEMIFL_NO_MIXUP,
     FL2,
     IMFEDSEMI,
+    FEDCOPL_BUDGET,
     FEDMATCH,
     FEDMATCH_SERVER,
     MOMENTS_HEAD,

@@ -244,6 +244,7 @@ VARIANTS = [
         ("RSCFed", "None", {}),
         ("RSCFed", "Partial", {"pseudoLabels": {"divisor": "Actual"}}),
         ("FedCon", "None", {}),
+        ("FedCoPLBudget", "None", {}),
         ("ImFedSemi", "None", {"pseudoLabels": {"lowest": "0"}}),
         ("FL2", "None", {"pseudoLabels": {"threshold": "0.4"}}),
         ("SAGE", "Partial", {"pseudoLabels": {"threshold": "0"}}),

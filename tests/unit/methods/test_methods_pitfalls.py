@@ -31,6 +31,7 @@ SAID = {
     "steps": "how many steps",
     "control.*": "mean gradient",
     "uncertainty": "mean confidence",
+    "guessed_counts": "class histogram",
     "beside.moments.counts": "class histogram",
     "beside.moments.sums": "sums of its features",
     "beside.moments.seconds": "products of two features",

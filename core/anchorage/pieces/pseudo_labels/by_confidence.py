@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 class ByConfidence(PseudoLabels):
     """Accepts predictions of at least a fixed confidence."""
 
-    threshold: Fraction = Field("0.95", description="Confidence that accepts a pseudo-label.")
+    threshold: Fraction = Field("0.95", description="Confidence that accepts a label.")
 
     def facts(self) -> frozenset[str]:
         """Say that there are pseudo-labels."""

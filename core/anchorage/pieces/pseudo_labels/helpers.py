@@ -45,7 +45,7 @@ class Helpers(ByConfidence):
 
     needs_network: ClassVar[bool] = True
 
-    threshold: Fraction = Field("0.75", description="Confidence from which on an unlabelled image enters the loss.")
+    threshold: Fraction = Field("0.75", description="Confidence that accepts a label.")
     helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(
         10, description="Rounds from one in which helpers are sent to the next."

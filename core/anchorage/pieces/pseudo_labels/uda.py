@@ -11,7 +11,7 @@ from anchorage.pieces.pseudo_labels.consistency import Consistency
 class UDA(Consistency):
     """The model's sharpened confident prediction of a weak view is learnt on a strong view (Xie et al. 2020)."""
 
-    threshold: Fraction = Field("0.8", description="Confidence from which on a prediction enters the loss.")
+    threshold: Fraction = Field("0.8", description="Confidence that accepts a label.")
     temperature: AboveZero = Field("0.4", description="Temperature that sharpens the soft labels.")
 
     def soft_temperature(self) -> float:

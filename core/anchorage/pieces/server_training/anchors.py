@@ -54,7 +54,7 @@ class Anchors(ServerTraining):
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
         0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
     )
-    accumulation: Accumulation = Field(1, description="Batches whose mean gradient makes one step.")
+    accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
     views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")
     objective: Annotated[Piece, Slot("server_objective")] = Field(
         AnchorCrossEntropy(),

@@ -1,0 +1,177 @@
+"""FedCoPL's budget: how many images of each class a silo trains on, so that all silos' images together are of even shares.
+
+Newer methods reference, N6, equations N32 and N33; the method's prompts are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from pydantic import Field
+
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.learning.hooks import RoundPart
+from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
+from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
+from anchorage.transport.messages import Announcement, AuxiliaryData
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from anchorage.learning.silo_round import SiloRound
+
+OWN = "class-budget/counts"
+"""In the silo's kept state: what it counted last, int64 [C]."""
+COUNTS, TOTALS = "guessed_counts", "guessed_totals"
+
+
+@piece("classBudget")
+class ClassBudget(FixedLabels):
+    """As many images per class as even shares allow (FedCoPL).
+
+    The received model labels plain images once per round; of each class the most probable ones are accepted.
+    """
+
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds from count to count.")
+
+    def needs(self) -> Sequence[Need]:
+        """Need rounds, and the counts of the one before."""
+        return (*super().needs(), previous_round(self.name))
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return the counts."""
+        of = "confident guesses per class"
+        return (
+            AuxiliaryArray(COUNTS, "[C] int64", f"class histogram: the silo's {of}", up=True),
+            AuxiliaryArray(TOTALS, "[C] int64", f"{of}, those of all silos; 0 before the first"),
+        )
+
+    def memory(self, num_classes: int, seed: int) -> GuessedTotals:
+        """Remember every silo's last counts."""
+        return GuessedTotals(num_classes)
+
+    def begin(self, silo_round: SiloRound) -> GuessedCounts:
+        """Guess, and count where it is time."""
+        return GuessedCounts(silo_round, self.every)
+
+    def label(self, silo_round: SiloRound, indices: NDArray[np.int64]) -> tuple[Tensor, Tensor]:
+        """Return the received model's labels of plain images, int64 [b], and whether they are within the budget, bool [b]."""
+        confidence, labels = probabilities_of(silo_round, indices).max(1)
+        (part,) = (part for part in silo_round.parts if isinstance(part, GuessedCounts))
+        totals = silo_round.auxiliary(TOTALS)[TOTALS].cpu().numpy()
+        return labels, within_budget(confidence, labels, part.own if part.fresh else budget(part.own, totals))
+
+
+class GuessedCounts(RoundPart):
+    """A silo's confident guesses per class: counted by the received model where it is time, else those that were kept."""
+
+    def __init__(self, silo_round: SiloRound, every: int) -> None:
+        classes, train = silo_round.run.model.num_classes, silo_round.images.train
+        kept = silo_round.kept.get(OWN)
+        self.fresh = kept is None or not np.any(kept)
+        """Whether no total has this silo's counts in it yet, so that they are its budget."""
+        self._told = self.fresh or (silo_round.draws.round - 1) % every == 0
+        self.own: NDArray[np.int64] = np.zeros(classes, np.int64) if kept is None else kept
+        """Counts that the budget is made of, int64 [C]."""
+        self._now = self.own
+        if self._told and len(train):
+            probabilities = probabilities_of(silo_round, train).double()
+            chosen = estimation_set(probabilities.amax(1), entropies(probabilities))
+            self._now = np.bincount(probabilities.argmax(1)[chosen].cpu().numpy(), minlength=classes)
+            self.own = self._now if self.fresh else self.own
+
+    def auxiliary(self) -> AuxiliaryData:
+        """Return the counts, where they are new."""
+        return {COUNTS: self._now} if self._told else {}
+
+    def kept(self) -> Mapping[str, NDArray[Any]]:
+        """Return the counts."""
+        return {OWN: self._now}
+
+
+class GuessedTotals(RoundMemory):
+    """Every silo's last counts; sends their sum to all.
+
+    Parameters
+    ----------
+    num_classes : int
+        Classes C.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self._num_classes = num_classes
+        self._counts: dict[str, NDArray[np.int64]] = {}
+
+    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
+        """Take the counts of this round; those of another shape or dtype, negative ones, or more than its images, are left out."""
+        for silo, announcement in announcements.items():
+            told, most = announcement.auxiliary_data.get(COUNTS), announcement.samples.get("train", 0)
+            if told is None or told.dtype != np.int64 or told.shape != (self._num_classes,):
+                continue
+            if ((told >= 0) & (told <= most)).all() and told.sum() <= most:
+                self._counts[silo] = told
+
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
+        """Return the sum of all silos' counts."""
+        return {TOTALS: sum(self._counts.values(), np.zeros(self._num_classes, np.int64))}
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return the counts by silo."""
+        return dict(self._counts)
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take counts that `state` returned."""
+        self._counts = {silo: array.astype(np.int64) for silo, array in state.items()}
+
+
+def probabilities_of(silo_round: SiloRound, indices: NDArray[np.int64]) -> Tensor:
+    """Return the received model's probabilities of plain images, float32 [b, C]."""
+    views, network = silo_round.images.views, silo_round.network
+    return views.mapped(indices, lambda i: network(views.plain(i)).softmax(1))
+
+
+def entropies(probabilities: Tensor) -> Tensor:
+    """Return the entropy of each row of probabilities [n, C], in nats."""
+    import torch
+
+    found: Tensor = -torch.special.xlogy(probabilities, probabilities).sum(1)
+    return found
+
+
+def estimation_set(confidence: Tensor, entropy: Tensor) -> Tensor:
+    """Return which images are counted, bool [n]: of more confidence and less entropy than the medians."""
+    return (confidence > confidence.quantile(0.5)) & (entropy < entropy.quantile(0.5))
+
+
+def budget(own: NDArray[np.int64], totals: NDArray[np.int64], per_class: float | None = None) -> NDArray[np.int64]:
+    """Return how many images of each class a silo trains on, int64 [C] (equation N33).
+
+    Parameters
+    ----------
+    own, totals : ndarray of int64, shape [C]
+        Counts of the silo and of all silos.
+    per_class : float, optional
+        Images of each class that all silos train on; without, `even_share` of the totals.
+    """
+    share = np.divide(own, totals, out=np.zeros(len(own)), where=totals > 0)
+    return np.ceil(np.minimum(share, 1) * (even_share(totals) if per_class is None else per_class)).astype(np.int64)
+
+
+def even_share(totals: NDArray[np.int64]) -> float:
+    """Return the mean of all silos' counts per class (equation N32)."""
+    return float(totals.mean())
+
+
+def within_budget(confidence: Tensor, labels: Tensor, most: NDArray[np.int64]) -> Tensor:
+    """Return which images are among the most probable ones of their class, as many as the budget [C] has, bool [n]; ties by position."""
+    import torch
+
+    chosen = torch.zeros(len(labels), dtype=torch.bool, device=labels.device)
+    for c, count in enumerate(most.tolist()):
+        own = (labels == c).nonzero()[:, 0]
+        chosen[own[torch.argsort(confidence[own], descending=True, stable=True)[:count]]] = True
+    return chosen

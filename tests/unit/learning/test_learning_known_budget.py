@@ -1,0 +1,95 @@
+"""FedCoPL's class budget against the known answer CP1, and over the rounds of a silo."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from learning_party import CLASSES, Party, images_of, memory_of, method_of
+
+from anchorage.pieces.pseudo_labels.class_budget import (
+    COUNTS,
+    OWN,
+    TOTALS,
+    budget,
+    entropies,
+    estimation_set,
+    even_share,
+    within_budget,
+)
+from anchorage.transport.messages import Announcement
+
+
+@pytest.mark.known_answers
+def test_silos_share_an_even_number_of_images_per_class(known_newer):
+    name = "CP1_cooperative_budget"
+    case = known_newer.inputs(name)
+    counts = np.array(case["counts"])
+    totals = counts.sum(0)
+    share = even_share(totals)
+    rounded = math.ceil(share)  # the public code's
+    confidence, entropy = (torch.tensor(case[key], dtype=torch.float64) for key in ("confidence", "entropy"))
+    known_newer.check(
+        name,
+        {
+            "M_paper": share,
+            "M_code": rounded,
+            "budget_paper": [budget(own, totals) for own in counts],
+            "budget_code": [budget(own, totals, rounded) for own in counts],
+            "estimation_set_by_medians": estimation_set(confidence, entropy).nonzero()[:, 0],
+        },
+    )
+
+
+def test_entropy_is_largest_where_nothing_is_known():
+    found = entropies(torch.tensor([[0.25] * 4, [1.0, 0.0, 0.0, 0.0]]))
+    assert found.tolist() == pytest.approx([math.log(4), 0])
+
+
+def test_of_a_class_the_most_probable_images_are_taken_and_no_more_than_there_are():
+    confidence, labels = torch.tensor([0.5, 0.9, 0.7, 0.7, 0.8]), torch.tensor([0, 0, 0, 0, 1])
+    assert within_budget(confidence, labels, np.array([2, 5, 1])).tolist() == [False, True, True, False, True]
+
+
+def test_a_budget_is_at_most_the_even_share_and_0_of_what_nobody_guesses():
+    assert budget(np.array([9, 0, 3]), np.array([3, 0, 6])).tolist() == [3, 0, 2]
+
+
+def announced(counts, images=24):
+    return Announcement("1.train", {"train": images}, {COUNTS: counts}, {}, None)
+
+
+def test_the_server_adds_up_every_silo_s_last_counts_and_leaves_out_what_cannot_be():
+    memory = memory_of(method_of("FedCoPLBudget"))
+    memory.conclude({"a": announced(np.array([1, 2, 3])), "b": announced(np.array([4, 0, 0]))})
+    memory.conclude({"a": announced(np.array([5, 5, 5]))})
+    again = memory_of(method_of("FedCoPLBudget"))
+    again.restore(memory.state())
+    assert again.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
+    wrong = [
+        np.array([-1, 0, 0]),
+        np.array([20, 20, 0]),
+        np.array([1.0, 0, 0]),
+        np.array([1, 2]),
+        np.array([2**62] * 3),
+    ]
+    for counts in wrong:
+        again.conclude({"b": announced(counts)})
+    assert again.auxiliary_data()[TOTALS].tolist() == [9, 5, 5]
+
+
+def test_a_silo_counts_every_few_rounds_and_trains_within_its_budget(tmp_path):
+    method = method_of("FedCoPLBudget", pseudoLabels={"every": 3}, serverTraining={"pretrainEpochs": 5})
+    party = Party(method, images_of(24, labelled=False), tmp_path)
+    first = party.train(1)
+    counts = first.auxiliary_data[COUNTS]
+    assert 0 < counts.sum() <= 12  # above the median of 24
+    assert first.samples["selected"] == counts.sum()  # its own counts are its budget
+    told = {**party.task(2).auxiliary_data, TOTALS: 2 * counts}
+    second = party.train(2, told)
+    assert COUNTS not in second.auxiliary_data
+    assert second.samples["selected"] <= budget(counts, 2 * counts).sum()
+    assert np.array_equal(party.learner._state.of(2)[OWN], counts)
+    assert COUNTS in party.train(4, told).auxiliary_data
+    nothing = party.train(5, {**told, TOTALS: np.zeros(CLASSES, np.int64)})
+    assert not nothing.trained
