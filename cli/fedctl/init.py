@@ -3,7 +3,7 @@
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from unicodedata import combining, normalize
@@ -44,6 +44,8 @@ class InitRequest:
     """``NAME=DIR`` or ``NAME=DIR:labels``."""
     class_maps: tuple[str, ...] = ()
     """``ROLE:LOCAL=CLASS``."""
+    label_columns: tuple[str, ...] = ()
+    """``ROLE:COLUMN``."""
 
 
 def begin_study(wanted: InitRequest) -> None:
@@ -68,7 +70,11 @@ def begin_study(wanted: InitRequest) -> None:
     places = {role: Path(os.path.abspath(folder)) for role, folder in folders.items()}  # noqa: PTH100 (a claim may be a link)
     _refuse_shared(places)
     root = data_root(places)
-    sites = {role: look(role, place, root) for role, place in places.items()}
+    columns = _label_columns(request.label_columns, places)
+    sites = {role: look(role, place, root, columns.get(role)) for role, place in places.items()}
+    if asking:
+        wanting = [*request.server, *(name for name, (_, labelled) in silos.items() if labelled)]
+        sites |= {role: _ask_column(sites[role], places[role], root) for role in wanting}
     labels = {name: _labels_of(sites[name], labelled) for name, (_, labelled) in silos.items()}
     read = [site for role, site in sites.items() if labels.get(role) != "None"]
     if not any(site.names for site in read if site.role not in ("validation", "test")):
@@ -191,23 +197,38 @@ def _class_maps(texts: Sequence[str], sites: Mapping[str, SiteFolder]) -> dict[t
     return told
 
 
+def _label_columns(texts: Sequence[str], roles: Collection[str]) -> dict[str, str]:
+    told = {}
+    for text in texts:
+        role, _, column = text.partition(":")
+        if role not in roles or not column:
+            form = f"ROLE:COLUMN, with one of the roles {', '.join(roles)}"
+            raise typer.BadParameter(f"found --label-column {text}, allowed is {form}")
+        told[role] = column
+    return told
+
+
 def _labels_of(site: SiteFolder, labelled: bool) -> Labels:
     if not labelled:
         return "None"
     if not site.names:
         message = f"silo {site.role} is said to have labels, but none of its {site.images} images has one"
-        raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {_LABELS}, or leave {LABELLED} out")
+        raise AnchorageError(IMAGES_UNLABELLED, f"{message}; {_remedy(site)}, or leave {LABELLED} out")
     return "Partial" if site.unlabelled else "All"
 
 
-_LABELS = "put them in a folder per class, or name the table's column of labels `label`"
+def _remedy(site: SiteFolder) -> str:
+    if not site.columns:
+        return "put them in a folder per class, or in a table with a column of labels"
+    found = ", ".join(site.columns)
+    return f"name the column of {site.section.manifest} that has them with --label-column {site.role}:COLUMN ({found})"
 
 
 def _no_labels(read: Sequence[SiteFolder]) -> str:
     looked = ", ".join(f"{site.role} ({site.images} images)" for site in read) or "no folder of labels"
     return (
         f"found no labels to learn from: {looked}; name labelled images of the server with --anchors DIR, or say that a silo's "
-        f"labels are to be used with --silo NAME=DIR{LABELLED}; {_LABELS}"
+        f"labels are to be used with --silo NAME=DIR{LABELLED}{''.join(f'; {_remedy(site)}' for site in read)}"
     )
 
 
@@ -283,6 +304,16 @@ def _folder(question: str) -> str:
     while (answer := str(typer.prompt(question, default="", show_default=False)).strip()) and not Path(answer).exists():
         typer.echo(f"{answer} is not there")
     return answer
+
+
+def _ask_column(site: SiteFolder, place: Path, root: Path) -> SiteFolder:
+    """Ask which column of a table has the labels, where none of the usual names is there."""
+    if site.names or not site.columns:
+        return site
+    question = f"Column of {site.section.manifest} ({site.role}) that has the labels ({', '.join(site.columns)})"
+    while (answer := str(typer.prompt(question))) not in site.columns:
+        typer.echo(f"{answer} is no column of it")
+    return look(site.role, place, root, answer)
 
 
 def _ask_classes(sites: Sequence[SiteFolder]) -> tuple[str, ...]:

@@ -86,6 +86,10 @@ def init(
         list[str] | None,
         typer.Option(metavar="ROLE:LOCAL=CLASS", help="Class of a name that a silo or section has; may be repeated."),
     ] = None,
+    label_column: Annotated[
+        list[str] | None,
+        typer.Option(metavar="ROLE:COLUMN", help="Column of a CSV table that has the labels; may be repeated."),
+    ] = None,
 ) -> None:
     """Write a federation file for folders, or CSV tables, of images; without --silo it asks."""
     from fedctl.init import InitRequest, begin_study
@@ -93,7 +97,7 @@ def init(
     server = {"anchors": anchors, "validation": validation, "test": test}
     found = {role: folder for role, folder in server.items() if folder is not None}
     names = tuple(name.strip() for name in (classes or "").split(",") if name.strip())
-    begin_study(InitRequest(out, names, found, tuple(silo or ()), tuple(class_map or ())))
+    begin_study(InitRequest(out, names, found, tuple(silo or ()), tuple(class_map or ()), tuple(label_column or ())))
 
 
 @app.command(rich_help_panel=DOCUMENTS)

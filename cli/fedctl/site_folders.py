@@ -19,8 +19,10 @@ from anchorage.api.piece import PIECES
 from anchorage.learning.data import Pools
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import Decoded
+from anchorage.learning.data.folders import file_of
 from anchorage.learning.data.listed_images import decode
 from anchorage.learning.data.listing import Listing
+from anchorage.learning.data.tables import read_table
 from anchorage.learning.hooks import expect
 from anchorage.learning.model_hooks import ReaderHooks
 
@@ -47,6 +49,8 @@ class SiteFolder:
     """Shorter sides of some of the images in pixels."""
     grey: bool
     """Whether none of these has colours."""
+    columns: tuple[str, ...] = ()
+    """Of its table, without that of the images; empty for folders."""
 
     @property
     def unlabelled(self) -> int:
@@ -98,13 +102,13 @@ def data_root(places: Mapping[str, Path]) -> Path:
     raise AnchorageError(DATA_MISSING, f"{message}; put the images below one, such as data/")
 
 
-def look(role: str, place: Path, root: Path) -> SiteFolder:
-    """Find out what a folder, or a table and the images beside it, holds.
+def look(role: str, place: Path, root: Path, label_column: str | None = None) -> SiteFolder:
+    """Find out what a folder, or a table and the images beside it, holds; `label_column` is that of the table's labels, None the usual one.
 
     Raises
     ------
     AnchorageError
-        The folder or table cannot be read, there is no image, or several tables name images.
+        The folder or table cannot be read, there is no image, several tables name images, or none has the column.
     """
     folder = _folder(place)
     claim, *below = folder.relative_to(root).parts
@@ -119,15 +123,21 @@ def look(role: str, place: Path, root: Path) -> SiteFolder:
         raise AnchorageError(DATA_MISSING, f"{message}; name one, such as {folder / str(named[0][0].manifest)}")
     by_folder = SiloData.model_validate(plain)
     section, listing, names = named[0] if named else (by_folder, *_listed(by_folder, root))
-    if named and place == folder and not names and _listed(by_folder, root)[1]:
-        section, listing, names = (
-            by_folder,
-            *_listed(by_folder, root),
-        )  # class folders, beside a table of something else
+    if label_column is None and named and place == folder and not names:
+        classes, counts = _listed(by_folder, root)
+        if len(counts) > 1:  # folders of classes, beside a table of something else; one alone, such as img, is none
+            section, listing, names = by_folder, classes, counts
+    if label_column is not None:
+        if section.format != "CsvManifest":
+            message = f"{folder} ({role}) has no table of images, so no column {label_column}"
+            raise AnchorageError(DATA_MISSING, f"{message}; leave --label-column {role}:{label_column} out")
+        section = section.model_copy(update={"label_column": label_column})
+        listing, names = _listed(section, root)
     if not len(listing):
         Pools().pool(section, root, (), labelled=False)  # raises, and says what there is instead of images
     sides, grey = _sampled(listing)
-    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey)
+    columns = _columns(section, root) if section.manifest is not None else ()
+    return SiteFolder(role, section, dict(sorted(names.items())), len(listing), sides, grey, columns)
 
 
 def image_size(sites: Sequence[SiteFolder], most: int) -> int:
@@ -140,6 +150,11 @@ def _listed(section: SiloData, root: Path) -> tuple[Listing, Counter[str]]:
     names = LocalNames()
     listing = expect(PIECES.of("reader")[section.format](), ReaderHooks).listing(section, root, names)
     return listing, names.counts
+
+
+def _columns(section: SiloData, root: Path) -> tuple[str, ...]:
+    table = read_table(file_of(section, root, section.manifest or ""))
+    return tuple(name for name in table.columns if name != table.image_column(section.image_column))
 
 
 def _sampled(listing: Listing) -> tuple[tuple[int, ...], bool]:

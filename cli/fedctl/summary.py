@@ -10,6 +10,7 @@ from anchorage.api.errors.tracking import TRACKING_UNREACHABLE
 from anchorage.api.federation import Federation
 from anchorage.api.metrics import shown_first
 from anchorage.api.status import FederationStatus
+from anchorage.engine.tracking import Progress
 from fedctl.diagnosis import diagnose
 from fedctl.output import counted, duration, people
 from fedctl.source import Round
@@ -20,6 +21,8 @@ WORST_SILO = "worst_silo_"
 """What names of metrics of the worst silo begin with (`anchorage.engine.held_out`)."""
 NO_BEST = "the last, as there are no validation images to choose a better one by (spec.evaluation.validation)"
 """Why the best model is the last one."""
+MODEL_TRAINING = "workflowType=machine_learning"
+"""Has MLflow 3 show model training in its navigation, where it begins with GenAI whatever the experiment is."""
 
 
 def print_summary(
@@ -94,9 +97,10 @@ def _places(
         again = "; the same command sends the rest" if unsent.failure is TRACKING_UNREACHABLE else ""
         yield "incomplete", f"{unsent}{again}"
     yield "open it with", opening(uri)
-    if status.tracking.run_id:
+    sent = Progress.read(run.outbox)
+    if sent.run_id:
         server = uri.rstrip("/") if uri.startswith("http") else "http://127.0.0.1:5000"
-        yield "its page", f"{server}/#/runs/{status.tracking.run_id}"
+        yield "its page", f"{server}/#/experiments/{sent.experiment_id}/runs/{sent.run_id}?{MODEL_TRAINING}"
 
 
 def opening(uri: str) -> str:

@@ -246,6 +246,7 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         clip_norm=float(policy.clip_norm) if policy.clip_norm is not None else None,
         noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
         noise_seed=policy.noise_seed,
+        system_metrics=policy.system_metrics,
     )
 
 

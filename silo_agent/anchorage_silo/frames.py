@@ -65,6 +65,8 @@ class Setup:
     """Standard deviation of the noise added to an update; None adds none."""
     noise_seed: int | None = None
     """Seed of the noise; None draws from the operating system."""
+    system_metrics: bool = False
+    """Whether announcements say what training used."""
 
 
 class FrameWriter:

@@ -64,6 +64,10 @@ class Policy(Document):
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
+    system_metrics: bool = Field(
+        False,
+        description="Whether the server learns, with each update, how much processor, memory and GPU memory its training used.",
+    )
 
     def check_method(self, method: ResolvedMethod) -> None:
         """Check a method as the run's description resolves it.

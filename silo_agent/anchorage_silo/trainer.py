@@ -26,6 +26,7 @@ from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_ex
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.usage import MeasuredLearner
 
 if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor torch
     from anchorage.api.run import RunDescription
@@ -81,7 +82,8 @@ class Trainer:
     def _set_up(self, setup: Setup) -> None:
         try:
             self._state = Path(setup.state)
-            self._learner, samples, self._fingerprint = build_learner(setup)
+            learner, samples, self._fingerprint = build_learner(setup)
+            self._learner = MeasuredLearner(learner) if setup.system_metrics else learner
         except AnchorageError as error:
             self._report_failure("", error)
         else:

@@ -46,6 +46,8 @@ def closed(world: World, task: Task, *words: str) -> None:
         ({"metrics": {"../../x": 1.0}}, ("metrics", "../../x")),
         ({"metrics": {"x" * 300: 1.0}}, ("metrics", "xxx…")),
         ({"metrics": {"[bold]\x1b[31m": 1.0}}, ("metrics",)),
+        ({"metrics": {"system/memory_mb": -1.0}}, ("system/memory_mb is -1.0",)),
+        ({"metrics": {"system/cpu_percent": float("nan")}}, ("system/cpu_percent is nan",)),
         ({"metrics": {str(number): 1.0 for number in range(300)}}, ("300 names",)),
         ({"samples": {"/etc": 1}}, ("samples",)),
         ({"auxiliary_data": {"simil\narity": np.zeros(1)}}, ("auxiliary data",)),

@@ -130,6 +130,21 @@ MISTAKES = {
     "labels where a folder is no class": Mistake(
         nothing, init(A, f"{A}:labels"), 3, '"scans" of hospital-a (12 images)'
     ),
+    "a column of labels by another name": Mistake(
+        table("label,", "finding,"), init(), 3, "with --label-column hospital-c:COLUMN (finding, patient_id)"
+    ),
+    "a column of labels that is not there": Mistake(
+        nothing,
+        f"{init()} --label-column hospital-c:findings",
+        3,
+        'labels.csv has no column "findings"; it has image, label, patient_id',
+    ),
+    "a column of a folder without a table": Mistake(
+        nothing, f"{init()} --label-column hospital-b:finding", 3, "leave --label-column hospital-b:finding out"
+    ),
+    "a column of labels of nobody": Mistake(
+        nothing, f"{init()} --label-column hospital-d:finding", 2, "found --label-column hospital-d:finding"
+    ),
     "one hospital without labels, and no anchors": Mistake(
         nothing, f"init --out other.yaml {A}", 2, "found no labels to learn from"
     ),

@@ -51,6 +51,7 @@ def play(site: Site, silo: str, number: int) -> None:
     arrays = read_arrays(LAYOUT, update)
     assert (arrays["weight"] == number + 0.5).all() and arrays["count"].tolist() == [1, 2]
     assert announcement.samples == {"train": 7}
+    assert not any(name.startswith("system/") for name in announcement.metrics), "the policy does not say so"
     site.link.dismiss(silo, announcement.task, "counted")
 
 
@@ -128,11 +129,12 @@ def test_the_policy_refuses_and_says_so(site: Site, start: Start, tmp_path: Path
 
 def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_path: Path) -> None:
     policy = tmp_path / "policy.yaml"
-    policy.write_text('clipNorm: "0.1"\n')
+    policy.write_text('clipNorm: "0.1"\nsystemMetrics: true\n')
     start(site.configuration("a", policy=str(policy)))
     site.joined()
     site.assign("a", model_of(0), 1)
-    _, update = site.collect("a")
+    announcement, update = site.collect("a")
+    assert announcement.metrics["system/memory_mb"] > 1 and announcement.metrics["system/cpu_percent"] >= 0
     weight = read_arrays(LAYOUT, update)["weight"].astype(np.float64)
     assert np.sqrt((weight**2).sum()) == pytest.approx(0.1, rel=1e-4)
 

@@ -8,12 +8,14 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.text import printable
-from anchorage.transport.messages import VALIDATION, Announcement, Evaluation, Profile
+from anchorage.transport.messages import SYSTEM, VALIDATION, Announcement, Evaluation, Profile
 
 MOST_IMAGES = 10**8
 """No silo has more."""
 MOST_COUNT = 2**31
 """No other count, such as of steps, is larger."""
+MOST_USED = 1e9
+"""No training uses more, percent of a processor or MB."""
 MOST_NAMES = 256
 """Samples, metrics or arrays in one message."""
 LONGEST_TASK = 128
@@ -51,7 +53,7 @@ def check_announcement(announcement: Announcement, images: int) -> None:
     Raises
     ------
     AnchorageError
-        OUT_OF_BOUNDS: a name has another form, there are too many, or a count cannot be, nor its score of its own model.
+        OUT_OF_BOUNDS: a name has another form, there are too many, or a count cannot be, nor its score of its own model, nor what it used.
     """
     check_task(announcement.task)
     for what, names in (
@@ -61,6 +63,9 @@ def check_announcement(announcement: Announcement, images: int) -> None:
     ):
         _check_names(what, names)
     _check_counts(announcement.samples, images)
+    for name, used in announcement.metrics.items():
+        possible = not name.startswith(SYSTEM) or 0 <= used <= MOST_USED
+        _require(possible, "metrics", f"{name} is {used}, allowed are 0 to {MOST_USED:.0e}")
     if VALIDATION in announcement.auxiliary_data:
         _check_tally(VALIDATION, announcement.auxiliary_data[VALIDATION], images)
 

@@ -26,6 +26,8 @@ DIFFERENCES = "differences"
 """What a silo is told whose update travels as differences from the task's model (`anchorage.transport.tensors.differences`)."""
 VALIDATION = "validation"
 """What a silo announces that scored its own update: counts as in `Evaluation.confusion`."""
+SYSTEM = "system/"
+"""What names of metrics begin with that tell what a silo's training used, such as ``system/memory_mb``."""
 REPETITIONS = "repetitions"
 """What a silo is told that trains more than once in a round, int64: how often."""
 MOST_REPETITIONS = 100

@@ -199,6 +199,13 @@ def test_colours_and_large_images_decide_the_model(data: Path) -> None:
     assert (model.channels, model.image_size) == (3, 64)
 
 
+def test_a_column_of_labels_by_another_name_is_named(data: Path) -> None:
+    table(data / "hospital-c", {"c0": "normal", "c1": "pneumonia"}, column="finding")
+    study = init(*SERVER, *silo("c", "hospital-c", labels=True), "--label-column", "c:finding")
+    assert study.silos[0].spec.managed is not None
+    assert study.silos[0].spec.managed.data.label_column == "finding" and study.silos[0].spec.labels == "All"
+
+
 def test_what_is_missing_is_said_in_the_file() -> None:
     init("--anchors", "data/server/anchors", *UNLABELLED)
     text = Path("xray.yaml").read_text()
@@ -264,6 +271,7 @@ def test_options_without_meaning_are_refused(options: Sequence[str], words: str)
 def test_the_interview_asks_for_what_no_option_says(data: Path) -> None:
     (data / "hospital-a" / "images" / "normal").rename(data / "hospital-a" / "images" / "healthy")
     fill(data / "hospital-a" / "images", ["COVID"])
+    table(data / "hospital-d", {"d0": "NORMAL", "d1": "PNEUMONIA"}, column="finding")
     answers = [
         "",  # file: the default
         "data/nowhere",  # anchors: asked again
@@ -279,7 +287,12 @@ def test_the_interview_asks_for_what_no_option_says(data: Path) -> None:
         "hospital-b",
         "data/hospital-b",
         "n",
+        "hospital-d",
+        "data/hospital-d",
+        "y",
         "",  # no more silos
+        "findings",  # no column of its table: asked again
+        "finding",
         "PNEUMONIA, NORMAL",  # classes, in another order
         "",  # COVID: a class of its own
         "NORMAL",  # healthy
@@ -291,6 +304,7 @@ def test_the_interview_asks_for_what_no_option_says(data: Path) -> None:
     assert [(silo.metadata.name, silo.spec.labels) for silo in study.silos] == [
         ("hospital-a", "All"),
         ("hospital-b", "None"),
+        ("hospital-d", "All"),
     ]
     assert study.silos[0].spec.managed is not None
     assert study.silos[0].spec.managed.data.class_map == {"Pneumonia": "PNEUMONIA", "healthy": "NORMAL"}

@@ -18,9 +18,9 @@ from anchorage.api.status import (
     Metric,
     SiloStatus,
     StoredModel,
-    TrackingStatus,
     timestamp,
 )
+from anchorage.engine.tracking import Progress
 from fedctl.output import Format, amount, duration, show
 from fedctl.research.bench_rounds import largest_difference
 from fedctl.research.resnet18 import entries, random_model
@@ -138,9 +138,12 @@ def test_the_summary_has_the_address_of_the_runs_page(
 ) -> None:
     federation = load_federation(EXAMPLE).federation
     spec = federation.spec.model_copy(update={"tracking": Tracking(uri=uri)})
-    seen = status(10, tracking=TrackingStatus(run_id="abc"))
-    print_summary(Workdir(tmp_path), federation.model_copy(update={"spec": spec}), seen, None, None)
-    assert f"its page      {server}/#/runs/abc\n" in capsys.readouterr().out
+    run = Workdir(tmp_path)
+    run.outbox.mkdir(parents=True)
+    Progress(run_id="abc", experiment_id="7").write(run.outbox)
+    print_summary(run, federation.model_copy(update={"spec": spec}), status(10), None, None)
+    page = f"{server}/#/experiments/7/runs/abc?workflowType=machine_learning"
+    assert f"its page      {page}\n" in capsys.readouterr().out
 
 
 def test_the_summary_says_why_the_best_model_is_the_last(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -27,7 +27,7 @@ REPORT = Report({"accuracy": 0.5}, np.eye(2, dtype=np.int64), np.zeros((3, 6), n
 
 def record_of(number: int) -> RoundRecord:
     silos = (
-        SiloRecord("a", "Counted", 0.75, {"train": 30}, {"loss": 0.5, "acceptance": 0.9}),
+        SiloRecord("a", "Counted", 0.75, {"train": 30}, {"loss": 0.5, "acceptance": 0.9, "system/memory_mb": 900.0}),
         SiloRecord("b", "Late", code="ANC-3006"),
     )
     return RoundRecord(number, "d" * 64, 1e9 + number, {"accuracy": 0.5}, silos, {"train": 2.0}, 10, 20)
@@ -96,6 +96,7 @@ def test_a_round_has_the_federations_and_every_silos_numbers(tmp_path):
         "silo/a/samples_train": 30,
         "silo/a/loss": 0.5,
         "silo/a/acceptance": 0.9,
+        "system/a/memory_mb": 900.0,
         "silo/b/weight": 0.0,
     }
     assert expected.items() <= noted["metrics"].items()

@@ -58,8 +58,8 @@ class MlflowRun:
         Of the tracking server.
     uri : str
         MLflow tracking URI.
-    run_id : str
-        The run.
+    run_id, experiment_id : str
+        The run, and its experiment.
     federation, registered_model : str
         Names of the federation and of the registered model.
     classes : sequence of str
@@ -73,6 +73,7 @@ class MlflowRun:
         client: MlflowClient,
         uri: str,
         run_id: str,
+        experiment_id: str,
         federation: str,
         registered_model: str,
         classes: Sequence[str],
@@ -80,7 +81,7 @@ class MlflowRun:
     ) -> None:
         self._client = client
         self._uri = uri
-        self.run_id = run_id
+        self.run_id, self.experiment_id = run_id, experiment_id
         self._federation, self._classes, self._about = federation, classes, about
         self.registered_model = registered_model
 
@@ -97,7 +98,7 @@ class MlflowRun:
             title = event.get("name", event["federation"])  # an earlier version wrote no names, texts and datasets
             run_id = client.create_run(experiment, tags=tags, run_name=title).info.run_id
         names = (event["federation"], event["registeredModel"], event["classes"], event.get("about", ""))
-        return cls(client, uri, run_id, *names)
+        return cls(client, uri, run_id, experiment, *names)
 
     def describe(self, event: Mapping[str, Any]) -> None:
         """Log tags, datasets, the parameters that are not logged yet, and the spec; the run is running again."""

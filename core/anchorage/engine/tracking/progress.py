@@ -21,6 +21,8 @@ class Progress:
     """Bytes of the events that are done."""
     run_id: str = ""
     """The run, once it exists."""
+    experiment_id: str = ""
+    """Its experiment."""
     versions: dict[str, str] = field(default_factory=dict)
     """Versions of the registered model by digest."""
     registered_model: str = ""

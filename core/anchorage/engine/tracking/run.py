@@ -17,7 +17,7 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.engine.events import RoundCommitted, RunEvent
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.tracking.outbox import Outbox
-from anchorage.transport.messages import Report
+from anchorage.transport.messages import SYSTEM, Report
 
 _REFUSED = re.compile(r"[^\w\-. ]")
 """What no name of a metric in MLflow may have, and slashes, which part it into folders."""
@@ -176,7 +176,7 @@ class TrackedRun:
         metrics |= {"bytes_up": record.bytes_up, "bytes_down": record.bytes_down}
         for silo in record.silos:
             metrics[f"silo/{silo.name}/weight"] = silo.weight
-            metrics |= {f"silo/{silo.name}/{key}": value for key, value in silo.metrics.items()}
+            metrics |= {_of_silo(silo.name, key): value for key, value in silo.metrics.items()}
             metrics |= {f"silo/{silo.name}/samples_{key}": count for key, count in silo.samples.items()}
         metrics["silos_counted"] = sum(silo.state == "Counted" for silo in record.silos)
         values = {"round": record.round, "time": record.time, "digest": record.digest, "metrics": metrics}
@@ -197,6 +197,12 @@ class TrackedRun:
             "system/server_cpu_percent": self._process.cpu_percent(),
             "system/server_memory_mb": self._process.memory_info().rss / 1e6,
         }
+
+
+def _of_silo(silo: str, key: str) -> str:
+    """Return a silo's metric as MLflow has it, which shows names that begin with ``system/`` by themselves."""
+    used = key.removeprefix(SYSTEM)
+    return f"silo/{silo}/{key}" if used == key else f"{SYSTEM}{silo}/{used}"
 
 
 def _dataset(name: str, digest: str, images: Mapping[str, int], use: str) -> dict[str, Any]:

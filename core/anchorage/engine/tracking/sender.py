@@ -144,6 +144,7 @@ class Sending:
         if event["kind"] == "run":
             self._run = MlflowRun.open(self._uri, event)
             self._progress.run_id = self._run.run_id
+            self._progress.experiment_id = self._run.experiment_id
             self._run.describe(event)
         elif self._run is None:
             self._leave_out(what, "there is no run that it belongs to")
