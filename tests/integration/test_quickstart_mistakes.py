@@ -204,10 +204,28 @@ MISTAKES = {
     "UTF-16": Mistake(
         lambda: LABELS.write_text(LABELS.read_text(), encoding="utf-16"), CHECK, 3, "labels.csv is no CSV file in UTF-8"
     ),
+    "a spreadsheet called .csv": Mistake(
+        lambda: LABELS.write_bytes(b"PK\x03\x04" + bytes(range(256))), CHECK, 3, "labels.csv is no CSV file in UTF-8"
+    ),
     "an image listed twice": Mistake(
         table("c001.png", "c000.png"), CHECK, 3, "c000.png: DuplicateId: the table lists it twice"
     ),
     # the file
+    "nothing in it": Mistake(
+        lambda: Path("shapes.yaml").write_text(""), VALIDATE, 2, "found no document with kind: Federation"
+    ),
+    "a map to a class that is none, by hand": Mistake(
+        edit("Circles: circle", "Circles: circles"),
+        VALIDATE,
+        3,
+        "classMap.Circles: found 'circles', did you mean circle? allowed are circle, cross, square, for 'Circles'",
+    ),
+    "a silo of another federation": Mistake(
+        edit("federation: shapes", "federation: shape"), VALIDATE, 2, "allowed is 'shapes', the federation of this file"
+    ),
+    "a path out of its folder": Mistake(
+        edit("path: anchors", "path: ../../etc"), VALIDATE, 2, "allowed is a path that stays below its folder"
+    ),
     "a misspelt field": Mistake(
         edit("rounds: 20", "raunds: 20"),
         VALIDATE,

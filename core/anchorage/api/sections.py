@@ -58,7 +58,7 @@ def _unknown_classes(use: _Use, classes: tuple[str, ...]) -> Iterator[Mistake]:
     """Yield the names that lead to no class."""
     for local, name in use.section.class_map.items():
         if name not in classes:
-            message = f"found {name!r} for {local!r}, {unknown(name, classes)}"
+            message = f"{unknown(name, classes)}, for {local!r}"
             yield Mistake(CLASSES_DIFFER, (*use.path, "classMap", local), message, silo=use.silo)
 
 
