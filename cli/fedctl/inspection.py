@@ -80,8 +80,8 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
     columns = ["silo", "connected", "state", "progress", "images", "weight", "accepted"]
     in_cluster = wide and any("role" in silo for silo in silos)
     if wide:
-        columns += ["last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
-    table = plain_table(*columns, "failure", right=("progress", "images", "weight", "accepted"))
+        columns += ["epsilon", "last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
+    table = plain_table(*columns, "failure", right=("progress", "images", "weight", "accepted", "epsilon"))
     for silo in silos:
         cells = [
             silo["name"],
@@ -92,7 +92,7 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
             f"{float(silo['weight']):.3f}",
             f"{float(share):.0%}" if (share := silo.get("acceptance")) else "",
         ]
-        cells += [silo["lastSeenTime"] or ""] if wide else []
+        cells += [silo.get("epsilon", ""), silo["lastSeenTime"] or ""] if wide else []
         if in_cluster:
             cells += [silo["role"], silo["approved"], (silo["certificate"] or {}).get("notAfter") or ""]
         table.add_row(*cells, f"{silo['code']} {silo['message']}".strip())

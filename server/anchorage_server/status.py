@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from anchorage.api.errors import CATALOGUE
 from anchorage.api.errors.rounds import STOPPED
-from anchorage.api.metrics import headline, score
+from anchorage.api.metrics import EPSILON, headline, score
 from anchorage.api.status import (
     ALL_ROUNDS_COMMITTED,
     AT_WORK,
@@ -64,6 +64,7 @@ class _Silo:
     code: str = ""
     message: str = ""
     acceptance: str = ""
+    epsilon: str = ""
     fingerprint: str = ""
     changed: str = ""
 
@@ -92,6 +93,7 @@ class _Silo:
             samples=self.samples,
             weight=f"{self.weight:.4g}",
             acceptance=self.acceptance,
+            epsilon=self.epsilon,
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
             message=(self.message or self.changed)[:LINE],
@@ -293,6 +295,8 @@ class StatusStore:
             known.compare(record, part.fingerprint)
             if unlabelled := part.samples.get("unlabelled"):
                 known.acceptance = f"{part.samples.get('selected', 0) / unlabelled:.4g}"
+            if EPSILON in part.metrics:
+                known.epsilon = f"{part.metrics[EPSILON]:.4g}"
             if part.state == "Counted":
                 known.weight, known.samples = part.weight, int(part.samples.get("train", known.samples))
 

@@ -22,6 +22,7 @@ from anchorage.transport.pki import Credentials, silo_uri
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
+from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable
@@ -177,6 +178,9 @@ def _run_once(
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
         policy.check_samples(samples)
+        guard = BudgetGuard.of(policy, run, config.state)
+        if guard is not None:  # a digest of the images is of every single one
+            fingerprint, state.epsilon = "", guard.ledger.spent()
         if policy.require_approval:
             audit.record("approval", digest=review.digest)
         audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest())
@@ -200,6 +204,7 @@ def _run_once(
             Limits.of(run, config.labels),
             extras_of(layouts),
             partial(_approved, config, policy, review),
+            guard,
         )
         _log.info("joining federation %s with %d images", config.federation, samples)
         return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
@@ -232,6 +237,7 @@ def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
 
 
 def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -> Setup:
+    budget = policy.privacy_budget
     return Setup(
         silo=config.silo,
         labels=config.labels,
@@ -247,6 +253,8 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
         noise_seed=policy.noise_seed,
         system_metrics=policy.system_metrics,
+        budgeted=budget is not None,
+        dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier)) if budget and budget.dp_sgd else None,
     )
 
 

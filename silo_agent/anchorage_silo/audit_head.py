@@ -1,4 +1,4 @@
-"""The signed head of the audit log: how many lines it has, and the hash of the last one. A log that lost lines, or has others, is noticed."""
+"""The signed head of a chained log: how many lines it has, and the hash of the last one. A log that lost lines, or has others, is noticed."""
 
 import json
 from collections.abc import Sequence
@@ -8,7 +8,7 @@ from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.errors import AnchorageError, Failure
 from anchorage.transport.files import write_atomically
 from anchorage.transport.pki import load_key, new_key
 
@@ -19,11 +19,13 @@ class AuditHead:
     Parameters
     ----------
     log : Path
-        The audit log, such as ``audit.jsonl``.
+        The log, such as ``audit.jsonl``.
+    broken : Failure
+        What is raised where the log is not the signed one.
     """
 
-    def __init__(self, log: Path) -> None:
-        self._log = log
+    def __init__(self, log: Path, broken: Failure) -> None:
+        self._log, self._broken = log, broken
         self._file, self._key_file = log.with_suffix(".head"), log.with_suffix(".key")
         self._found = self._file.read_bytes() if self._file.exists() else b""
 
@@ -44,12 +46,12 @@ class AuditHead:
             signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))
         except (ValueError, KeyError, TypeError, InvalidSignature, AnchorageError) as error:
             found = f"{self._file} is missing or not signed by {self._key_file.name}: {type(error).__name__}"
-            raise AnchorageError(silo.AUDIT_BROKEN, found) from error
+            raise AnchorageError(self._broken, found) from error
         if lines > len(chain):
             found = f"{self._log} has {len(chain)} lines, and had {lines}"
-            raise AnchorageError(silo.AUDIT_BROKEN, f"{found}: lines at its end, or all of it, were removed")
+            raise AnchorageError(self._broken, f"{found}: lines at its end, or all of it, were removed")
         if lines and chain[lines - 1] != last:
-            raise AnchorageError(silo.AUDIT_BROKEN, f"{self._log} was written anew: line {lines} is not the signed one")
+            raise AnchorageError(self._broken, f"{self._log} was written anew: line {lines} is not the signed one")
 
     def sign(self, lines: int, last: str) -> None:
         """Sign the number of lines and the hash of the last.

@@ -67,6 +67,10 @@ class Setup:
     """Seed of the noise; None draws from the operating system."""
     system_metrics: bool = False
     """Whether announcements say what training used."""
+    budgeted: bool = False
+    """Whether updates are accounted to a privacy budget."""
+    dp_sgd: tuple[float, float] | None = None
+    """Maximum norm of one image's gradient, and the noise multiplier; None trains without DP-SGD."""
 
 
 class FrameWriter:

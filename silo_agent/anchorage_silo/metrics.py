@@ -35,6 +35,9 @@ class AgentCollector(Collector):
                 value=expires,
             )
         yield GaugeMetricFamily("anchorage_silo_samples", "Images available for training.", value=state.samples)
+        if state.epsilon is not None:
+            what = "Privacy loss of all updates so far, at the delta of the policy's privacyBudget."
+            yield GaugeMetricFamily("anchorage_silo_epsilon", what, value=state.epsilon)
         tasks = CounterMetricFamily("anchorage_silo_tasks", "Tasks by outcome.", labels=["outcome"])
         for outcome, count in state.tasks.items():
             tasks.add_metric([outcome], count)

@@ -15,7 +15,9 @@ from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.layout import MOMENTS, Layout
+from anchorage_silo.accounting import Mechanism
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.limits import Limits
 from anchorage_silo.policy import Policy
 from anchorage_silo.state import AgentState
@@ -40,7 +42,7 @@ class OutboundGate:
 
     `methods` are the methods of all stages of the run, as its description resolves them, and `needed` the least that it needs. `update_extras`
     names what an update carries beside the network's parameters, in the policy's vocabulary (``control``, ``moments``). `check_approval` raises
-    AnchorageError while the hospital has not approved what it must approve.
+    AnchorageError while the hospital has not approved what it must approve. `guard` keeps the policy's privacy budget.
     """
 
     link: ServerLink
@@ -51,6 +53,8 @@ class OutboundGate:
     needed: Limits
     update_extras: Sequence[str] = ()
     check_approval: Callable[[], None] = lambda: None
+    guard: BudgetGuard | None = None
+    _cost: Mechanism | None = field(default=None, init=False)
     _progressing: str = field(default="", init=False)
     _scored: dict[str, str] = field(default_factory=dict, init=False)
 
@@ -60,7 +64,8 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, the content of its updates, or a further round; or the hospital has not approved it.
+            The policy does not allow a method of the run, the content of its updates, or a further round; the privacy budget is spent, or would not be of all that is asked
+            for; or the hospital has not approved it.
         """
         self.check_approval()
         for method in self.methods:
@@ -74,6 +79,9 @@ class OutboundGate:
         else:
             self._scored[task.id] = task.model.digest
             self.policy.check_evaluations(self.audit, self.needed, task.id, task.model.digest)
+        if self.guard is not None:
+            cost = self.guard.admit(task, self.state.samples, self.update_extras)
+            self._cost = cost if task.kind is TaskKind.TRAIN else self._cost
 
     def welcome(self) -> str:
         """Return the run's description."""
@@ -100,6 +108,10 @@ class OutboundGate:
         self.policy.check_announcement(announcement)
         check_announcement(announcement, self.state.samples)
         self._check_declared(announcement.auxiliary)
+        if self.guard is not None:
+            if self._cost is None:
+                raise AssertionError(f"task {announcement.task} was not admitted")
+            announcement, self.state.epsilon = self.guard.spend(announcement, self._cost, self.state.samples)
         self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
         self.link.announce(announcement)
         self.state.count_trained(announcement.task)
@@ -145,7 +157,7 @@ class OutboundGate:
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
         self.state.count("failed")
-        told = code.startswith(TOLD_CODES) and not _PATH.search(message)
+        told = code.startswith(TOLD_CODES if self.guard is None else "ANC-22") and not _PATH.search(message)
         self.link.fail(task, code, one_line(message) if told else CATALOGUE[code].title)
 
     def progress(self, task: str, done: int, total: int) -> int:
@@ -156,6 +168,8 @@ class OutboundGate:
         if task != self._progressing:
             self.audit.record("progress", task)
             self._progressing = task
+        if self.guard is not None:  # the number of steps may depend on the images
+            done, total = 100 * done // max(total, 1), 100
         return self.link.progress(task, done, total)
 
     def close(self) -> None:

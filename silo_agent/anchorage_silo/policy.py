@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
-from anchorage.api.base import Document, PositiveDecimal
+from anchorage.api.base import AboveZero, Document, PositiveDecimal, Share
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.method import MethodName, ResolvedMethod
 from anchorage.api.single import read_document
@@ -15,12 +15,40 @@ from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Announcement, Evaluation
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.limits import Limits
 
 RAW_IMAGES = ("raw_images", "raw_labels")
 """Auxiliary data that contains the hospital's images (GlobalMixup): sent only if the policy names it."""
 
 AuxiliaryName = Annotated[str, Field(min_length=1, max_length=63)]
+
+
+class DpSgd(Document):
+    """DP-SGD in the silo's training: every image's gradient is clipped, and noise is added to their sum in every step."""
+
+    clip_norm: AboveZero = Field(description="Maximum Euclidean norm of one image's gradient.")
+    noise_multiplier: AboveZero = Field(description="Standard deviation of the noise, as a multiple of `clipNorm`.")
+
+
+class PrivacyBudget(Document):
+    """Differential privacy that all updates of the silo have together."""
+
+    epsilon: AboveZero = Field(description="Largest ε; an update that would exceed it is refused before training.")
+    delta: Share = Field(description="δ, far below 1 divided by the number of images.")
+    dp_sgd: DpSgd | None = Field(
+        None,
+        description="Protects single images, in place of `clipNorm` and `noiseStd` of the policy, which protect all images together.",
+    )
+    ledger: Path | None = Field(
+        None,
+        description="Folder of the ledger of what was spent, on a volume that outlives the agent; agents with the same images share it. Left out: "
+        "the agent's state folder.",
+    )
+
+    def open(self, state: Path) -> PrivacyLedger:
+        """Return its ledger; `state` is the agent's folder."""
+        return PrivacyLedger(self.ledger or state, float(self.epsilon), float(self.delta))
 
 
 class Policy(Document):
@@ -68,6 +96,26 @@ class Policy(Document):
         False,
         description="Whether the server learns, with each update, how much processor, memory and GPU memory its training used.",
     )
+    privacy_budget: PrivacyBudget | None = Field(
+        None,
+        description="Differential privacy: needs `clipNorm` and `noiseStd`, or `dpSgd` in it. Nothing leaves then but updates with noise. Left out: "
+        "nothing is accounted.",
+    )
+
+    @model_validator(mode="after")
+    def _budget_has_noise(self) -> "Policy":
+        if self.privacy_budget is None:
+            return self
+        noised = [float(text or 0) > 0 for text in (self.clip_norm, self.noise_std)]
+        if self.noise_seed is not None:
+            raise ValueError("found privacyBudget with noiseSeed; noise that is known protects nothing: remove noiseSeed")
+        if self.privacy_budget.dp_sgd is None and not all(noised):
+            raise ValueError("found privacyBudget without noise; set clipNorm and noiseStd above 0, or privacyBudget.dpSgd")
+        if self.privacy_budget.dp_sgd is not None and any(noised):
+            raise ValueError("found privacyBudget.dpSgd with clipNorm or noiseStd; remove one of them")
+        if float(self.privacy_budget.delta) >= 1:
+            raise ValueError("found a delta of 1, which protects nothing; take one far below 1 / number of images")
+        return self
 
     def check_method(self, method: ResolvedMethod) -> None:
         """Check a method as the run's description resolves it.

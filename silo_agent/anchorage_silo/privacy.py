@@ -23,8 +23,11 @@ class PrivateLearner:
     The delta covers all floats of the update together, running statistics included; its Euclidean norm is summed in float64. Variances (tensors named
     ``...running_var``) that the noise made negative become 0, so that the model stays usable.
 
+    Delta and noise are added in float64, and rounded as a part of the model. Numbers that are no floats stay as received where there is noise.
+
     `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
-    `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal.
+    `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal. With `always` an update leaves whatever came of
+    the training: where it gave none, or one that is not finite, the delta is 0.
     """
 
     learner: "SiloLearner"
@@ -34,6 +37,7 @@ class PrivateLearner:
     clip_norm: float | None
     noise_std: float | None
     noise_seed: int | None
+    always: bool = False
 
     def __post_init__(self, down: Layout) -> None:
         self._segments = Segments(down, self.up)
@@ -42,40 +46,47 @@ class PrivateLearner:
         """Train, then clip and noise the update and announce its new digest."""
         announcement = self.learner.train(task, model, out, progress)
         if announcement.update is None or not announcement.trained:
-            return announcement
-        whole = out(announcement.update.nbytes)
-        update = whole[: self.up.nbytes]
-        self._clip(model, update)
-        if self.noise_std:
-            self._add_noise(task, model, update)
+            if not self.always:
+                return announcement
+            whole, scale = out(self.up.nbytes), 0.0
+        else:
+            whole = out(announcement.update.nbytes)
+            scale = self._scale(model, whole[: self.up.nbytes])
+        self._change(task, model, whole[: self.up.nbytes], scale)
         return replace(announcement, update=Manifest.of(self.up.digest, whole))
 
     def evaluate(self, task: Task, model: Bytes) -> Evaluation:
         """Evaluate a model."""
         return self.learner.evaluate(task, model)
 
-    def _clip(self, model: Bytes, update: Bytes) -> None:
+    def _scale(self, model: Bytes, update: Bytes) -> float:
+        """Return what the delta is multiplied by."""
         if self.clip_norm is None:
-            return
+            return 1.0
         squares = 0.0
         for old, new, floating in self._segments.walk(model, update):
             if floating:
                 delta = np.subtract(new, old, dtype=np.float64)
                 squares += float(delta @ delta)
         norm = math.sqrt(squares)
-        if norm > self.clip_norm:  # a non-finite delta stays non-finite, and the server refuses it
-            for old, new, floating in self._segments.walk(model, update):
-                if floating:
-                    delta = np.subtract(new, old, dtype=np.float64)
-                    new[:] = old + delta * (self.clip_norm / norm)
+        if not math.isfinite(norm):
+            return 0.0 if self.always else 1.0  # such a delta stays as it is, and the server refuses it
+        return min(1.0, self.clip_norm / norm) if norm else 1.0
 
-    def _add_noise(self, task: Task, model: Bytes, update: Bytes) -> None:
+    def _change(self, task: Task, model: Bytes, update: Bytes, scale: float) -> None:
+        """Scale the delta and add noise."""
+        if scale == 1 and not self.noise_std:
+            return
         seed = self.noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
-        for _, new, floating in self._segments.walk(model, update):
+        for old, new, floating in self._segments.walk(model, update):
             if floating:
-                new[:] = new + draws.normal(0.0, self.noise_std or 0.0, new.shape)
-        for entry in self.up.tensors:
+                delta = scale * np.subtract(new, old, dtype=np.float64) if scale else 0.0
+                noise = draws.normal(0.0, self.noise_std, new.shape) if self.noise_std else 0.0
+                new[:] = old + (delta + noise)  # rounded after the noise, whatever the weights' size
+            elif self.noise_std:
+                new[:] = old
+        for entry in self.up.tensors if self.noise_std else ():
             if entry.name.endswith("running_var") and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)

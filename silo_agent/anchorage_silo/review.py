@@ -16,6 +16,8 @@ from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.pki import key_fingerprint
 from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.accounting import epsilon
+from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
@@ -68,6 +70,7 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy does to an update before it leaves.")
+    privacy: str = Field("", description="What of the policy's privacy budget is spent, and what the run needs; empty: none.")
     policy: dict[str, object] = Field(description="The hospital's policy; empty: none.")
     packages: dict[str, str] = Field(description="Versions of the packages that compute.")
     image: str = Field(description="Container image, if it is known.")
@@ -104,6 +107,7 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy),
+            privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
             policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
             packages=packages,
             image=image,
@@ -129,6 +133,7 @@ class Review(Document):
         yield "Leaves on joining: the number of images, and a keyed digest that shows whether they change"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
         rules = ", ".join(f"{name}: {value}" for name, value in self.policy.items()) or "none, only the limits above"
         yield f"Policy: {rules}"
         versions = ", ".join(f"{name} {found}" for name, found in self.packages.items())
@@ -222,9 +227,25 @@ def _protection(policy: Policy) -> str:
     parts = []
     if policy.clip_norm is not None:
         parts.append(f"an update's change is scaled down to the norm {policy.clip_norm}")
+    if policy.privacy_budget is not None and (own := policy.privacy_budget.dp_sgd) is not None:
+        parts.append(f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise")
     if policy.noise_std is not None:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
     return " and ".join(parts) or "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"
+
+
+def _privacy(guard: BudgetGuard | None, updates: int) -> str:
+    """Say what is spent and what further updates cost; raises AnchorageError where the ledger cannot be read."""
+    if guard is None:
+        return ""
+    ledger, image = guard.ledger, guard.budget.dp_sgd is not None
+    unit = "one image more or less" if image else "all images of the silo exchanged for others"
+    told = f"epsilon {ledger.spent():.4g} of {ledger.epsilon:g} is spent, at delta {ledger.delta:g}; protected: {unit}"
+    if image:
+        return f"{told}; what an update costs depends on the number of images, and one beyond the budget is refused before training"
+    each = guard.mechanism(1, 0)
+    fits = ledger.lasts(each, updates)
+    return f"{told}; a first update costs {epsilon([each], ledger.delta):.4g}, and {fits} of at most {updates} fit into what is left"
 
 
 def _versions() -> dict[str, str]:

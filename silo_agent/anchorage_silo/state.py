@@ -31,6 +31,8 @@ class AgentState:
         """Why the run is over; empty while it is not."""
         self.samples = 0
         """Number of images available for training; 0 until they are read."""
+        self.epsilon: float | None = None
+        """Privacy loss of all updates so far; None without a privacy budget."""
 
     def set_joined(self, samples: int) -> None:
         """Record that the agent joins the run with `samples` images."""

@@ -198,7 +198,13 @@ def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout
     if setup.clip_norm is None and setup.noise_std is None:
         return learner
     return PrivateLearner(
-        learner, down, up, clip_norm=setup.clip_norm, noise_std=setup.noise_std, noise_seed=setup.noise_seed
+        learner,
+        down,
+        up,
+        clip_norm=setup.clip_norm,
+        noise_std=setup.noise_std,
+        noise_seed=setup.noise_seed,
+        always=setup.budgeted,
     )
 
 
@@ -220,12 +226,19 @@ def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
 
 
 def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":
+    from anchorage.learning.dp_sgd import DpSgd
     from anchorage.learning.learners import build_silo_learner
 
     state = Path(setup.state, "learner")
     state.mkdir(exist_ok=True)
     return build_silo_learner(
-        run=run, silo=setup.silo, labels=setup.labels, images=images, state=state, device=setup.device
+        run=run,
+        silo=setup.silo,
+        labels=setup.labels,
+        images=images,
+        state=state,
+        device=setup.device,
+        dp_sgd=DpSgd(*setup.dp_sgd) if setup.dp_sgd else None,
     )
 
 

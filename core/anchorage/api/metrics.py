@@ -10,6 +10,8 @@ ACCEPTANCE = "acceptance"
 """Metric of a silo: share of its unlabelled images whose pseudo-labels were accepted, 0 to 1."""
 PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
 """Metric of a silo in a simulation: share of its accepted pseudo-labels that are right, 0 to 1."""
+EPSILON = "epsilon"
+"""Metric of a silo with a privacy budget: privacy loss ε of all its updates so far, at its `delta`."""
 
 _SHOWN = 4
 

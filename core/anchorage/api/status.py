@@ -70,7 +70,7 @@ def is_true(conditions: Iterable[Condition], *kinds: str) -> bool:
 
 
 class SiloStatus(Document):
-    """Status of one silo as the server observes it."""
+    """One silo as the server observes it."""
 
     name: Name = Field(description="Name of the silo.")
     connected: bool = Field(False, description="Whether the silo's agent is connected.")
@@ -80,6 +80,7 @@ class SiloStatus(Document):
     samples: Total = Field(0, description="Images used in the last counted update.")
     weight: Number = Field("0", description="Weight of the last counted update, 0 to 1.")
     acceptance: Number = Field("", description="Share of its unlabelled images accepted, 0 to 1.")
+    epsilon: Number = Field("", description="Privacy loss.")
     last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
     code: Code = Field("", description="Code of the last failure, such as ANC-1301.")
     message: Line = Field("", description="Message of the last failure.")
@@ -88,7 +89,7 @@ class SiloStatus(Document):
 class Metric(Document):
     """Metric of a model."""
 
-    name: Identifier = Field(description="Name of the metric, such as accuracy or balanced_accuracy.")
+    name: Identifier = Field(description="Name of the metric, such as accuracy.")
     value: Number = Field(description="Value of the metric as text.")
 
 
@@ -144,7 +145,7 @@ class FederationStatus(Document):
     conditions: Annotated[tuple[Condition, ...], Field(max_length=16)] = Field(
         (), description="Conditions of the federation, one per type."
     )
-    round: Total = Field(0, description="Number of the last committed round.")
+    round: Total = Field(0, description="Last committed round.")
     rounds: Total = Field(0, description="Number of rounds of the run.")
     progress_percentage: Percentage = Field(0, description="Percentage of the rounds that are committed.")
     step: Annotated[str, StringConstraints(strict=True, max_length=63)] = Field(

@@ -32,6 +32,11 @@ def use_statistics(module: nn.Module) -> None:
         layer.register_forward_pre_hook(_in_evaluation)
 
 
+def counts_statistics(module: nn.Module) -> bool:
+    """Return whether training normalises by the statistics of batches."""
+    return any(_in_evaluation not in layer._forward_pre_hooks.values() for layer in _layers(module))
+
+
 def _in_evaluation(layer: nn.Module, _inputs: object) -> None:
     layer.eval()  # whatever train() said of the network
 

@@ -161,6 +161,9 @@ class LearningHooks(Piece):
 class LocalLossHooks(LearningHooks):
     """Loss on a silo's labelled images."""
 
+    per_image: ClassVar[bool] = False
+    """Whether it is the mean of a loss per image that depends on nothing else, as DP-SGD needs it."""
+
     @abstractmethod
     def loss(self, data: Labelled, num_classes: int) -> Loss:
         """Return the mean loss of logits [n, C] and labels [n]; it may use the class counts of the silo's images."""

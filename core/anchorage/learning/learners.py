@@ -7,6 +7,7 @@ from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import find_device
+from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.learning.silo_learner import Examine, Networks, TorchSiloLearner
 from anchorage.transport.messages import Report
@@ -60,6 +61,7 @@ def build_silo_learner(
     device: str,
     networks: Networks | None = None,
     examine: Examine | None = None,
+    dp_sgd: DpSgd | None = None,
 ) -> TorchSiloLearner:
     """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
 
@@ -68,7 +70,7 @@ def build_silo_learner(
     device : str
         ``cpu``, ``cuda`` or ``auto``.
     """
-    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks, examine)
+    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks, examine, dp_sgd)
 
 
 def train_on_anchors_alone(

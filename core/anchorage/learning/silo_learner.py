@@ -24,6 +24,7 @@ from anchorage.api.run import RunDescription
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import calculation, placed
+from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
@@ -109,6 +110,8 @@ class TorchSiloLearner:
         Of this run and device, where other silos of this thread use them, too.
     examine : callable, optional
         Judges the accepted pseudo-labels after each round's training. A simulation knows the truth; nothing that trains can ask it.
+    dp_sgd : DpSgd, optional
+        Trains in place of plain steps.
 
     Raises
     ------
@@ -126,11 +129,13 @@ class TorchSiloLearner:
         device: torch.device,
         networks: Networks | None = None,
         examine: Examine | None = None,
+        dp_sgd: DpSgd | None = None,
     ) -> None:
         shape = (run.model.channels, run.model.image_size, run.model.image_size)
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device, self._examine = run, silo, device, examine
+        self._dp_sgd = dp_sgd
         self._method = TrainingMethod.of(run.method)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         layouts = (self._down, without_beside(self._down), self._up.behind(self._down))
@@ -308,6 +313,8 @@ class TorchSiloLearner:
     def _take_steps(
         self, silo_round: SiloRound, work: Work, optimiser: torch.optim.Optimizer, progress: Callable[[int, int], int]
     ) -> tuple[float, int]:
+        if self._dp_sgd is not None:
+            return self._dp_sgd.take_steps(silo_round, work, optimiser, progress)
         losses = work.losses
         for part in silo_round.parts:
             losses = part.losses(losses)

@@ -53,6 +53,9 @@ class Work:
     metrics: Callable[[], Mapping[str, float]] = dict
     """What people may want to see beside the loss, known after training."""
 
+    per_image: bool = False
+    """Whether each loss is the mean of one loss per labelled image, which depends on nothing else."""
+
     accepted: Callable[[], tuple[NDArray[np.int64], NDArray[np.int64]]] | None = None
     """Which images had accepted pseudo-labels in the last epoch, and these, int64 [m] each, known after training; None: nobody can tell."""
 
@@ -142,7 +145,9 @@ class SiloRound:
             return Work(iter(()), 0, samples)
         contrast = self.method.regulariser.contrast(self)
         if contrast is None:
-            return Work(self.labelled_losses(batching), steps, samples)
+            plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
+            alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
+            return Work(self.labelled_losses(batching), steps, samples, per_image=alone)
         term, kept = contrast
         data, loss = self.labelled()
         draws, network = self.draws, self.network

@@ -249,7 +249,7 @@ class TestGate:
         gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
         write = os.write
         with monkeypatch.context() as full:
-            full.setattr("anchorage_silo.audit.os.write", lambda file, line: write(file, line[:20]))
+            full.setattr("anchorage_silo.chained_log.os.write", lambda file, line: write(file, line[:20]))
             with pytest.raises(AnchorageError, match="ANC-2221.*No space left"):
                 gate.announce(announcement())
         assert link.said == [] and lines(tmp_path) == []

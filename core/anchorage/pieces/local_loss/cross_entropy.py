@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 class CrossEntropy(LocalLoss):
     """Cross entropy."""
 
+    per_image = True
+
     def loss(self, data: Labelled, num_classes: int) -> Loss:
         """Return the mean cross entropy."""
         from torch.nn import functional

@@ -1,0 +1,86 @@
+"""What a privacy budget refuses, spends, and takes out of an announcement."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.metrics import EPSILON
+from anchorage.api.run import RunDescription
+from anchorage.engine.repeating import repetitions_of
+from anchorage.learning.poisson import PoissonBatches
+from anchorage.methods.preset import auxiliary_arrays
+from anchorage.transport.messages import Announcement, Task, TaskKind
+from anchorage_silo.accounting import Mechanism
+from anchorage_silo.ledger import PrivacyLedger
+from anchorage_silo.policy import Policy, PrivacyBudget
+
+
+@dataclass(frozen=True)
+class BudgetGuard:
+    """A hospital's privacy budget in one run.
+
+    Without DP-SGD the silo is the unit: its whole update is clipped to the norm C, so that two sets of images, however different, give updates at
+    most 2 C apart. Every update is one Gaussian mechanism with that sensitivity, and nothing amplifies it. With DP-SGD one image is the
+    unit, and every step is a Gaussian mechanism on a Poisson sample.
+    """
+
+    policy: Policy
+    budget: PrivacyBudget
+    run: RunDescription
+    ledger: PrivacyLedger
+
+    @classmethod
+    def of(cls, policy: Policy, run: RunDescription, state: Path) -> "BudgetGuard | None":
+        """Return the guard of a policy; None without a budget. `state` is the agent's folder."""
+        budget = policy.privacy_budget
+        return None if budget is None else cls(policy, budget, run, budget.open(state))
+
+    def admit(self, task: Task, images: int, extras: Sequence[str]) -> Mechanism:
+        """Return what a task will cost on so many images; `extras` is what updates carry beside the network's parameters.
+
+        Raises
+        ------
+        AnchorageError
+            Something would leave that is not accounted, or the budget does not allow another update.
+        """
+        method = self.run.stage(task.round).method
+        asked = [*(array.name for array in auxiliary_arrays(method, up=True)), *extras]
+        if "plainWeights" not in method.facts():
+            asked.append("weights that are not by numbers of images")
+        if task.kind is not TaskKind.TRAIN:
+            asked = ["a model's score on the images"]
+        if asked:
+            found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
+            raise AnchorageError(silo.NOT_ACCOUNTED, found)
+        mechanism = self.mechanism(task.round, images, repetitions_of(task))
+        self.ledger.check(mechanism)
+        return mechanism
+
+    def mechanism(self, round_number: int, images: int, repetitions: int = 1) -> Mechanism:
+        """Return what an update of a round costs on so many images."""
+        local, dp_sgd = self.run.stage(round_number).method.local, self.budget.dp_sgd
+        if dp_sgd is None:
+            noise = float(self.policy.noise_std or 0) / (2 * float(self.policy.clip_norm or 0))
+            return Mechanism(noise, steps=repetitions)
+        batches = PoissonBatches.of(images, local.batch_size, local.epochs)
+        return Mechanism(float(dp_sgd.noise_multiplier), batches.rate, batches.steps * repetitions)
+
+    def spend(self, announcement: Announcement, mechanism: Mechanism, images: int) -> tuple[Announcement, float]:
+        """Write down what an update costs; return its announcement with nothing that was computed of the images, and the ε spent so far.
+
+        The number of images is taken as known: a silo tells it when it joins.
+
+        Raises
+        ------
+        AnchorageError
+            There is something that is not accounted, the budget is spent, or the ledger cannot be written.
+        """
+        update = announcement.update
+        if update is None or announcement.auxiliary:
+            found = f"task {announcement.task}: an announcement with {', '.join(announcement.auxiliary) or 'no update'}"
+            raise AnchorageError(silo.NOT_ACCOUNTED, found)
+        federation = self.run.federation
+        spent = self.ledger.spend(mechanism, federation=federation, task=announcement.task, digest=update.digest)
+        metrics = {EPSILON: spent, "delta": self.ledger.delta}
+        return replace(announcement, samples={"train": images}, metrics=metrics), spent
