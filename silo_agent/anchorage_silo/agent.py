@@ -254,7 +254,9 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         noise_seed=policy.noise_seed,
         system_metrics=policy.system_metrics,
         budgeted=budget is not None,
-        dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier)) if budget and budget.dp_sgd else None,
+        dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier))
+        if budget and budget.dp_sgd
+        else None,
     )
 
 

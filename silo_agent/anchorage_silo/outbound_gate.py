@@ -64,8 +64,8 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, the content of its updates, or a further round; the privacy budget is spent, or would not be of all that is asked
-            for; or the hospital has not approved it.
+            The policy does not allow a method of the run, the content of its updates, or a further round; the hospital has not approved it; or
+            its privacy budget is spent, or does not account all that is asked for.
         """
         self.check_approval()
         for method in self.methods:

@@ -108,9 +108,13 @@ class Policy(Document):
             return self
         noised = [float(text or 0) > 0 for text in (self.clip_norm, self.noise_std)]
         if self.noise_seed is not None:
-            raise ValueError("found privacyBudget with noiseSeed; noise that is known protects nothing: remove noiseSeed")
+            raise ValueError(
+                "found privacyBudget with noiseSeed; noise that is known protects nothing: remove noiseSeed"
+            )
         if self.privacy_budget.dp_sgd is None and not all(noised):
-            raise ValueError("found privacyBudget without noise; set clipNorm and noiseStd above 0, or privacyBudget.dpSgd")
+            raise ValueError(
+                "found privacyBudget without noise; set clipNorm and noiseStd above 0, or privacyBudget.dpSgd"
+            )
         if self.privacy_budget.dp_sgd is not None and any(noised):
             raise ValueError("found privacyBudget.dpSgd with clipNorm or noiseStd; remove one of them")
         if float(self.privacy_budget.delta) >= 1:

@@ -70,7 +70,9 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy does to an update before it leaves.")
-    privacy: str = Field("", description="What of the policy's privacy budget is spent, and what the run needs; empty: none.")
+    privacy: str = Field(
+        "", description="What of the policy's privacy budget is spent, and what the run needs; empty: none."
+    )
     policy: dict[str, object] = Field(description="The hospital's policy; empty: none.")
     packages: dict[str, str] = Field(description="Versions of the packages that compute.")
     image: str = Field(description="Container image, if it is known.")
@@ -228,7 +230,9 @@ def _protection(policy: Policy) -> str:
     if policy.clip_norm is not None:
         parts.append(f"an update's change is scaled down to the norm {policy.clip_norm}")
     if policy.privacy_budget is not None and (own := policy.privacy_budget.dp_sgd) is not None:
-        parts.append(f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise")
+        parts.append(
+            f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise"
+        )
     if policy.noise_std is not None:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
     return " and ".join(parts) or "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"

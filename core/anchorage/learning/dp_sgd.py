@@ -103,7 +103,7 @@ def clipped_sums(
     values = {name: parameter.detach() for name, parameter in trained.items()}
     sums = {name: torch.zeros_like(value, dtype=torch.float64) for name, value in values.items()}
     together = max(1, GRADIENT_BYTES // sum(value.nbytes for value in values.values()))
-    for some, classes in zip(indices.split(together), labels.split(together), strict=True):
+    for some, classes in zip(torch.split(indices, together), torch.split(labels, together), strict=True):
         if not len(some):
             continue
         gradients = vmap(grad(of_one), in_dims=(None, 0, 0), randomness="error")(values, view(some), classes)

@@ -146,7 +146,9 @@ class SiloRound:
         contrast = self.method.regulariser.contrast(self)
         if contrast is None:
             plain = self.method.local_loss.per_image and not self.method.pseudo_labels.strong_views_too
-            alone = plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
+            alone = (
+                plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
+            )
             return Work(self.labelled_losses(batching), steps, samples, per_image=alone)
         term, kept = contrast
         data, loss = self.labelled()

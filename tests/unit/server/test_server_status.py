@@ -92,6 +92,13 @@ def test_a_silo_has_the_share_of_images_that_it_accepted(statuses: StatusStore) 
     assert [silo.acceptance for silo in statuses.snapshot().silos] == ["0.25", ""]
 
 
+def test_a_silo_has_the_privacy_loss_that_it_told_last(statuses: StatusStore) -> None:
+    for number, spent in enumerate((1.25, 1.5), 1):
+        parts = (SiloRecord("a", "Counted", metrics={"epsilon": spent, "delta": 1e-5}), SiloRecord("b", "Counted"))
+        statuses(RoundCommitted(replace(committed(number), silos=parts), MODEL, None))
+    assert [silo.epsilon for silo in statuses.snapshot().silos] == ["1.5", ""]
+
+
 def test_a_silo_whose_images_changed_is_named(statuses: StatusStore) -> None:
     def record(number: int, *fingerprints: str) -> RoundRecord:
         parts = (SiloRecord(name, "Counted", fingerprint=found) for name, found in zip("ab", fingerprints, strict=True))

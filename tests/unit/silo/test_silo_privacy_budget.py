@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
+from anchorage.api.data import Partition, SiloData
 from anchorage.api.errors import AnchorageError
 from anchorage.api.mistakes import DocumentError
 from anchorage.api.model import ModelDescription
@@ -17,20 +18,26 @@ from anchorage.api.run import RunDescription
 from anchorage.api.single import read_document
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
+from anchorage.learning.learners import build_server_learner
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import Announcement, Assigned, Permit
+from anchorage.transport.pki import Authority
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import read_arrays
 from anchorage_silo.accounting import Mechanism, epsilon
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.budget import BudgetGuard
+from anchorage_silo.config import SiloConfig
+from anchorage_silo.frames import Setup
 from anchorage_silo.ledger import LEDGER_FILE, PrivacyLedger
 from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.privacy import PrivateLearner
+from anchorage_silo.review import Review
 from anchorage_silo.state import AgentState
+from anchorage_silo.trainer import build_learner
 
 dp_accounting = pytest.importorskip("dp_accounting")
 
@@ -171,7 +178,9 @@ class TestLedger:
     def test_federations_with_the_same_images_share_a_ledger(self, tmp_path: Path) -> None:
         one, two = (PrivacyLedger(tmp_path / "volume", 1.0, 1e-5) for _ in range(2))
         one.spend(Mechanism(10.0), federation="one", task="t", digest="a")
-        assert two.spend(Mechanism(10.0), federation="two", task="t", digest="b") == epsilon([Mechanism(10.0)] * 2, 1e-5)
+        assert two.spend(Mechanism(10.0), federation="two", task="t", digest="b") == epsilon(
+            [Mechanism(10.0)] * 2, 1e-5
+        )
 
     def test_says_how_many_updates_it_lasts_for(self, tmp_path: Path) -> None:
         ledger, cost = PrivacyLedger(tmp_path, 1.0, 1e-5), Mechanism(20.0)
@@ -271,3 +280,43 @@ class TestPolicy:
         (tmp_path / LEDGER_FILE).mkdir()
         with pytest.raises(AnchorageError, match="ANC-2223"):
             PrivacyLedger(tmp_path, 1.0, 1e-5).spent()
+
+
+class TestReview:
+    def review(self, folder: Path, **budget: Any) -> str:
+        authority = Authority.create(folder / "authority", "derm").certificate_path
+        fields = {"silo": "a", "federation": "derm", "server": "s.example.org:8443", "enrolment": "s.example.org:8444"}
+        fields |= {"authority": str(authority), "state": str(folder), "labels": "All", "trainer": {"type": "Null"}}
+        config = SiloConfig.model_validate_json(json.dumps(fields))
+        return "\n".join(Review.of(run_of().model_dump_json(by_alias=True), config, policy_of(**budget)).words())
+
+    def test_says_what_is_spent_what_an_update_costs_and_how_many_fit(self, tmp_path: Path) -> None:
+        PrivacyLedger(tmp_path, 2.0, 1e-5).spend(Mechanism(5.0), federation="derm", task="t", digest="a")
+        words, one = self.review(tmp_path), epsilon([Mechanism(5.0)], 1e-5)
+        fits = next(n for n in range(100) if epsilon([Mechanism(5.0)] * (n + 2), 1e-5) > 2)
+        assert f"epsilon {one:.4g} of 2 is spent, at delta 1e-05; protected: all images of the silo" in words
+        assert f"a first update costs {one:.4g}, and {fits} of at most 60 fit" in words
+
+    def test_says_what_dp_sgd_protects(self, tmp_path: Path) -> None:
+        words = self.review(tmp_path, dpSgd={"clipNorm": "2", "noiseMultiplier": "1.5"})
+        assert "epsilon 0 of 2 is spent" in words and "protected: one image more or less" in words
+        assert "each image's gradient is scaled down to the norm 2, with 1.5 times that as noise" in words
+
+
+def test_the_trainer_does_what_the_policy_says(tmp_path: Path) -> None:
+    """A trainer of a federation whose network counts statistics of batches refuses to train with DP-SGD."""
+    method = PRESETS["FedAvg"].slots
+    model = ModelDescription(
+        network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1
+    )
+    initial = build_server_learner(model=model, method=method, seed=1).initialise()
+    layout = initial.layout.to_json()
+    run = run_of(model=model, down=layout, up=layout).model_dump_json(by_alias=True)
+    section = SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
+    setup = Setup(
+        silo="a", labels="All", device="cpu", state=str(tmp_path), data_root=str(tmp_path), run=run, down=layout, up=layout,
+        data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}', budgeted=True, dp_sgd=(1.0, 1.0),
+    )  # fmt: skip
+    learner, _, _ = build_learner(Setup(**json.loads(json.dumps(vars(setup)))))
+    with pytest.raises(AnchorageError, match="ANC-2217.*batchNorm"):
+        learner.train(train_task(initial), initial.buffer(), MemoryBuffers().update, lambda done, total: 0)

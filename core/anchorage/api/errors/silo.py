@@ -73,15 +73,16 @@ PRIVACY_BUDGET_SPENT = failure(
     5,
     "ANC-2216 PrivacyBudgetSpent",
     "Another update would exceed the privacy budget in the hospital's policy.",
-    "The silo has given what it may. Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows what is spent. "
-    "Nothing was sent.",
+    "The silo has given what it may. Only the hospital can raise privacyBudget.epsilon in its policy, or add noise; `anchorage-silo review` shows "
+    "what is spent. Nothing was sent.",
 )
 NOT_ACCOUNTED = failure(
     2,
     "ANC-2217 NotAccounted",
     "Under the hospital's privacy budget something was asked for whose privacy loss is not accounted.",
-    "Choose a method that sends nothing but updates (FedAvg, say), without siloPercent and with weights by numbers of images; with dpSgd one whose loss is of one "
-    "image each, and a network without batch normalisation (batchNorm: {groupNorm: {}}). Or take privacyBudget out of the policy. Nothing was sent.",
+    "Choose a method that sends nothing but updates (FedAvg, say), without siloPercent and with weights by numbers of images; with dpSgd one "
+    "whose loss is of one image each, and a network without batch normalisation (batchNorm: {groupNorm: {}}). Or take privacyBudget out of the "
+    "policy. Nothing was sent.",
 )
 AUDIT_BROKEN = failure(
     6,
@@ -99,8 +100,8 @@ LEDGER_BROKEN = failure(
     6,
     "ANC-2222 LedgerBroken",
     "The ledger of the privacy budget was modified: its hash chain is broken, or it is not the ledger whose head was signed.",
-    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (the audit log names it). Without them nobody knows what was spent, "
-    "and nothing is sent.",
+    "Restore privacy.jsonl, privacy.head and privacy.key from a copy made after the last update (the audit log names it). Without them nobody "
+    "knows what was spent, and nothing is sent.",
 )
 LEDGER_UNWRITABLE = failure(
     6,
