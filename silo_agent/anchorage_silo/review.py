@@ -132,7 +132,8 @@ class Review(Document):
                 refused = " REFUSED by the policy" if array.refused else ""
                 yield f"  leaves {array.when}: {array.name}, {array.size}: {array.reveals}{refused}"
             yield f"  the server learns: {stage.server_learns}; other silos learn: {stage.silos_learn}"
-        yield "Leaves on joining: the number of images, and a keyed digest that shows whether they change"
+        digest = "" if self.privacy else ", and a keyed digest that shows whether they change"
+        yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
         yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
@@ -165,7 +166,7 @@ def read_description(text: str) -> RunDescription:
 def _stage(
     run: RunDescription, config: SiloConfig, policy: Policy, method: ResolvedMethod, up: str, rounds: int
 ) -> Stage:
-    layout, preset = Layout.from_json(up), PRESETS.get(method.name)
+    layout, preset, budgeted = Layout.from_json(up), PRESETS.get(method.name), policy.privacy_budget is not None
     control = layout.of_network() != layout
     leaves = [
         Leaving(
@@ -174,18 +175,19 @@ def _stage(
             when="once a round",
             reveals="the model's weights after training here" + (", with control variates" if control else "")
             + "; a hostile server can read images out of them, see Protection",
-            refused=control and policy.refuses("control"),
+            refused=control and (budgeted or policy.refuses("control")),
         ),
         Leaving(
             name="counts and figures",
             size="a few numbers",
             when="once a round",
-            reveals="how many images were trained on, had labels and were accepted, the loss, the time",
+            reveals="the number of images and the privacy loss so far" if budgeted
+            else "how many images were trained on, had labels and were accepted, the loss, the time",
         ),
     ]  # fmt: skip
     leaves += [
         Leaving(
-            name=array.name, size=array.shape, when="once a round", reveals=array.meaning, refused=policy.refuses(array.name)
+            name=array.name, size=array.shape, when="once a round", reveals=array.meaning, refused=budgeted or policy.refuses(array.name)
         )
         for array in auxiliary_arrays(method, up=True)
     ]  # fmt: skip
@@ -212,7 +214,7 @@ def _scores(when: str, run: RunDescription, policy: Policy, images: str) -> Leav
         size=size,
         when=when,
         reveals=f"how a model classifies {images}, by true class",
-        refused=policy.refuses("confusion"),
+        refused=policy.privacy_budget is not None or policy.refuses("confusion"),
     )
 
 

@@ -296,6 +296,7 @@ class TestReview:
         fits = next(n for n in range(100) if epsilon([Mechanism(5.0)] * (n + 2), 1e-5) > 2)
         assert f"epsilon {one:.4g} of 2 is spent, at delta 1e-05; protected: all images of the silo" in words
         assert f"a first update costs {one:.4g}, and {fits} of at most 60 fit" in words
+        assert "the number of images and the privacy loss so far" in words and "digest that shows" not in words
 
     def test_says_what_dp_sgd_protects(self, tmp_path: Path) -> None:
         words = self.review(tmp_path, dpSgd={"clipNorm": "2", "noiseMultiplier": "1.5"})
