@@ -139,6 +139,27 @@ def test_clipping_happens_before_the_announcement(site: Site, start: Start, tmp_
     assert np.sqrt((weight**2).sum()) == pytest.approx(0.1, rel=1e-4)
 
 
+def test_a_privacy_budget_ends_with_a_refusal_also_after_a_restart(site: Site, start: Start, tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting")
+    policy = tmp_path / "policy.yaml"
+    budget = f'{{epsilon: "1", delta: "0.00001", ledger: {tmp_path / "volume"}}}'  # an update costs 0.73, two cost 1.07
+    policy.write_text(f'clipNorm: "0.1"\nnoiseStd: "1"\nprivacyBudget: {budget}\n')
+    config = site.configuration("a", policy=str(policy))
+    agent = start(config)
+    assert site.joined().profile.fingerprint == ""
+    task = site.assign("a", model_of(1), 1)
+    announcement, _ = site.collect("a", task)
+    assert announcement.metrics["epsilon"] == pytest.approx(0.726, abs=1e-3)
+    site.link.dismiss("a", task.id, "counted")
+    agent.signal(signal.SIGKILL)
+    agent.wait()
+    site.event(Left)
+    start(config)
+    site.joined()
+    site.assign("a", model_of(2), 2)
+    assert site.event(TaskFailed).code == "ANC-2216"
+
+
 @pytest.mark.parametrize(
     ("values", "status", "code"),
     [
