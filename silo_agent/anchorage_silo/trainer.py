@@ -227,7 +227,7 @@ def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
 
 def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":
     from anchorage.learning.dp_sgd import DpSgd
-    from anchorage.learning.learners import build_silo_learner
+    from anchorage.learning.learners import Checkpointing, build_silo_learner
 
     state = Path(setup.state, "learner")
     state.mkdir(exist_ok=True)
@@ -239,6 +239,7 @@ def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet")
         state=state,
         device=setup.device,
         dp_sgd=DpSgd(*setup.dp_sgd) if setup.dp_sgd else None,
+        checkpointing=Checkpointing(),
     )
 
 

@@ -38,6 +38,10 @@ class RoundPart:
     wants_pseudo_labels = False
     """Whether `pseudo_labelled` is to be called."""
 
+    resumes = False
+    """Whether training that another process began can go on: what this piece knows between two steps is what it knew when `losses` and `stepping`
+    were called, before the first one. Otherwise a trainer that is killed begins the task again."""
+
     def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
         """Return each step's loss with what this piece adds."""
         return losses

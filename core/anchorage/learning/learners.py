@@ -10,9 +10,11 @@ from anchorage.learning.device import find_device
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.server_learner import TorchServerLearner
 from anchorage.learning.silo_learner import Examine, Networks, TorchSiloLearner
+from anchorage.learning.task_checkpoint import Checkpointing
 from anchorage.transport.messages import Report
 
 __all__ = [
+    "Checkpointing",
     "Examine",
     "Networks",
     "TorchServerLearner",
@@ -62,6 +64,7 @@ def build_silo_learner(
     networks: Networks | None = None,
     examine: Examine | None = None,
     dp_sgd: DpSgd | None = None,
+    checkpointing: Checkpointing | None = None,
 ) -> TorchSiloLearner:
     """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
 
@@ -70,7 +73,8 @@ def build_silo_learner(
     device : str
         ``cpu``, ``cuda`` or ``auto``.
     """
-    return TorchSiloLearner(run, silo, labels, images, state, find_device(device), networks, examine, dp_sgd)
+    where = find_device(device)
+    return TorchSiloLearner(run, silo, labels, images, state, where, networks, examine, dp_sgd, checkpointing)
 
 
 def train_on_anchors_alone(

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
-from anchorage.learning.draws import Draws
+from anchorage.learning.draws import Draws, Place
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
 
@@ -22,6 +22,12 @@ HeadLoss = Callable[[Network, Tensor, Tensor], Tensor]
 
 Contrast = Callable[[Tensor, Tensor], Tensor]
 """What is added for images [n, channels, H, W] and their representations [n, d]."""
+
+
+BATCHES = "batches"
+"""Purpose of the generator that orders a party's images, and name of the stream of its batches."""
+
+AUGMENTATION = "augmentation"
 
 
 class Passes(Protocol):
@@ -60,6 +66,10 @@ class Batching:
         for _ in range(self.epochs):
             yield from epoch_batches(rng, count, self.size, self.smallest)
 
+    def rest(self, count: int, draws: Draws, stream: str = BATCHES) -> Iterator[NDArray[np.int64]]:
+        """Yield those `positions` that no other process has taken, of the round's `Place`."""
+        return draws.place.rest(stream, self.positions(count, draws.numpy(stream)))
+
 
 @dataclass(frozen=True)
 class Labelled:
@@ -84,7 +94,7 @@ class Labelled:
         return self.views.to_device(self.indices[positions]), self.views.to_device(self.labels[positions])
 
     def viewed(
-        self, batches: Iterable[NDArray[np.int64]], *views: Callable[[Tensor], Tensor]
+        self, batches: Iterable[NDArray[np.int64]], *views: Callable[[Tensor], Tensor], place: Place | None = None
     ) -> Iterator[tuple[Tensor, ...]]:
         """Yield each batch's labels, int64 [b], and its views, float32 [b, channels, H, W] each; several batches are viewed at once.
 
@@ -94,13 +104,17 @@ class Labelled:
             Positions.
         views : callable
             Each makes a view of images by their indices.
+        place : Place, optional
+            Where to note that batches of the stream ``batches`` are taken.
         """
         for group in grouped(batches, self.views.ahead):
             indices, labels = self.batch(np.concatenate(group))
             sizes = [len(batch) for batch in group]
-            yield from zip(
-                *(torch.split(seen, sizes) for seen in (labels, *(view(indices) for view in views))), strict=True
-            )
+            split = [torch.split(seen, sizes) for seen in (labels, *(view(indices) for view in views))]
+            for ahead, seen in zip(reversed(range(len(group))), zip(*split, strict=True), strict=True):
+                if place is not None:
+                    place.take(BATCHES, ahead)
+                yield seen
 
 
 def _first(views: Views, both_views: bool) -> Callable[[Tensor, torch.Generator], Tensor]:
@@ -122,12 +136,12 @@ def labelled_losses(
 
     `contrast`, if given, is told the first views and their representations, and returns what is added (MOON).
     """
-    augmentation = draws.torch("augmentation")
+    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     views = [lambda indices: _first(data.views, both_views)(indices, augmentation)]
     if both_views:
         views.append(lambda indices: data.views.strong(indices, augmentation))
 
-    for labels, images, *strong in data.viewed(batching.positions(len(data.indices), draws.numpy("batches")), *views):
+    for labels, images, *strong in data.viewed(batching.rest(len(data.indices), draws), *views, place=draws.place):
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
         if contrast is not None:
@@ -141,8 +155,9 @@ def two_head_losses(
     network: Network, data: Labelled, loss: HeadLoss, batching: Batching, draws: Draws, *, both_views: bool
 ) -> Iterator[Tensor]:
     """Yield the loss of two heads on what a supervised loss sees, or its mean over weak and strong views."""
-    augmentation = draws.torch("augmentation")
-    for positions in batching.positions(len(data.indices), draws.numpy("batches")):
+    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    for positions in batching.rest(len(data.indices), draws):
+        draws.place.take(BATCHES)
         indices, labels = data.batch(positions)
         value = loss(network, network.represent(_first(data.views, both_views)(indices, augmentation)), labels)
         if both_views:
@@ -153,15 +168,19 @@ def two_head_losses(
 
 def strong_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
     """Yield cross entropy on strong views: FedAnchor without mixup, and its server's epoch."""
-    augmentation = draws.torch("augmentation")
-    batches = batching.positions(len(data.indices), draws.numpy("batches"))
-    for labels, images in data.viewed(batches, lambda indices: data.views.strong(indices, augmentation)):
+    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    batches = batching.rest(len(data.indices), draws)
+    for labels, images in data.viewed(
+        batches, lambda indices: data.views.strong(indices, augmentation), place=draws.place
+    ):
         yield functional.cross_entropy(network(images), labels)
 
 
 def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
     """Yield cross entropy on what a supervised loss sees, weak views: SemiFL's server (methods reference, 6.7)."""
-    augmentation = draws.torch("augmentation")
-    batches = batching.positions(len(data.indices), draws.numpy("batches"))
-    for labels, images in data.viewed(batches, lambda indices: data.views.learnt(indices, augmentation)):
+    augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
+    batches = batching.rest(len(data.indices), draws)
+    for labels, images in data.viewed(
+        batches, lambda indices: data.views.learnt(indices, augmentation), place=draws.place
+    ):
         yield functional.cross_entropy(network(images), labels)

@@ -1,5 +1,8 @@
 """Directions of embeddings, and which pseudo-labels were accepted."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import numpy as np
 import torch
 from numpy.typing import NDArray
@@ -16,6 +19,9 @@ def unit_rows(embeddings: Tensor) -> Tensor:
         Any rows.
     """
     return functional.normalize(embeddings, eps=1e-12)
+
+
+_NAMES = ("indices", "labels", "accepted")
 
 
 class Accepted:
@@ -44,6 +50,19 @@ class Accepted:
 
     def __len__(self) -> int:
         return int(torch.stack([accepted.sum() for _, _, accepted in self._batches]).sum()) if self._batches else 0
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Return the batches of this pass, joined: indices, labels int64 [n] and accepted bool [n]."""
+        if not self._batches:
+            return {}
+        joined = map(torch.cat, zip(*self._batches, strict=True))
+        return {name: tensor.cpu().numpy() for name, tensor in zip(_NAMES, joined, strict=True)}
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], device: torch.device) -> None:
+        """Take what `arrays` returned."""
+        if arrays:
+            indices, labels, accepted = (torch.from_numpy(arrays[name]).to(device) for name in _NAMES)
+            self._batches = [(indices, labels, accepted)]
 
     def labels(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
         """Return the images with accepted labels and these labels, int64 [accepted] each."""

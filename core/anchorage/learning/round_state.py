@@ -67,8 +67,7 @@ class RoundState:
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
             with replacing(target) as partial:
-                kept = {name: np.asarray(a, order="C") for name, a in arrays.items()}
-                save_file(kept, partial, {"digest": _digest(kept)})
+                write_checked(partial, arrays)
             files = self._files()
             earlier = sorted(n for n in files if n < round_number)[-2:]
             for number in set(files) - {round_number, *earlier}:
@@ -78,19 +77,52 @@ class RoundState:
 
     def _read(self, path: Path) -> Mapping[str, NDArray[Any]]:
         try:
-            with safe_open(path, "np") as file:
-                arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
-                if (file.metadata() or {}).get("digest") != _digest(arrays):
-                    raise OSError("its bytes are not those that were written")
+            return read_checked(path)
         except (OSError, SafetensorError) as error:
             raise _unwritable(path, error) from error
-        return arrays
 
 
-def _digest(arrays: Mapping[str, NDArray[Any]]) -> str:
-    digest = blake3()
+def write_checked(path: Path, arrays: Mapping[str, NDArray[Any]], terms: str = "") -> None:
+    """Write arrays by name with their checksum.
+
+    Parameters
+    ----------
+    path : Path
+        The file.
+    arrays : mapping of str to ndarray
+        Of any shape and dtype.
+    terms : str
+        What they depend on; `read_checked` wants the same.
+
+    Raises
+    ------
+    OSError, SafetensorError
+        The folder is missing, full or not writable.
+    """
+    kept = {name: np.asarray(a, order="C") for name, a in arrays.items()}
+    save_file(kept, path, {"digest": digest_of(kept, terms)})
+
+
+def read_checked(path: Path, terms: str = "") -> Mapping[str, NDArray[Any]]:
+    """Return the arrays that `write_checked` wrote.
+
+    Raises
+    ------
+    OSError, SafetensorError
+        The file cannot be read, is not as it was written, or was written under other terms.
+    """
+    with safe_open(path, "np") as file:
+        arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - it is no mapping
+        if (file.metadata() or {}).get("digest") != digest_of(arrays, terms):
+            raise OSError("its bytes are not those that were written")
+    return arrays
+
+
+def digest_of(arrays: Mapping[str, NDArray[Any]], terms: str = "") -> str:
+    """Return a digest of arrays by name, and of a text."""
+    digest = blake3(terms.encode())
     for name in sorted(arrays):
-        digest.update(name.encode()).update(arrays[name].tobytes())
+        digest.update(name.encode()).update(np.asarray(arrays[name]).tobytes())
     return digest.hexdigest()
 
 

@@ -33,6 +33,7 @@ from anchorage.learning.models import Network, build_model
 from anchorage.learning.round_state import RoundState
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
 from anchorage.learning.stepping import take_steps
+from anchorage.learning.task_checkpoint import Checkpointing, TaskCheckpoint
 from anchorage.learning.validation import RoundLabels, validation_split
 from anchorage.learning.weights import (
     load,
@@ -112,6 +113,8 @@ class TorchSiloLearner:
         Judges the accepted pseudo-labels after each round's training. A simulation knows the truth; nothing that trains can ask it.
     dp_sgd : DpSgd, optional
         Trains in place of plain steps.
+    checkpointing : Checkpointing, optional
+        How often a task's training is kept inside the task; never.
 
     Raises
     ------
@@ -130,6 +133,7 @@ class TorchSiloLearner:
         networks: Networks | None = None,
         examine: Examine | None = None,
         dp_sgd: DpSgd | None = None,
+        checkpointing: Checkpointing | None = None,
     ) -> None:
         shape = (run.model.channels, run.model.image_size, run.model.image_size)
         if images.images.shape[1:] != shape:
@@ -146,7 +150,8 @@ class TorchSiloLearner:
         self._local = LocalTraining.of(self._method, labelled=len(self._images.labelled) > 0)
         same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
-        self._state = RoundState(state / f"learner-{key}")
+        folder = state / f"learner-{key}"
+        self._state, self._file, self._checkpointing = RoundState(folder), folder / "task.safetensors", checkpointing
         declared = [array for piece in self._method.pieces for array in piece.auxiliary()]
         self._large = sorted({array.name for array in declared if array.large and array.up})
         self._scoring = Lock()
@@ -187,7 +192,11 @@ class TorchSiloLearner:
             again = int(task.auxiliary_data.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
-            silo_round = self._round(task, told, kept, arrived)
+            checkpoint = TaskCheckpoint(
+                self._file, task, lambda: (told, kept, self._images.arrays()), self._device, self._checkpointing
+            )
+            draws = Draws(self._run.seed, task.round, self._silo, again, checkpoint.place)
+            silo_round = self._round(task, told, kept, arrived, draws)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
             if cycle is not None:
@@ -200,7 +209,7 @@ class TorchSiloLearner:
             with ExitStack() as around:
                 for part in silo_round.parts:
                     around.enter_context(part.stepping())
-                loss, steps = self._take_steps(silo_round, work, optimiser, progress)
+                loss, steps = self._take_steps(silo_round, work, optimiser, progress, checkpoint)
             if steps:
                 for part in silo_round.parts:
                     part.trained(steps * optimiser.param_groups[0]["lr"])
@@ -214,12 +223,14 @@ class TorchSiloLearner:
             auxiliary = {**_joined(part.auxiliary() for part in silo_round.parts), **work.auxiliary_data()}
             large = {name: auxiliary.pop(name) for name in self._large if name in auxiliary}
             beside = _joined(part.beside() for part in silo_round.parts) if steps else work.untrained
+            update = self._written(beside, large, out)
+            checkpoint.forget()
             return Announcement(
                 task.id,
                 {**work.samples, "selected": selected},
                 auxiliary,
                 {**metrics, **work.metrics(), "seconds": time.perf_counter() - started},
-                self._written(beside, large, out),
+                update,
                 layout_of(large),
             )
 
@@ -276,8 +287,8 @@ class TorchSiloLearner:
         told: AuxiliaryData,
         kept: Mapping[str, NDArray[Any]],
         arrived: Mapping[str, NDArray[Any]],
+        draws: Draws,
     ) -> SiloRound:
-        draws = Draws(self._run.seed, task.round, self._silo, int(task.auxiliary_data.get(REPETITION, 0)))
         begun = SiloRound(
             self._run,
             self._method,
@@ -311,28 +322,29 @@ class TorchSiloLearner:
         return optimiser
 
     def _take_steps(
-        self, silo_round: SiloRound, work: Work, optimiser: torch.optim.Optimizer, progress: Callable[[int, int], int]
+        self,
+        silo_round: SiloRound,
+        work: Work,
+        optimiser: torch.optim.Optimizer,
+        progress: Callable[[int, int], int],
+        checkpoint: TaskCheckpoint,
     ) -> tuple[float, int]:
         if self._dp_sgd is not None:
             return self._dp_sgd.take_steps(silo_round, work, optimiser, progress)
         losses = work.losses
         for part in silo_round.parts:
             losses = part.losses(losses)
+        resumes = work.resumes and self._method.local.cycle is None and all(part.resumes for part in silo_round.parts)
+        taken = checkpoint.restore(self._network, optimiser, work)
 
         def after_step(done: int) -> None:
             work.after_step()
+            checkpoint.step(self._network, optimiser, work, taken, resumes)
             progress(done, work.steps)
 
         clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
-        return take_steps(
-            self._network,
-            optimiser,
-            losses,
-            expected=work.steps,
-            clip_norm=clip,
-            accumulation=several,
-            after_step=after_step,
-        )
+        bounds: dict[str, Any] = {"expected": work.steps, "clip_norm": clip, "accumulation": several}
+        return take_steps(self._network, optimiser, losses, **bounds, after_step=after_step, taken=taken)
 
     def _carried(
         self, silo_round: SiloRound, optimiser: torch.optim.Optimizer, steps: int

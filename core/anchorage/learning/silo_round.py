@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice, zip_longest
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
 from anchorage.api.run import RunDescription
 from anchorage.learning.draws import Draws
 from anchorage.learning.hooks import RoundPart
-from anchorage.learning.local_training import Batching, Labelled, Loss, labelled_losses, two_head_losses
+from anchorage.learning.local_training import BATCHES, Batching, Labelled, Loss, labelled_losses, two_head_losses
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
@@ -59,6 +59,25 @@ class Work:
     accepted: Callable[[], tuple[NDArray[np.int64], NDArray[np.int64]]] | None = None
     """Which images had accepted pseudo-labels in the last epoch, and these, int64 [m] each, known after training; None: nobody can tell."""
 
+    resumes: bool = False
+    """Whether the losses can go on where another process left them: nothing between two steps decides them but the network, the round's `Place`
+    and `state`."""
+
+    state: "Resumable | None" = None
+    """What else decides them."""
+
+
+class Resumable(Protocol):
+    """State of a round's losses between two steps."""
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Return it, by name."""
+        ...
+
+    def restore(self, arrays: Mapping[str, NDArray[Any]], device: torch.device) -> None:
+        """Take what `arrays` returned."""
+        ...
+
 
 class LocalImages:
     """A silo's images for training, for validation, and to score models on.
@@ -87,6 +106,10 @@ class LocalImages:
         self.unlabelled = train[labels[train] < 0]
         self.computed: dict[str, Any] = {}
         """What pieces compute from the images once per run, by a name of their own."""
+
+    def arrays(self) -> Mapping[str, NDArray[Any]]:
+        """Return all images, uint8 [n, channels, H, W], and their labels."""
+        return {"images": self.views.images.cpu().numpy(), "labels": self.labels}
 
 
 @dataclass(frozen=True)
@@ -149,12 +172,12 @@ class SiloRound:
             alone = (
                 plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
             )
-            return Work(self.labelled_losses(batching), steps, samples, per_image=alone)
+            return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True)
         term, kept = contrast
         data, loss = self.labelled()
         draws, network = self.draws, self.network
         losses = labelled_losses(network, data, loss, batching, draws, both_views=False, contrast=term)
-        return Work(losses, steps, samples, kept=kept)
+        return Work(losses, steps, samples, kept=kept, resumes=True)
 
     def batching(self, smallest: int = 1) -> Batching:
         """Return the passes of this silo; batches below `smallest`, or that a batch normalisation cannot take, are skipped."""
@@ -213,7 +236,7 @@ class SiloRound:
         batching = self.batching()
         once = batching.steps(len(self.images.labelled)) // batching.epochs
         enough = Batching(-(-steps // once), batching.size, batching.smallest)
-        return islice(self.labelled_losses(enough), steps)
+        return islice(self.labelled_losses(enough), steps - self.draws.place.begun[BATCHES])
 
     @staticmethod
     def _together(labelled: Iterator[Tensor], unlabelled: Iterator[Tensor]) -> Iterator[Tensor]:

@@ -48,6 +48,18 @@ class Trial:
 _TRIAL: ContextVar[Trial | None] = ContextVar("trial", default=None)
 
 
+@dataclass
+class Taken:
+    """What the steps so far come to."""
+
+    total: float | Tensor = 0.0
+    """Sum of the losses."""
+    losses: int = 0
+    """How many."""
+    steps: int = 0
+    """Steps of the optimiser."""
+
+
 @contextmanager
 def trial(seconds: float, least: int = 2) -> Iterator[Trial]:
     """Cut the trainings of this thread short, as `Trial` says, until the block ends."""
@@ -73,6 +85,7 @@ def take_steps(
     clip_norm: float = 0.0,
     accumulation: int = 1,
     after_step: Callable[[int], None] = lambda done: None,
+    taken: Taken | None = None,
 ) -> tuple[float, int]:
     """Step on every loss as it comes, or on the mean of several; each is computed in train mode from the weights that the step before left.
 
@@ -92,6 +105,8 @@ def take_steps(
         Losses whose mean gradient makes one step; the last step may have fewer.
     after_step : callable
         Told the number of losses stepped on.
+    taken : Taken, optional
+        What came of the steps before these, kept up to date for `after_step`; none.
 
     Returns
     -------
@@ -105,10 +120,11 @@ def take_steps(
     AnchorageError
         A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
-    total, count, steps = torch.zeros((), dtype=torch.float64, device=network.classifier.weight.device), 0, 0
+    taken = taken or Taken()
+    taken.total = torch.as_tensor(taken.total, dtype=torch.float64, device=network.classifier.weight.device)
     cutting = _TRIAL.get()
 
-    def step(summed: int) -> int:
+    def step(summed: int) -> None:
         if summed < accumulation:
             for parameter in network.parameters():
                 if parameter.grad is not None:
@@ -116,27 +132,27 @@ def take_steps(
         if clip_norm > 0:
             clip_grad_norm_(network.parameters(), clip_norm)
         optimiser.step()
-        after_step(count)
-        return steps + 1
+        taken.steps += 1
+        after_step(taken.losses)
 
     network.train()
     try:
         for loss in losses if cutting is None else cutting.cut(losses, expected):
-            if count % accumulation == 0:
+            if taken.losses % accumulation == 0:
                 optimiser.zero_grad(set_to_none=True)
             (loss if accumulation == 1 else loss / accumulation).backward()  # type: ignore[no-untyped-call]
-            total += loss.detach()
-            count += 1
-            if count % _CHECK_EVERY == 0:
-                _check(float(total), count)
-            if count % accumulation == 0:
-                steps = step(accumulation)
-        if count % accumulation:
-            steps = step(count % accumulation)
+            taken.total += loss.detach()
+            taken.losses += 1
+            if taken.losses % _CHECK_EVERY == 0:
+                _check(float(taken.total), taken.losses)
+            if taken.losses % accumulation == 0:
+                step(accumulation)
+        if taken.losses % accumulation:
+            step(taken.losses % accumulation)
     finally:
         network.eval()
-    _check(float(total), count)
-    return float(total) / max(count, 1), steps
+    _check(float(taken.total), taken.losses)
+    return float(taken.total) / max(taken.losses, 1), taken.steps
 
 
 def _check(total: float, steps: int) -> None:

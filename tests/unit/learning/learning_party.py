@@ -21,7 +21,7 @@ from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.learning import silo_learner
 from anchorage.learning.data import ImageSet
-from anchorage.learning.learners import build_server_learner, build_silo_learner
+from anchorage.learning.learners import Checkpointing, build_server_learner, build_silo_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.server_learner import TorchServerLearner
@@ -96,6 +96,7 @@ class Party:
     silo: str = "north"
     initial: ModelBytes | None = None
     described: ModelDescription = MODEL
+    checkpointing: Checkpointing | None = None
     update: NDArray[np.uint8] | None = field(default=None, init=False)
     behind: LargeArrays | None = field(default=None, init=False)
 
@@ -123,7 +124,13 @@ class Party:
     def restart(self) -> None:
         """Make the learner anew, as a killed trainer is."""
         self.learner = build_silo_learner(
-            run=self.run, silo=self.silo, labels=self.labels, images=self.images, state=self.state, device="cpu"
+            run=self.run,
+            silo=self.silo,
+            labels=self.labels,
+            images=self.images,
+            state=self.state,
+            device="cpu",
+            checkpointing=self.checkpointing,
         )
 
     def task(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Task:

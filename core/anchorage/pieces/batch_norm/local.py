@@ -79,6 +79,8 @@ class LocalNorms(BatchNorm):
 class OwnNorms(RoundPart):
     """Keeps a silo's batch normalisation from round to round."""
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound) -> None:
         from anchorage.learning.batch_norm import load_norms
 

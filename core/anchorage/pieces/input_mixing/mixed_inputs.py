@@ -55,16 +55,18 @@ class MixedInputs(InputMixing):
             return Work(iter(()), 0, samples)
         others, sent, counts = self.others(silo_round)
         losses = self.losses(silo_round, data, loss, batching, others)
-        return Work(losses, steps, {**samples, **counts}, auxiliary_data=lambda: sent)
+        return Work(losses, steps, {**samples, **counts}, auxiliary_data=lambda: sent, resumes=True)
 
     def losses(
         self, silo_round: SiloRound, data: Labelled, loss: Loss, batching: Batching, others: Others | None
     ) -> Iterator[Tensor]:
         """Yield a step's loss each, of weak views; with a share of 0 the images stay as they are."""
         network, draws = silo_round.network, silo_round.draws
-        share, drawn, augmentation = float(self.share), draws.numpy("mixing"), draws.torch("augmentation")
-        batches = batching.positions(len(data.indices), draws.numpy("batches"))
-        for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation)):
+        share, place = float(self.share), draws.place
+        drawn = place.tracked("mixing", draws.numpy("mixing"))
+        augmentation = place.tracked("augmentation", draws.torch("augmentation"))
+        batches = batching.rest(len(data.indices), draws)
+        for labels, images in data.viewed(batches, lambda indices: data.views.weak(indices, augmentation), place=place):
             mixed = None if share == 0 else self.mixed(network, loss, images, labels, others, drawn)
             yield loss(network(images), labels) if mixed is None else mixed
 

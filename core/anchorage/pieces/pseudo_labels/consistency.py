@@ -40,8 +40,15 @@ class Consistency(Calibrated):
             return None
         consistency = self.consistency(silo_round)
         losses, steps = silo_round.beside_labelled(consistency.losses(batching, silo_round.draws), batching)
+        accepted = consistency.accepted
         return Work(
-            losses, steps, silo_round.counts(), lambda: len(consistency.accepted), accepted=consistency.accepted.labels
+            losses,
+            steps,
+            silo_round.counts(),
+            lambda: len(accepted),
+            accepted=accepted.labels,
+            resumes=True,
+            state=accepted,
         )
 
     def consistency(self, silo_round: SiloRound) -> ConsistencyLosses:
@@ -129,18 +136,17 @@ class ConsistencyLosses:
 
     def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
         """Yield the loss of each batch."""
-        from anchorage.learning.local_training import Batching
-
-        augmentation = draws.torch("augmentation-unlabelled")
-        once = Batching(1, batching.size, batching.smallest)
-        order = draws.numpy("batches-unlabelled")
-        for _ in range(batching.epochs):
-            self.accepted.begin()
-            for positions in once.positions(len(self._indices), order):
-                indices = self._views.to_device(self._indices[positions])
-                targets, confident = self.targets(self._views.weak(indices, augmentation))
-                self.accepted.add(indices, targets.argmax(1), confident)
-                yield consistency_loss(self.network(self._views.strong(indices, augmentation)), targets, confident)
+        stream, place = "batches-unlabelled", draws.place
+        augmentation = place.tracked("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
+        in_epoch = batching.steps(len(self._indices)) // batching.epochs
+        for positions in batching.rest(len(self._indices), draws, stream):
+            if place.behind[stream] % in_epoch == 0:
+                self.accepted.begin()
+            place.take(stream)
+            indices = self._views.to_device(self._indices[positions])
+            targets, confident = self.targets(self._views.weak(indices, augmentation))
+            self.accepted.add(indices, targets.argmax(1), confident)
+            yield consistency_loss(self.network(self._views.strong(indices, augmentation)), targets, confident)
 
     def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
         """Return what weak views of a batch are to teach, and which of them do; see `consistency_targets`."""

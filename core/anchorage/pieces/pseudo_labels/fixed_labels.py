@@ -37,4 +37,11 @@ class FixedLabels(PseudoLabels):
             losses = strong_losses(network, fix, batching, silo_round.draws)
         samples = {"train": len(images.train), "labelled": 0, "unlabelled": len(images.train)}
         steps, count = batching.steps(len(fix.indices)), len(fix.indices)
-        return Work(losses, steps, samples, lambda: count, accepted=lambda: (fix.indices, fix.labels))
+        return Work(
+            losses,
+            steps,
+            samples,
+            lambda: count,
+            accepted=lambda: (fix.indices, fix.labels),
+            resumes=not mixup.at_silos,
+        )

@@ -88,6 +88,8 @@ class FixMatch(Consistency):
 class LabelCounts(RoundPart):
     """Tells the silo's labelled images per class."""
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound) -> None:
         known = silo_round.images.labels[silo_round.images.labelled]
         self._counts = np.bincount(known, minlength=silo_round.run.model.num_classes)

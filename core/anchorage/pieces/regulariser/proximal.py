@@ -41,16 +41,17 @@ class Proximal(Regulariser):
 class Pull(RoundPart):
     """Adds the distance to the received model to every step's loss."""
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound, mu: float) -> None:
         self._network, self._mu = silo_round.network, mu
 
     def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Yield ``loss + mu/2 ||theta - theta_t||^2`` over the trained parameters."""
+        """Return each step's ``loss + mu/2 ||theta - theta_t||^2`` over the trained parameters."""
         from anchorage.learning.losses import proximal_penalty
         from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART
 
         named = self._network.named_parameters()
         trained = [p for n, p in named if p.requires_grad and not n.startswith((ANCHOR_HEAD, LOCAL_PART))]
         received = [p.detach().clone() for p in trained]
-        for loss in losses:
-            yield loss + proximal_penalty(trained, received, self._mu)
+        return (loss + proximal_penalty(trained, received, self._mu) for loss in losses)

@@ -201,6 +201,8 @@ class SiloVariates(RoundPart):
         The round: its model came with the federation's variate of the parameter NAME as ``control.NAME``.
     """
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound) -> None:
         network, arrived, kept, auxiliary = (
             silo_round.network,

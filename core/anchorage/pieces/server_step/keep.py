@@ -47,6 +47,8 @@ class KeepStep(StatelessStep):
 class OwnModel(RoundPart):
     """Keeps a silo's model from round to round."""
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound) -> None:
         from anchorage.learning.weights import load_arrays
 

@@ -98,6 +98,8 @@ class Dvw(Weighting):
 class OwnScore(RoundPart):
     """The silo's own score of what it trained."""
 
+    resumes = True
+
     def __init__(self, silo_round: SiloRound) -> None:
         self._score = silo_round.score
 

@@ -54,6 +54,8 @@ class LearningStatus(Weighting):
 class MeanDoubt(RoundPart):
     """One minus the mean confidence of a round: the mean of the differences, which float32 would not keep near 1."""
 
+    resumes = True
+
     def __init__(self) -> None:
         self._found: dict[str, NDArray[Any]] = {}
 

@@ -123,6 +123,7 @@ class Similarities(RoundPart):
     """Sums of cosines per pseudo-class in one round of a silo; what is announced is of the last pass."""
 
     wants_pseudo_labels = True
+    resumes = True
 
     def __init__(self, slot: SemiAnAgg, silo_round: SiloRound) -> None:
         self._slot, self._round = slot, silo_round
