@@ -11,6 +11,7 @@ from link_world import PROFILE, World, announcement_of, model_of, order_of, trai
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.simulation.link import InProcessLink
+from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, SERVER_OPTIONS
 from anchorage.transport.messages import Assigned, Evaluation, Joined, Task, TaskFailed, TaskKind
 
 MODEL = model_of(0.1)
@@ -108,3 +109,13 @@ def test_a_silo_that_says_impossible_things_of_itself_does_not_join(said: Mappin
     with pytest.raises(AnchorageError) as caught:
         link.connect("a", replace(PROFILE, **said))
     assert caught.value.failure is transfer.OUT_OF_BOUNDS
+
+
+@pytest.mark.parametrize("options", [SERVER_OPTIONS, CHANNEL_OPTIONS])
+def test_a_dead_peer_is_noticed_within_fifteen_seconds(options: list[tuple[str, int]]) -> None:
+    """Silence until the ping, then silence until the answer is too late; `test_a_silo_that_hangs_is_noticed_and_taken_back` sees these options act."""
+    given = dict(options)
+    late = max(given["grpc.keepalive_timeout_ms"], given["grpc.http2.ping_timeout_ms"])
+    assert given["grpc.keepalive_time_ms"] + late <= 15_000
+    least = dict(SERVER_OPTIONS)["grpc.http2.min_ping_interval_without_data_ms"]
+    assert least < given["grpc.keepalive_time_ms"], "else the server ends connections for their pings"

@@ -25,7 +25,7 @@ from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import calculation, placed
 from anchorage.learning.dp_sgd import DpSgd
-from anchorage.learning.draws import Draws
+from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.metrics import confusion_matrix
@@ -195,8 +195,7 @@ class TorchSiloLearner:
             checkpoint = TaskCheckpoint(
                 self._file, task, lambda: (told, kept, self._images.arrays()), self._device, self._checkpointing
             )
-            draws = Draws(self._run.seed, task.round, self._silo, again, checkpoint.place)
-            silo_round = self._round(task, told, kept, arrived, draws)
+            silo_round = self._round(task, told, kept, arrived, checkpoint.place)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
             if cycle is not None:
@@ -287,8 +286,10 @@ class TorchSiloLearner:
         told: AuxiliaryData,
         kept: Mapping[str, NDArray[Any]],
         arrived: Mapping[str, NDArray[Any]],
-        draws: Draws,
+        place: Place | None = None,
     ) -> SiloRound:
+        again = int(task.auxiliary_data.get(REPETITION, 0))
+        draws = Draws(self._run.seed, task.round, self._silo, again, place or Place({}))
         begun = SiloRound(
             self._run,
             self._method,
