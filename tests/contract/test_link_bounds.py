@@ -113,7 +113,7 @@ def test_a_silo_that_says_impossible_things_of_itself_does_not_join(said: Mappin
 
 @pytest.mark.parametrize("options", [SERVER_OPTIONS, CHANNEL_OPTIONS])
 def test_a_dead_peer_is_noticed_within_fifteen_seconds(options: list[tuple[str, int]]) -> None:
-    """Silence until the ping, then silence until the answer is too late; `test_a_silo_that_hangs_is_noticed_and_taken_back` sees these options act."""
+    """Silence until a ping and the time for its answer; `test_a_silo_that_hangs_is_noticed_and_taken_back` sees these options act."""
     given = dict(options)
     late = max(given["grpc.keepalive_timeout_ms"], given["grpc.http2.ping_timeout_ms"])
     assert given["grpc.keepalive_time_ms"] + late <= 15_000

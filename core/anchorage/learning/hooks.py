@@ -100,6 +100,9 @@ class LearningHooks(Piece):
     """Whether it computes with images other than by `Views.plain`, `weak` and `strong` and a network, such as a mixture of them. Then a frozen
     encoder sees every view anew; else each image is encoded once, and views are embeddings (`anchorage.learning.encoded_views`)."""
 
+    resumes: ClassVar[bool] = False
+    """Whether a local loss or regulariser remembers nothing from one batch to the next, so that training may go on in another process."""
+
     decays_classifier: ClassVar[bool] = True
     """Whether weight decay acts on the classifier at silos."""
 

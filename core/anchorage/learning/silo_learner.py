@@ -335,7 +335,9 @@ class TorchSiloLearner:
         losses = work.losses
         for part in silo_round.parts:
             losses = part.losses(losses)
-        resumes = work.resumes and self._method.local.cycle is None and all(part.resumes for part in silo_round.parts)
+        method = self._method
+        resumes = work.resumes and method.local_loss.resumes and method.regulariser.resumes
+        resumes &= method.local.cycle is None and all(part.resumes for part in silo_round.parts)
         taken = checkpoint.restore(self._network, optimiser, work)
 
         def after_step(done: int) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 @piece("balancedSoftmax")
 class BalancedSoftmax(LocalLoss):
     """Cross entropy with logits shifted by the logarithm of the silo's class shares (Ren et al. 2020)."""
+
+    resumes: ClassVar[bool] = True
 
     def loss(self, data: Labelled, num_classes: int) -> Loss:
         """Return the mean balanced softmax over the silo's own class counts."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import LocalLoss
@@ -16,6 +16,7 @@ class CrossEntropy(LocalLoss):
     """Cross entropy."""
 
     per_image = True
+    resumes: ClassVar[bool] = True
 
     def loss(self, data: Labelled, num_classes: int) -> Loss:
         """Return the mean cross entropy."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from numpy.typing import NDArray
 from pydantic import Field
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 @piece("featureDistance")
 class FeatureDistance(RepresentationRegulariser):
     """Mean distance of representations from the global model's (MOON's L2 ablation)."""
+
+    resumes: ClassVar[bool] = True
 
     mu: PositiveDecimal = Field("0.1", description="Factor mu of the distance.")
 

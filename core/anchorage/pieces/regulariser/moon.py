@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar
 
 from numpy.typing import NDArray
 from pydantic import Field
@@ -28,6 +28,8 @@ PREVIOUS = "previous/"
 @piece("moon")
 class Moon(RepresentationRegulariser):
     """MOON: contrast with the representations of the global model and the silo's last ones (Li et al. 2021)."""
+
+    resumes: ClassVar[bool] = True
 
     mu: PositiveDecimal = Field("5", description="Factor mu of the contrast.")
     temperature: AboveZero = Field("0.5", description="Temperature of the contrast.")

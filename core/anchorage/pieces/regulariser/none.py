@@ -1,5 +1,7 @@
 """No regulariser."""
 
+from typing import ClassVar
+
 from anchorage.api.piece import piece
 from anchorage.pieces.slots import Regulariser
 
@@ -7,3 +9,5 @@ from anchorage.pieces.slots import Regulariser
 @piece("none")
 class NoRegulariser(Regulariser):
     """Nothing is added to the loss."""
+
+    resumes: ClassVar[bool] = True

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from pydantic import Field
 
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 @piece("proximal")
 class Proximal(Regulariser):
     """FedProx: half the squared distance to the received model, times mu (Li et al. 2020)."""
+
+    resumes: ClassVar[bool] = True
 
     mu: PositiveDecimal = Field("0.01", description="Factor mu of half the squared distance.")
 
