@@ -34,7 +34,7 @@ CLASSES = tuple("0123456789")
 SILOS, PER_SILO, ROUNDS, DELTA = 3, 400, 15, 1e-5
 EPOCHS, BATCH, CLIP = 2, 40, 1.0
 PLAIN_RATE, NOISY_RATE = "0.5", "0.1"
-SILO_EPSILONS, IMAGE_EPSILONS = (8.0, 1000.0, 100_000.0), (8.0,)
+SILO_EPSILONS, IMAGE_EPSILONS = (8.0, 1000.0, 100_000.0), (8.0, 50.0)
 
 
 def noise_for(wanted: float, mechanism: Callable[[float], Mechanism]) -> float:
