@@ -13,6 +13,7 @@ from anchorage.learning.metrics import (
     confusion_matrix,
     precision_per_class,
     recall_per_class,
+    roc_counts,
 )
 
 BINS = 15
@@ -121,9 +122,9 @@ def roc_points(positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> tupl
     scores : ndarray of float64, shape [n]
         Probabilities of the class.
     """
-    from sklearn.metrics import roc_curve  # a second to import, and only evaluation needs it
-
-    others, recall, _ = roc_curve(positive, scores)
+    above, below = (np.cumsum(counts) for counts in roc_counts(positive, scores))
+    corner = np.r_[True, (np.diff(above, 2) != 0) | (np.diff(below, 2) != 0), True][-len(above) :]
+    recall, others = np.r_[0, above[corner] / above[-1]], np.r_[0, below[corner] / below[-1]]
     chosen = np.linspace(0, len(recall) - 1, min(len(recall), ROC_POINTS)).round().astype(int)
     return tuple((round(float(others[i]), 5), round(float(recall[i]), 5)) for i in chosen)
 

@@ -42,14 +42,30 @@ def auc_per_class(labels: NDArray[np.int64], probabilities: NDArray[np.float64])
     probabilities : ndarray of float64, shape [n, C]
         Softmax outputs.
     """
-    from sklearn.metrics import roc_auc_score  # a second to import, and only evaluation needs it
-
     areas = np.full(probabilities.shape[1], np.nan)
     for c in range(len(areas)):
         positive = labels == c
         if positive.any() and not positive.all():
-            areas[c] = roc_auc_score(positive, probabilities[:, c])
+            above, below = roc_counts(positive, probabilities[:, c])
+            areas[c] = (above * (2 * below.sum() - 2 * below.cumsum() + below)).sum() / (2 * above.sum() * below.sum())
     return areas
+
+
+def roc_counts(positive: NDArray[np.bool_], scores: NDArray[np.float64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """Count images of a class and other images of each score, highest score first: two int64 [k] for k different scores.
+
+    Their cumulative sums are a ROC curve. Scikit-learn, whose import takes a second and 100 MB, has the same.
+
+    Parameters
+    ----------
+    positive : ndarray of bool, shape [n]
+        Which images are of the class; some are, and some are not.
+    scores : ndarray of float64, shape [n]
+        Probabilities of the class, finite.
+    """
+    different, of = np.unique(-scores, return_inverse=True)
+    counts = np.stack([np.bincount(of[chosen], minlength=len(different)) for chosen in (positive, ~positive)])
+    return counts[0].astype(np.int64), counts[1].astype(np.int64)
 
 
 def classification_metrics(labels: NDArray[np.int64], probabilities: NDArray[np.float64]) -> Mapping[str, float]:
