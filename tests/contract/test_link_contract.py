@@ -415,5 +415,5 @@ def test_waiting_ends(world: World) -> None:
     waiting = threading.Thread(target=silo.next_order, args=(None,))
     waiting.start()
     silo.close()
-    waiting.join(10)
+    waiting.join(120)
     assert not waiting.is_alive()

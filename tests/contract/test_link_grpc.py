@@ -101,7 +101,7 @@ def play(world: World, silo, number: int) -> MemorySpool:
                 world.link.permit("a", task.id, update)
             case Arrived("a", task.id):
                 break
-    thread.join(20)
+    thread.join(120)
     assert not thread.is_alive()
     assert not model.missing()
     world.link.dismiss("a", task.id, "Counted")
@@ -199,7 +199,7 @@ def test_a_restarted_server_hears_the_announcement_again(serve, dial) -> None:
     sink = MemorySpool(UPDATE.manifest)
     world.link.permit("a", task.id, sink)
     assert world.events_until(Arrived) == Arrived("a", task.id)
-    pushing.join(20)
+    pushing.join(120)
     assert not sink.missing()
     world.link.finish("over")
     assert [type(order_of(silo)) for _ in range(3)][-1] is Finished
@@ -234,7 +234,7 @@ def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:
     assert sink.reached.wait(120)
     assert not source.exceeds(16)
     sink.opened.set()
-    thread.join(20)
+    thread.join(120)
     assert not sink.missing()
 
 
@@ -252,7 +252,7 @@ def test_a_slow_server_holds_few_chunks_of_an_upload(serve, dial) -> None:
     assert sink.reached.wait(120)
     assert not source.exceeds(16)
     sink.opened.set()
-    thread.join(20)
+    thread.join(120)
     assert world.events_until(Arrived) == Arrived("a", task.id)
 
 
@@ -273,7 +273,7 @@ def test_a_transfer_that_stands_still_is_tried_again(serve, dial) -> None:
         link.next_event(time.time() + 0.02)
     assert not session._transfers
     sink.opened.set()
-    thread.join(20)
+    thread.join(120)
     assert not sink.missing()
 
 

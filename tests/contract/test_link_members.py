@@ -75,7 +75,7 @@ def test_a_full_disk_at_the_server_is_the_servers_failure(world: World) -> None:
     broken = world.events_until(Broken)
     assert broken.error.failure is storage.DISK_FULL
     sink.room = True
-    pushing.join(20)
+    pushing.join(120)
     assert not pushing.is_alive()
 
 

@@ -45,7 +45,7 @@ def null_study(folder: Path, *, silos: int = 2, rounds: int = 2, **spec: Any) ->
         "task": {"classification": {"classes": ["a", "b", "c"]}},
         "model": {"network": "ResNet18", "imageSize": 32, "initial": "initial.safetensors"},
         "method": {"name": "FedAvg"},
-        "protocol": {"minSilos": silos, "roundDeadlineSeconds": 60},
+        "protocol": {"minSilos": silos, "roundDeadlineSeconds": 600},
         **spec,
     }
     return write_documents(folder, described, [{"labels": "All"}] * silos)
@@ -108,7 +108,7 @@ def digits_study(
         "task": {"classification": {"classes": list("0123456789")}},
         "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
         "method": {**described, **(slots or {})},
-        "protocol": {"mode": mode, "minSilos": len(held), "roundDeadlineSeconds": 120},
+        "protocol": {"mode": mode, "minSilos": len(held), "roundDeadlineSeconds": 600},
         "evaluation": {"validation": {**DIGITS, "use": "Test"}},
         **spec,
     }

@@ -85,7 +85,7 @@ class OddSilo(threading.Thread):
     def close(self) -> None:
         if self.is_alive():
             self._link.close()
-            self.join(20)
+            self.join(120)
 
 
 class Lie:

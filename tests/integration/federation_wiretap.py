@@ -36,7 +36,7 @@ class Wiretap:
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
         self._thread.start()
         serving = asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._inward)
-        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(20)
+        self._server = asyncio.run_coroutine_threadsafe(serving, self._loop).result(120)
         self.address = f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -65,9 +65,9 @@ class Wiretap:
             for writer in self._writers:
                 writer.transport.abort()
             if self._connections:
-                await asyncio.wait(self._connections, timeout=20)
+                await asyncio.wait(self._connections, timeout=120)
 
-        asyncio.run_coroutine_threadsafe(end(), self._loop).result(20)
+        asyncio.run_coroutine_threadsafe(end(), self._loop).result(120)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(20)
+        self._thread.join(120)
         self._loop.close()

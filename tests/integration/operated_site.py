@@ -88,7 +88,7 @@ class OperatedSite(Site):
         context = ssl.create_default_context(cafile=str(self.authority.certificate_path))
         context.load_cert_chain(shown.certificate, shown.key)
         host, _, port = self.endpoints["control"].removeprefix("https://").rpartition(":")
-        return http.client.HTTPSConnection(host, int(port), timeout=20, context=context)
+        return http.client.HTTPSConnection(host, int(port), timeout=120, context=context)
 
     def ask(self, path: str, body: Any = None, connection: http.client.HTTPSConnection | None = None) -> Any:
         """GET, or PUT where there is a body; return the JSON of a 200 answer."""

@@ -14,7 +14,7 @@ ROUNDS = 8
 
 def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
     """Between two commits the sum over the last contributions is rebuilt from the spool, whatever was in memory."""
-    protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 60}
+    protocol = {"mode": "Asynchronous", "minSilos": 2, "roundDeadlineSeconds": 600}
     with Site(null_study(tmp_path, rounds=ROUNDS, protocol=protocol)) as site:
         first = site.server("renamed", 3, "SIGKILL")
         agents = [site.null_agent("a"), site.null_agent("b")]

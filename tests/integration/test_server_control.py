@@ -57,10 +57,10 @@ def test_only_the_operator_may_ask(site: OperatedSite, tmp_path: Path) -> None:
         site.call("GET", "/status", connection=connection)
     host, _, port = site.endpoints["control"].removeprefix("https://").rpartition(":")
     anonymous = ssl.create_default_context(cafile=str(site.authority.certificate_path))
-    nobody = http.client.HTTPSConnection(host, int(port), timeout=20, context=anonymous)
+    nobody = http.client.HTTPSConnection(host, int(port), timeout=120, context=anonymous)
     with closing(nobody), pytest.raises((ssl.SSLError, ConnectionError)):
         site.call("GET", "/status", connection=nobody)
-    plain = http.client.HTTPConnection(host, int(port), timeout=20)
+    plain = http.client.HTTPConnection(host, int(port), timeout=120)
     with closing(plain), pytest.raises((ConnectionError, http.client.HTTPException)):
         plain.request("GET", "/status")
         plain.getresponse()
@@ -72,7 +72,7 @@ def test_tls_1_2_is_refused(site: OperatedSite) -> None:
     context.load_cert_chain(site.operator.certificate, site.operator.key)
     context.maximum_version = ssl.TLSVersion.TLSv1_2
     host, _, port = site.endpoints["control"].removeprefix("https://").rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=20) as plain, pytest.raises(ssl.SSLError):
+    with socket.create_connection((host, int(port)), timeout=120) as plain, pytest.raises(ssl.SSLError):
         context.wrap_socket(plain, server_hostname=host)
 
 
@@ -81,7 +81,7 @@ def test_the_plain_port_serves_probes_and_metrics_only(site: OperatedSite) -> No
 
     def plain(path: str) -> int:
         try:
-            with urllib.request.urlopen(site.endpoints["status"] + path, timeout=20) as answer:
+            with urllib.request.urlopen(site.endpoints["status"] + path, timeout=120) as answer:
                 return int(answer.status)
         except urllib.error.HTTPError as error:
             return error.code

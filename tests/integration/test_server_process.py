@@ -59,7 +59,7 @@ def test_two_rounds_from_start_to_final_model_and_mlflow(real_site: Site) -> Non
         silo.start()
     site.succeed()
     for silo in silos:
-        silo.join(10)
+        silo.join(120)
         assert not silo.is_alive()
     check_result(site, 2, site.weights)
     status = json.loads((site.state / "status.json").read_text())
@@ -128,7 +128,7 @@ def test_a_missing_quorum_ends_the_run_with_its_code(tmp_path: Path) -> None:
 
 
 def run_once(site: Site) -> tuple[int, str]:
-    done = subprocess.run(site.command(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(site.command(), capture_output=True, text=True, timeout=120, check=False)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stderr.strip().rpartition("\n")[2]
 
@@ -156,7 +156,7 @@ def test_a_state_folder_that_is_a_file_is_refused(site: Site) -> None:
 
 def test_a_wrong_configuration_is_refused(site: Site) -> None:
     (site.folder / "server.yaml").write_text("federation: 3\nlisten: nowhere\nfurther: 1\n")
-    done = subprocess.run(site.command(), capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(site.command(), capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 2
     for field in ("federation", "state", "listen", "further"):
         assert f": {field}: found" in done.stderr

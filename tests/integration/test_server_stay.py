@@ -130,7 +130,7 @@ def test_more_rounds_asked_for_later_are_played(play: Callable[..., OperatedSite
 
 def read(state: Path, *what: str) -> tuple[int, bytes, str]:
     command = [sys.executable, "-m", "anchorage_server.read", "--state", str(state), *what]
-    done = subprocess.run(command, capture_output=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
     return done.returncode, done.stdout, done.stderr.decode()
 
 

@@ -185,7 +185,7 @@ def listening(answer: Callable[[socket.socket], None]) -> Iterator[str]:
         def accept() -> None:
             connection, _ = server.accept()
             with connection:
-                connection.settimeout(10)
+                connection.settimeout(120)
                 answer(connection)
 
         thread = threading.Thread(target=accept, daemon=True)

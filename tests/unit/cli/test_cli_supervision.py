@@ -241,4 +241,4 @@ def test_processes_end_when_the_runner_is_killed(run: Workdir, tmp_path: Path) -
     child = psutil.Process(int(runner.stdout.readline()))
     runner.kill()
     runner.communicate()
-    child.wait(timeout=20)
+    child.wait(timeout=120)

@@ -50,7 +50,7 @@ def pack(folder):
 
 def prepare(*arguments):
     command = [sys.executable, str(EXAMPLE / "prepare.py"), *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_labels_on_their_way_are_awaited():
         thread.start()
         assert asked.wait(120)
         labels.publish(3, np.array([1, -1]))
-        thread.join(10)
+        thread.join(120)
     assert found[0].tolist() == [1, -1]
     assert labels.of(3).tolist() == [1, -1]
 
@@ -106,5 +106,5 @@ def test_a_round_that_fails_gives_no_labels():
         thread = threading.Thread(target=lambda: found.append(labels.of(1)))
         thread.start()
         raise ZeroDivisionError
-    thread.join(10)
+    thread.join(120)
     assert found == [None]

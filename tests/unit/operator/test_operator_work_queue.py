@@ -144,5 +144,5 @@ def test_waiting_workers_are_woken_by_a_key_and_sent_home_by_closing():
     queue.add("a", delay=0.01)
     assert done.wait(120)
     queue.close()
-    thread.join(10)
+    thread.join(120)
     assert got == ["a"] and not thread.is_alive()

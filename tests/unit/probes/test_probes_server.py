@@ -25,7 +25,7 @@ def server() -> Iterator[ProbeServer]:
 
 
 def ask(server: ProbeServer, path: str, method: str = "GET") -> tuple[int, bytes]:
-    with closing(http.client.HTTPConnection(server.address, timeout=20)) as connection:
+    with closing(http.client.HTTPConnection(server.address, timeout=120)) as connection:
         connection.request(method, path)
         answer = connection.getresponse()
         return answer.status, answer.read()
@@ -77,7 +77,7 @@ def test_ipv6() -> None:
     except AnchorageError:
         pytest.skip("no IPv6 loopback here")
     server.start()
-    with closing(http.client.HTTPConnection("::1", int(server.address.rpartition(":")[2]), timeout=20)) as connection:
+    with closing(http.client.HTTPConnection("::1", int(server.address.rpartition(":")[2]), timeout=120)) as connection:
         connection.request("GET", "/good")
         assert connection.getresponse().status == 200
     server.stop()

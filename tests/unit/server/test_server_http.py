@@ -40,7 +40,7 @@ class Served:
         self.server.start()
 
     def get(self, path: str, method: str = "GET") -> tuple[int, str, bytes]:
-        connection = http.client.HTTPConnection(self.server.address, timeout=10)
+        connection = http.client.HTTPConnection(self.server.address, timeout=120)
         try:
             connection.request(method, path)
             response = connection.getresponse()
@@ -116,8 +116,8 @@ def test_too_many_clients_are_turned_away_and_slow_ones_dropped(
 ) -> None:
     monkeypatch.setattr(endpoint._Handler, "timeout", 0.5)
     host, port = served.server.server_address[:2]
-    silent = [socket.create_connection((str(host), int(port)), timeout=10) for _ in range(endpoint.CONNECTIONS)]
-    with socket.create_connection((str(host), int(port)), timeout=10) as refused:
+    silent = [socket.create_connection((str(host), int(port)), timeout=120) for _ in range(endpoint.CONNECTIONS)]
+    with socket.create_connection((str(host), int(port)), timeout=120) as refused:
         assert refused.recv(1) == b""
     for client in silent:
         assert client.recv(1) == b""

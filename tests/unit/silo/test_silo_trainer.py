@@ -172,7 +172,7 @@ class TestProcess:
         code = (
             "import sys, anchorage_silo.trainer; print([m for m in ('torch', 'grpc', 'pydantic') if m in sys.modules])"
         )
-        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
+        found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
         assert found.stdout.strip() == "[]"
 
     def test_a_killed_process_is_replaced_and_the_task_repeated(
@@ -313,7 +313,7 @@ class TestProcess:
             "os.kill(os.getpid(), 9)\n"
         )
         text = trainer.json.dumps(vars(setup))
-        found = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=60)
+        found = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, timeout=120)
         end = time.monotonic() + WAIT_SECONDS
         try:
             child = psutil.Process(int(found.stdout))

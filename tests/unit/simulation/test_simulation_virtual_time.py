@@ -100,7 +100,7 @@ def test_an_interrupted_job_ends_at_its_next_step() -> None:
     waiting.start()
     assert started.wait(120)
     time.close()
-    waiting.join(20)
+    waiting.join(120)
     assert not waiting.is_alive()
 
 

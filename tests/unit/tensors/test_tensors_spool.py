@@ -66,7 +66,7 @@ def test_several_threads_write_and_read(open_spool):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(120)
     assert spool.missing() == ()
     assert ModelBytes(MODEL.layout, map(spool.chunk, range(4))).digest == MODEL.digest
 
