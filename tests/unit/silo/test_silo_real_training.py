@@ -31,6 +31,7 @@ from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import trainer_process
 from anchorage_silo.frames import Setup
 from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.trainer import build_learner
 from anchorage_silo.trainer_process import TrainerProcess
 
 MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1)
@@ -160,12 +161,14 @@ def test_images_without_the_labels_they_should_have_are_refused(tmp_path: Path, 
     for number in range(3):
         Image.new("L", (8, 8), number).save(tmp_path / "flat" / f"{number}.png")
     section = SiloData(format="ImageFolder", claim_name="flat")
-    for labels in ("All", "Partial"):
-        setup = setup_of(tmp_path / labels, initial, labels, section)
-        trainer = TrainerProcess(Setup(**{**vars(setup), "data_root": str(tmp_path)}))
-        with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
-            trainer.start()
-        trainer.close()
+    setups = [setup_of(tmp_path / labels, initial, labels, section) for labels in ("All", "Partial")]
+    first, second = [Setup(**{**vars(setup), "data_root": str(tmp_path)}) for setup in setups]
+    trainer = TrainerProcess(first)
+    with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
+        trainer.start()
+    trainer.close()
+    with pytest.raises(AnchorageError, match="ANC-2230.*3 of 3 images"):
+        build_learner(second)
 
 
 def folder_of(path: Path, pixels: range) -> Path:
@@ -179,13 +182,11 @@ def folder_of(path: Path, pixels: range) -> Path:
     return path
 
 
-def started(setup: Setup) -> tuple[int, str]:
-    """Start a trainer, and return what it read."""
-    trainer = TrainerProcess(setup)
-    try:
-        return trainer.start()
-    finally:
-        trainer.close()
+def read_by_trainer(setup: Setup) -> tuple[int, str]:
+    """Read the images as a trainer process does when it starts, and return their number and fingerprint."""
+    _, samples, fingerprint = build_learner(setup)
+    assert fingerprint is not None
+    return samples, fingerprint.digest
 
 
 @pytest.mark.parametrize("allowed", ["Refuse", "Allow"])
@@ -196,7 +197,7 @@ def test_images_that_changed_since_training_began_are_refused_unless_allowed(
     section = SiloData(format="ImageFolder", claim_name="site", on_change=allowed)
     setup = Setup(**{**vars(setup_of(tmp_path / "state", initial, "All", section)), "data_root": str(tmp_path)})
     (folder / "0" / "0.png").unlink()
-    trained = started(setup)  # nothing is trained yet, so images may still change
+    trained = read_by_trainer(setup)  # nothing is trained yet, so images may still change
     folder_of(folder, range(60))
     silo = Silo(setup)
     try:
@@ -207,12 +208,12 @@ def test_images_that_changed_since_training_began_are_refused_unless_allowed(
     for number in range(0, 50, 2):
         (folder / "0" / f"{number}.png").unlink()
     if allowed == "Allow":
-        assert started(setup)[0] == 35
+        assert read_by_trainer(setup)[0] == 35
     else:
         with pytest.raises(AnchorageError, match=r"ANC-1212.*silo a.*: 0 5 \(were 30\).*onChange: Allow"):
-            started(setup)
+            read_by_trainer(setup)
     folder_of(folder, range(60))
-    assert started(setup) == (60, silo.fingerprint)
+    assert read_by_trainer(setup) == (60, silo.fingerprint)
 
 
 def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_path: Path, initial: ModelBytes) -> None:
@@ -229,9 +230,9 @@ def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_pat
         own = {"data_root": str(tmp_path), "run": run.model_dump_json(by_alias=True)}
         if samples is None:
             with pytest.raises(AnchorageError, match=r"ANC-1211.*silo a: 2 of 6 images.*4.png"):
-                started(Setup(**{**vars(setup), **own}))
+                read_by_trainer(Setup(**{**vars(setup), **own}))
         else:
-            assert started(Setup(**{**vars(setup), **own}))[0] == samples
+            assert read_by_trainer(Setup(**{**vars(setup), **own}))[0] == samples
 
 
 def test_a_replaced_training_leaves_no_trace(tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]) -> None:
