@@ -30,7 +30,7 @@ def test_every_seed_leaves_its_models_with_a_card(file: Path) -> None:
     assert [(silo.name, silo.labels, silo.rounds) for silo in card.silos] == [("a", "All", 1)]
     assert card.final.assessment is not None
     assert card.final.assessment.metrics["accuracy"] == seed["rounds"][-1]["metrics"]["accuracy"]
-    assert [(part.part, sum(part.classes.values())) for part in card.images] == [("validation", 901)]
+    assert [(part.part, sum(part.classes.values())) for part in card.images] == [("validation", 179)]
     text = (folder / CARD_TEXT).read_text()
     assert text.startswith("# Model card: tiny") and "nothing travelled" in text and "TLS" not in text
     assert "trained in a simulation" in card.limits[0]
@@ -40,7 +40,7 @@ def test_every_seed_leaves_its_models_with_a_card(file: Path) -> None:
 
 COSINE = ("--set", "spec.method.local.optimiser.sgd.schedule=Cosine")
 HELPED = (
-    *("--set", "spec.method={name: FedMatch, local: {epochs: 1}, pseudoLabels: {helpers: {every: 1, helpers: 1, threshold: 0.1}}}"),
+    *("--set", "spec.method={name: FedMatch, local: {epochs: 1, batchSize: 50}, pseudoLabels: {helpers: {every: 1, helpers: 1, threshold: 0.1}}}"),
     *("--set", "silo.spec.labels=Partial", "--set", "silo.spec.managed.data.labelledPercent=50", "--silos", 3),
 )  # fmt: skip
 ASYNCHRONOUS = ("--set", "spec.protocol.mode=Asynchronous", "--silos", 3)

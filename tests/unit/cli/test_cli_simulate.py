@@ -31,7 +31,7 @@ from fedctl.workdir import Workdir
 pytest.importorskip("sklearn")
 pytest.importorskip("torch")
 
-PART = "{format: Digits, use: Part, testPercent: 50, partition: {recipe: Iid, parts: 8, part: 0}}"
+PART = "{format: Digits, use: Part, testPercent: 10, partition: {recipe: Iid, parts: 14, part: 0}}"
 DOCUMENTS = f"""
 kind: Federation
 metadata: {{name: tiny}}
@@ -41,7 +41,7 @@ spec:
   task: {{classification: {{classes: ["0", "1", "2", "3", "4", "5", "6", "7", "8", "9"]}}}}
   model: {{network: SmallCnn, imageSize: 8, channels: 1, augmentation: Digits}}
   method: {{name: FedAvg, local: {{epochs: 1, batchSize: 16}}}}
-  evaluation: {{validation: {{format: Digits, use: Test, testPercent: 50}}}}
+  evaluation: {{validation: {{format: Digits, use: Test, testPercent: 10}}}}
 ---
 kind: Silo
 metadata: {{name: a}}
