@@ -7,7 +7,7 @@ HELM ?= helm
 TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive clean
+.PHONY: help demo test test-cluster chaos lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -98,6 +98,14 @@ quality-contrastive: $(VENV)/.run ## FedAnchor's contrastive epochs, from ANCHOR
 	  $(SMALL)/$$data-contrastive.yaml --workdir $(QUALITY)/$$data-contrastive --data-root $(QUALITY)/data $(ARGS) && \
 	  $(BIN)/python benchmarks/quality/anchor_labels.py -f benchmarks/quality/small/$$data-contrastive.yaml --data-root $(QUALITY)/data || exit 1; \
 	done
+
+HAM := $(BIN)/fedctl study -f benchmarks/quality/ham10000
+
+quality-sites: $(VENV)/.run ## HAM10000's four sites, all labels: together, each alone, and in one place; 3 seeds, from ANCHORAGE_DATA; resumes
+	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
+	$(HAM)/alone.yaml --workdir $(QUALITY)/ham-alone --data-root $(QUALITY)/data $(ARGS)
+	$(HAM)/all-labels.yaml --workdir $(QUALITY)/ham-all-labels --data-root $(QUALITY)/data $(ARGS)
+	$(BIN)/fedctl compare $(QUALITY)/ham-alone/* $(QUALITY)/ham-all-labels/* --metric macro_auc
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -10,8 +10,8 @@ from fedctl.research.study import Cell, StudyFile, cells_of
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
 FILES = sorted(QUALITY.glob("*/*.yaml"))
 STUDIES = [file for file in FILES if "\nmethods:" in file.read_text()]
-OURS = "small"
-"""Folder of the studies that no paper has."""
+OURS = {"ham10000", "small"}
+"""Folders of the studies that no paper has."""
 
 
 def few_of(study: StudyFile, file: Path) -> list[Cell]:
@@ -28,7 +28,7 @@ def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(fil
     for cell in few_of(study, file):
         assert len(cell.wanted.studies()) == 3, cell.title
     for cell in cells_of(study, file, Path("results"), None, "cpu"):
-        assert file.parent.name == OURS or cell.paper(study.metric) is not None, cell.title
+        assert file.parent.name in OURS or cell.paper(study.metric) is not None, cell.title
 
 
 def test_every_federation_is_of_a_study() -> None:

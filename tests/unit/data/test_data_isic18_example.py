@@ -1,4 +1,4 @@
-"""examples/isic18: what prepare.py writes is what its two federations read, shown with drawn images."""
+"""ISIC 2018: what examples/isic18 and the studies over the sites unpack is what their federations read, shown with drawn images."""
 
 import io
 import subprocess
@@ -8,11 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 from drawn_images import draw, write_table
+from PIL import Image
 
 from anchorage.api.files import load_federation
 from anchorage.learning.data import read
 
-EXAMPLE = Path(__file__).parents[3] / "examples" / "isic18"
+REPOSITORY = Path(__file__).parents[3]
+EXAMPLE = REPOSITORY / "examples" / "isic18"
+QUALITY = REPOSITORY / "benchmarks" / "quality"
 SITES = ("vidir_molemax", "vidir_modern", "rosendahl", "vienna_dias")
 PER_CLASS = 16
 
@@ -87,3 +90,20 @@ def test_a_folder_that_holds_something_is_left_alone(data_root, tmp_path):
     assert (again.returncode, "not empty" in again.stderr) == (2, True)
     without = prepare("--data", tmp_path, "--out", tmp_path / "new")
     assert (without.returncode, "ANCHORAGE_DATA" in without.stderr) == (2, True)
+
+
+def test_the_studies_over_the_sites_get_small_images_and_who_holds_which(tmp_path):
+    pack(tmp_path / "images" / "isic18")
+    command = [sys.executable, QUALITY / "prepare_sites.py", "--data", tmp_path / "images", "--out", tmp_path / "root"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    with Image.open(next((tmp_path / "root" / "ham-sites" / "nv").glob("*.png"))) as image:
+        assert image.size == (32, 32)
+
+    study = load_federation(QUALITY / "ham10000" / "sites.yaml")
+    model, seed = study.federation.spec.model_description, study.federation.spec.seed
+    held = [read(silo.spec.managed.data, tmp_path / "root", model, seed)[0].labels for silo in study.silos]
+    # of a class's 16 images 14 train, and the sites take turns
+    assert [np.bincount(labels).tolist() for labels in held] == [[3] * 7, [4] * 7, [4] * 7, [3] * 7]
+    repeated = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert repeated.returncode == 2 and "exists" in repeated.stderr
