@@ -26,7 +26,7 @@ def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(fil
     study = read_document(file, StudyFile)
     assert study.metric is not None
     for cell in few_of(study, file):
-        assert len(cell.wanted.studies()) == 3, cell.title
+        assert len(cell.wanted.studies()) >= 3, cell.title
     for cell in cells_of(study, file, Path("results"), None, "cpu"):
         assert file.parent.name in OURS or cell.paper(study.metric) is not None, cell.title
 
