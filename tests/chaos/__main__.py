@@ -34,7 +34,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=7, help="which ones")
     parser.add_argument("--json", type=Path, help="where to write what was found")
     options = parser.parse_args()
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that nothing is left behind
+    signal.signal(signal.SIGTERM, _end)
     began = time.monotonic()
     found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
@@ -53,6 +53,12 @@ def main() -> int:
         options.json.write_text(text + "\n")
     sys.stdout.write(f"{text}\n")
     return 1 if broken else 0
+
+
+def _end(number: int, _: object) -> None:
+    """End with what is mounted and running put away; a second signal does not cut that short."""
+    signal.signal(number, signal.SIG_IGN)
+    sys.exit(128 + number)
 
 
 def _play(federation: Federation, episode: list[list[Fault]]) -> None:

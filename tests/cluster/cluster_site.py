@@ -94,9 +94,11 @@ class Site:
     def with_definitions(self) -> "Site":
         """Install the CRDs, wait until the API server knows them, and return the same site."""
         self.kubectl("apply", "--server-side", "--force-conflicts", "--filename", CHECKOUT / "crds")
-        for plural in ("federations", "silos"):
-            established = ("--for=condition=Established", f"customresourcedefinition/{plural}.anchorage.dev")
-            self.kubectl("wait", *established, "--timeout=300s", seconds=330)
+        for plural, kind in (("federations", "Federation"), ("silos", "Silo")):
+            definition = f"customresourcedefinition/{plural}.anchorage.dev"
+            named = f"--for=jsonpath={{.status.acceptedNames.kind}}={kind}"  # until then conditions may be null, which kubectl takes for an error
+            for awaited in (named, "--for=condition=Established"):
+                self.kubectl("wait", awaited, definition, "--timeout=300s", seconds=330)
         return self
 
     @classmethod
