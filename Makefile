@@ -101,7 +101,7 @@ quality-contrastive: $(VENV)/.run ## FedAnchor's contrastive epochs, from ANCHOR
 
 HAM := $(BIN)/fedctl study -f benchmarks/quality/ham10000
 
-quality-sites: $(VENV)/.run ## HAM10000's four sites, all labels: together, each alone, and in one place; 5 seeds, from ANCHORAGE_DATA; resumes
+quality-sites: $(VENV)/.dev ## HAM10000's four sites, all labels: together, each alone, and in one place; 5 seeds, from ANCHORAGE_DATA; resumes
 	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
 	$(HAM)/alone.yaml --workdir $(QUALITY)/ham-alone --data-root $(QUALITY)/data $(ARGS)
 	$(HAM)/all-labels.yaml --workdir $(QUALITY)/ham-all-labels --data-root $(QUALITY)/data $(ARGS)
