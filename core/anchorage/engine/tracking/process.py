@@ -88,9 +88,8 @@ class Sender:
         module = "anchorage.engine.tracking.sender"
         command = [sys.executable, "-m", module, "--outbox", str(self._outbox), "--uri", self._uri]
         quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
-        quiet["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = (
-            "false"  # its lines have no time, and crowd out those of the server
-        )
+        # lines of progress bars have no time, and crowd out those of the server
+        quiet["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
         brief = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "50", "MPLBACKEND": "Agg"}
         environment = {**os.environ, **quiet, **brief, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
