@@ -70,6 +70,12 @@ def test_bytes_without_images_are_those_of_a_run(name: str, tmp_path: Path) -> N
     assert_planned(rehearsed(study, tmp_path / "plan"), study, tmp_path / "run")
 
 
+def test_an_asynchronous_run_uploads_what_it_commits(tmp_path: Path) -> None:
+    study = study_of(tmp_path, "AsyncDVW", {"rounds": 7})
+    found = rehearsed(study, tmp_path / "plan")
+    assert found.bytes_up == 7 * found.up
+
+
 @pytest.mark.parametrize("slots", [MIXED, {"name": "GlobalMixup"}], ids=["means", "raw images"])
 def test_bytes_with_images_have_the_pool_that_silos_fill(slots: dict[str, Any], tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAvg", rounds=3, slots={**slots, "local": LOCAL})

@@ -226,6 +226,7 @@ class Rehearsal(Simulation):
         self._learners = RehearsedLearners(self._learners, self.run, labels, samples, self.trials)
         self._cohorts: dict[int, set[str]] = {}
         self._records: list[RoundRecord] = []
+        self._uploads = 0
         self.failure: AnchorageError | None = None
         """The first one of a silo."""
 
@@ -238,6 +239,8 @@ class Rehearsal(Simulation):
         elif isinstance(event, SiloChanged) and event.state == "Failed":
             named = f"silo {event.silo}: {event.message.removeprefix(f'silo {event.silo}: ')}"
             self.failure = self.failure or AnchorageError(CATALOGUE[event.code], named)
+        elif isinstance(event, SiloChanged) and event.state == "Uploading":
+            self._uploads += 1
 
     def result(self) -> Forecast:
         """Return what was found, after `play`."""
@@ -274,6 +277,12 @@ class Rehearsal(Simulation):
                 yield self._mean(part.method.name, first, due, count, like)
             start, played = part.last, end
 
+    @property
+    def _committed(self) -> float:
+        """Share of what was uploaded that was committed: silos of equal speed upload together, more than real ones do before the last commit."""
+        asynchronous = self._whole.federation.spec.protocol.mode == "Asynchronous"
+        return len(self._records) / max(1, self._uploads) if asynchronous else 1.0
+
     def _due(self, number: int, rounds: int) -> bool:
         evaluation = self._whole.federation.spec.evaluation
         return evaluation is not None and (number % evaluation.every_rounds == 0 or number == rounds)
@@ -295,7 +304,7 @@ class Rehearsal(Simulation):
         ]
         figures = (
             [len(self._cohorts.get(record.round, ())) for record in like],
-            [record.bytes_up for record in like],
+            [record.bytes_up * self._committed for record in like],
             [record.bytes_down for record in like],
             [max(seconds.values(), default=0.0) for seconds in silos],
             [sum(seconds.values()) for seconds in silos],
