@@ -5,7 +5,7 @@ from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.model_card import CARD, Assessment, ModelCard
-from fedctl.report import read_card_at
+from fedctl.local_source import read_card_at
 from fedctl.workdir import Workdir
 
 

@@ -11,14 +11,15 @@ from typing import Any, TypeVar
 
 from anchorage.api.base import Document
 from anchorage.api.checking import check_document
-from anchorage.api.errors import CATALOGUE, AnchorageError, cluster
+from anchorage.api.errors import CATALOGUE, AnchorageError, cluster, commands
+from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import RawDocument
 from anchorage.api.status import FederationStatus, SiloStatus, find_condition, is_true, timestamp
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.execution import CommandError
 from anchorage.transport.kube.resources import Json
-from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow, no_model
+from fedctl.source import BOOKKEEPING, Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
 
 STATE = "/var/lib/anchorage"
 READ = ("python3", "-m", "anchorage_server.read", "--state", STATE)
@@ -124,6 +125,16 @@ class ClusterSource:
         if follow:
             return self._followed(pod, container, tail)
         return self.api.logs(self.api.namespace, pod, container, tail=tail, follow=False)
+
+    def card(self) -> ModelCard | None:
+        """Copy the card out of the server's pod."""
+        self.federation()
+        try:
+            return parse_card(b"".join(self._read("card")), f"{CARD} of {self.server_pod}")
+        except AnchorageError as error:
+            if error.failure is not commands.NO_MODEL_YET:
+                raise
+            return None
 
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:

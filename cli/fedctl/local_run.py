@@ -25,6 +25,7 @@ from anchorage.methods import resolve, validate_study
 from anchorage.methods.pretrained import initial_of
 from fedctl.comparison import Comparison
 from fedctl.configurations import LocalSilo, open_authority, write_server_config, write_silo_config
+from fedctl.local_source import LocalSource
 from fedctl.observation import ask_status, last_status, left_status, read_journal
 from fedctl.output import Format, emit
 from fedctl.processes import InterruptError
@@ -185,7 +186,7 @@ def complete_card_everywhere(
 def report_at_end(run: Workdir) -> str:
     """Write the report and return its path, or why there is none: the run is over all the same."""
     try:
-        return str(write_report(run, run.report))
+        return str(write_report(LocalSource(run), run.report))
     except AnchorageError as error:
         return f"none, {error}"
 

@@ -9,9 +9,10 @@ from time import sleep
 from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.inference import DESCRIPTION
+from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
 from fedctl.observation import observe, read_federation_of, read_journal, require_run
-from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model
+from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
 from fedctl.workdir import Workdir, read_json
 
 FOLLOW_SECONDS = 0.5
@@ -77,6 +78,10 @@ class LocalSource:
             raise AnchorageError(commands.NO_RUN_HERE, f"{self.run.root} has no log of {process}; there are: {found}")
         return _lines(path, tail, follow)
 
+    def card(self) -> ModelCard | None:
+        """Return the card beside the model."""
+        return read_card_at(self.run.model / CARD)
+
     @contextmanager
     def model(self, *, best: bool) -> Iterator[ModelFile]:
         """Return the stored model; for an unfinished run, the last committed checkpoint."""
@@ -90,6 +95,22 @@ class LocalSource:
             raise AnchorageError(commands.NO_MODEL_YET, f"{path} is gone; run the command again")
         description = read_json(self.run.model / DESCRIPTION) if stored is not None else None
         yield ModelFile(path, found.digest, found.round, description or {})
+
+
+def read_card_at(file: Path) -> ModelCard | None:
+    """Return a model card, None where there is no file.
+
+    Raises
+    ------
+    AnchorageError
+        It is damaged.
+    """
+    try:
+        return parse_card(file.read_bytes(), str(file))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise AnchorageError(commands.NO_RESULTS, f"{file} is no model card: {error.strerror}") from error
 
 
 def _lines(path: Path, tail: int, follow: bool) -> Iterator[str]:

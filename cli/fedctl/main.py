@@ -317,10 +317,15 @@ def predict(
 
 @app.command(rich_help_panel=RUNS)
 def report(
-    where: Annotated[str, typer.Argument(metavar="RUN|DIR", help="Name or folder of a run on this machine.")],
+    where: Annotated[
+        str, typer.Argument(metavar="RUN|DIR", help="Name of a run here or in a cluster, or folder of a run.")
+    ],
     out: Annotated[
-        Path | None, typer.Option(help="File for the page; default: report.html in the run's folder.")
+        Path | None,
+        typer.Option(help="File for the page; default: report.html in the run's folder, or RUN-report.html here."),
     ] = None,
+    namespace: Namespace = None,
+    context: Context = None,
     bound: Annotated[
         Path | None,
         typer.Option(metavar="DIR", help="Folder of a run or simulation with every label, for the model card to name."),
@@ -328,9 +333,10 @@ def report(
     output: Output = Format.TABLE,
 ) -> None:
     """Write one page about a run (HTML): scores, curves, silos and the model card."""
+    from fedctl.choice import Place
     from fedctl.report import report_run
 
-    report_run(where, out, bound, output)
+    report_run(where, Place(None, namespace, context), out, bound, output)
 
 
 @data_app.command("check")

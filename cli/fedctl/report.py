@@ -1,4 +1,4 @@
-"""``fedctl report``: one self-contained HTML page of a run on this machine, for people who do not open MLflow."""
+"""``fedctl report``: one self-contained HTML page of a run, here or in a cluster, for people who do not open MLflow."""
 
 import json
 import math
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import typer
 from markdown_it import MarkdownIt
-from pydantic import ValidationError
 
 from anchorage.api.card_text import headline_table, markdown, plain, table
 from anchorage.api.errors import AnchorageError, commands
@@ -21,10 +20,11 @@ from anchorage.api.model_card import CARD, ModelCard
 from anchorage.engine.tracking import Outbox, Sender, what_is_sent
 from anchorage.methods.model_card import write_card
 from anchorage.transport.files import write_atomically
-from fedctl.observation import left_status, read_journal
+from fedctl.choice import Place, choose
+from fedctl.local_source import LocalSource
 from fedctl.output import Format, amount, emit
-from fedctl.source import Round
-from fedctl.workdir import DEFAULT_PARENT, Workdir
+from fedctl.source import Round, Source
+from fedctl.workdir import Workdir
 
 if TYPE_CHECKING:
     from fedctl.report_figures import Picture
@@ -46,17 +46,19 @@ POLICY = "default-src 'none'; img-src data:; style-src 'unsafe-inline'"
 """Content security policy of the page: nothing is fetched, and nothing runs."""
 
 
-def report_run(where: str, out: Path | None, bound: Path | None, output: Format) -> None:
+def report_run(where: str, place: Place, out: Path | None, bound: Path | None, output: Format) -> None:
     """Write the page and say where it is.
 
     Parameters
     ----------
     where : str
-        Working folder of a run, or the name of one below ``.anchorage``.
+        Working folder of a run, or the name of one below ``.anchorage`` or in a cluster.
+    place : Place
+        Where to look for the name.
     out : Path or None
-        The page; None: ``report.html`` in the working folder.
+        The page; None: ``report.html`` in the working folder, of a run in a cluster ``NAME-report.html`` here.
     bound : Path or None
-        Working folder of the supervised bound, which is added to the model card.
+        Working folder of the supervised bound, which is added to the model card of a run on this machine.
     output : Format
         How to say it.
 
@@ -65,14 +67,17 @@ def report_run(where: str, out: Path | None, bound: Path | None, output: Format)
     AnchorageError
         There is no such run or bound, its files cannot be read, matplotlib is missing, or the page cannot be written.
     """
-    places = [Workdir(Path(where).resolve()), Workdir((DEFAULT_PARENT / where).resolve())]
-    run = next((run for run in places if run.federation.exists()), None)
-    if run is None:
-        message = f"{where} is neither the folder of a run nor the name of one below {DEFAULT_PARENT.resolve()}"
-        raise AnchorageError(commands.NO_RUN_HERE, message)
+    here = Workdir(Path(where).resolve())
+    folder = not place.names_cluster and ("/" in where or here.federation.exists())
+    source = LocalSource(here) if folder else choose(where, place)
+    run = source.run if isinstance(source, LocalSource) else None
     if bound is not None:
+        if run is None:
+            raise typer.BadParameter(
+                "--bound completes the card of a run on this machine; leave it out for a cluster's"
+            )
         add_bound(run, bound)
-    file = write_report(run, out or run.report)
+    file = write_report(source, out or (run.report if run else Path(f"{where}-report.html")))
     if output.for_people:
         typer.echo(f"{file}: {amount(file.stat().st_size)}; open it in any browser")
     else:
@@ -89,7 +94,7 @@ def add_bound(run: Workdir, folder: Path) -> None:
     """
     from fedctl.bound import read_bound
 
-    card, uri = read_card(run), load_federation(run.federation).federation.spec.tracking.uri
+    card, uri = LocalSource(run).card(), load_federation(run.federation).federation.spec.tracking.uri
     if card is None:
         raise AnchorageError(commands.NO_RESULTS, f"{run.root} is not over, so there is no model card to complete")
     complete_card(run, None, read_bound(folder.resolve(), card))
@@ -108,7 +113,7 @@ def complete_card(
     AnchorageError
         The card cannot be read or written.
     """
-    card, told = read_card(run), {"labels_alone": labels_alone, "supervised_bound": supervised_bound}
+    card, told = LocalSource(run).card(), {"labels_alone": labels_alone, "supervised_bound": supervised_bound}
     known = {
         name: {metric: value for metric, value in metrics.items() if math.isfinite(value)}
         for name, metrics in told.items()
@@ -135,29 +140,7 @@ def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageEr
     return Sender(run.outbox, uri).finish().missing
 
 
-def read_card(run: Workdir) -> ModelCard | None:
-    """Return the model card that the server wrote; None while the run is not over.
-
-    Raises
-    ------
-    AnchorageError
-        It is damaged.
-    """
-    return read_card_at(run.model / CARD)
-
-
-def read_card_at(file: Path) -> ModelCard | None:
-    """Return a model card, None where there is no file; a damaged one is refused as by `read_card`."""
-    try:
-        return ModelCard.model_validate_json(file.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValidationError) as error:
-        reason = error.errors()[0]["msg"] if isinstance(error, ValidationError) else error.strerror
-        raise AnchorageError(commands.NO_RESULTS, f"{file} is no model card: {reason}") from error
-
-
-def write_report(run: Workdir, out: Path) -> Path:
+def write_report(source: Source, out: Path) -> Path:
     """Write the page of a run as far as it is, and return its path.
 
     Raises
@@ -165,7 +148,7 @@ def write_report(run: Workdir, out: Path) -> Path:
     AnchorageError
         As `report_run`.
     """
-    page = _page(run)
+    page = _page(source)
     try:
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode())
@@ -174,12 +157,12 @@ def write_report(run: Workdir, out: Path) -> Path:
     return out
 
 
-def _page(run: Workdir) -> str:
+def _page(source: Source) -> str:
     from fedctl import report_figures as figures  # matplotlib takes a second to load
 
-    name = load_federation(run.federation).federation.metadata.name
-    rounds, card, status = read_journal(run), read_card(run), left_status(run)
-    parts = [f"<h1>{escape(name)}</h1>", _rendered(_opening(rounds, status.rounds, card))]
+    document, rounds, card = source.observe().document, source.rounds(), source.card()
+    name, wanted = str(document["metadata"]["name"]), document["spec"]["rounds"]
+    parts = [f"<h1>{escape(name)}</h1>", _rendered(_opening(rounds, wanted, card))]
     scored = card.final.assessment if card is not None else None
     sections: list[tuple[str, Sequence[Picture]]] = [
         ("Over the rounds", [*figures.curves(rounds)]),
@@ -192,7 +175,7 @@ def _page(run: Workdir) -> str:
     for title, pictures in sections:
         if pictures:
             parts.append(f"<h2>{title}</h2>\n<div class='figures'>{''.join(map(_figure, pictures))}</div>")
-    if sent := _sent(run):
+    if isinstance(source, LocalSource) and (sent := _sent(source.run)):
         parts.append(f"<h2>Sent by each hospital, by its audit log</h2>\n{_rendered(sent)}")
     if card is not None:
         parts.append(_rendered(markdown(card), deeper=True))
@@ -209,7 +192,7 @@ def _page(run: Workdir) -> str:
 def _opening(rounds: Sequence[Round], wanted: int, card: ModelCard | None) -> str:
     if card is None:
         done = rounds[-1]["round"] if rounds else 0
-        return f"{done} of {wanted or '?'} rounds are committed. The model card follows when the run is over."
+        return f"{done} of {wanted} rounds are committed. The model card follows when the run is over."
     said = f"{plain(card.method)} on {plain(card.network)}: {card.rounds} rounds with {len(card.silos)} silos."
     return f"{said}\n\n{headline_table(card)}"
 

@@ -6,7 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from pydantic import ValidationError
+
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.model_card import ModelCard
 from anchorage.api.status import FederationStatus
 
 Round = Mapping[str, Any]
@@ -63,6 +66,20 @@ class ModelFile:
     """The server's description of it; empty if there is none yet."""
 
 
+def parse_card(content: bytes, where: str) -> ModelCard:
+    """Return a model card from its JSON, which is at `where`.
+
+    Raises
+    ------
+    AnchorageError
+        It is damaged.
+    """
+    try:
+        return ModelCard.model_validate_json(content)
+    except ValidationError as error:
+        raise AnchorageError(commands.NO_RESULTS, f"{where} is no model card: {error.errors()[0]['msg']}") from error
+
+
 def no_model(where: str, *, best: bool) -> AnchorageError:
     """Return the failure of a run without a model: round 0 is the model before any training, and the best one is known at the end."""
     why = "the best one is known at the run's end" if best else "no round of training is committed"
@@ -91,6 +108,9 @@ class Source(Protocol):
 
     def log(self, process: str, tail: int, *, follow: bool) -> Iterator[str]:
         """Return the last `tail` lines of a process's log, and with `follow` further lines, without end."""
+
+    def card(self) -> ModelCard | None:
+        """Return the model card, None while the run is not over."""
 
     def model(self, *, best: bool) -> AbstractContextManager[ModelFile]:
         """Return the last (or the best) model, available while the context is open."""

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.model_card import CARD
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.durable import storage_errors
 from anchorage.engine.store.journal import read_journal
@@ -17,7 +18,7 @@ from anchorage_server.models import describe_models, model_file
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print rounds (JSON list), models (JSON), one model file (bytes) or the last written status (JSON) to standard output.
+    """Print rounds (JSON list), models (JSON), one model file (bytes), the model card or the last written status (JSON) to standard output.
 
     Returns
     -------
@@ -31,6 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     what.add_parser("status", help="the status as it was written last, JSON")
     what.add_parser("model", help="which model files there are, JSON")
     what.add_parser("model-file", help="one model file, as it is").add_argument("name")
+    what.add_parser("card", help="the model card of a run that is over, JSON")
     options = parser.parse_args(arguments)
     try:
         _print(options, sys.stdout.buffer)
@@ -52,6 +54,8 @@ def _print(options: argparse.Namespace, out: BinaryIO) -> None:
             out.write(json.dumps(describe_models(state, records[-1] if records else None)).encode() + b"\n")
         case "model-file":
             _copy(model_file(state, options.name), options.name, out)
+        case "card":
+            _copy(state / "model" / CARD, CARD, out)
         case _:
             _copy(state / "status.json", "status.json", out)
     out.flush()

@@ -119,3 +119,6 @@ def _fedctl_reads_the_cluster(studied: Namespace) -> None:
         described = json.loads((Path(folder) / "model.json").read_text())
         stored = described["final"]
         assert stored["digest"] == status["status"]["model"]["digest"] and stored["round"] == ROUNDS
+        page = Path(folder) / "report.html"
+        read("report", "digits", "--out", str(page))
+        assert "Model card: digits" in page.read_text()

@@ -25,8 +25,9 @@ from anchorage.methods import validate_study
 from anchorage.methods.model_card import make_card, write_card
 from anchorage.methods.resolution import resolve
 from fedctl.local_run import report_at_end
+from fedctl.local_source import LocalSource
 from fedctl.main import app
-from fedctl.report import complete_card, read_card, send_card, write_report
+from fedctl.report import complete_card, send_card, write_report
 from fedctl.workdir import Workdir
 
 DIGITS = Path(__file__).parents[3] / "examples" / "digits.yaml"
@@ -150,7 +151,7 @@ def pictures(page: Page) -> dict[str, ElementTree.Element]:
 def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["naevus", "melanoma"])
     complete_card(run, {"accuracy": 0.6543, "loss": float("nan")})
-    text = write_report(run, run.report).read_text()
+    text = write_report(LocalSource(run), run.report).read_text()
     page = Page(text)
     drawn = pictures(page)
     assert list(drawn) == [
@@ -172,7 +173,7 @@ def test_the_page_of_a_finished_run_has_everything_within_itself(tmp_path: Path)
     assert page.tags.count("h1") == 1
     for figure in ("0.7123", "0.6543", "2 update", "2.5 kB", "melanoma", "Annex IV"):
         assert figure in text, figure
-    assert read_card(run).labels_alone == {"accuracy": 0.6543}  # type: ignore[union-attr]
+    assert LocalSource(run).card().labels_alone == {"accuracy": 0.6543}  # type: ignore[union-attr]
 
 
 def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -201,7 +202,7 @@ def test_mlflow_takes_the_completed_card_once(tmp_path: Path, monkeypatch: pytes
 def test_a_supervised_bound_stands_in_the_card(tmp_path: Path) -> None:
     run, bound = (make_run(tmp_path / name, names=["naevus", "melanoma"]) for name in ("run", "bound"))
     simulated = tmp_path / "simulated" / "models" / "1"
-    card = read_card(bound)
+    card = LocalSource(bound).card()
     assert card is not None and card.final.assessment is not None
     higher = card.final.assessment.model_copy(update={"metrics": {"accuracy": 0.9876}})
     silos = tuple(silo.model_copy(update={"labels": "All"}) for silo in card.silos)
@@ -220,7 +221,7 @@ def test_a_supervised_bound_stands_in_the_card(tmp_path: Path) -> None:
     write_card(simulated, card.model_copy(update=supervised))
     page = told(tmp_path / "simulated")
     assert "0.9876" in page and "supervised bound" in page
-    completed = read_card(run)
+    completed = LocalSource(run).card()
     assert completed is not None and completed.supervised_bound == {"accuracy": 0.9876}
     bare = make_run(tmp_path / "unfinished")
     result = CliRunner().invoke(app, ["report", str(bare.root), "--bound", str(bound.root)])
@@ -229,7 +230,7 @@ def test_a_supervised_bound_stands_in_the_card(tmp_path: Path) -> None:
 
 def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=[HOSTILE, "b"])
-    page = Page(write_report(run, run.report).read_text())
+    page = Page(write_report(LocalSource(run), run.report).read_text())
     assert "script" not in page.tags and "a" not in page.tags
     assert all(address.startswith("data:") for address in page.addresses)
     assert len(pictures(page)) == 8
@@ -237,27 +238,27 @@ def test_foreign_names_are_shown_as_text(tmp_path: Path) -> None:
 
 def test_equal_runs_give_equal_pages(tmp_path: Path) -> None:
     run = make_run(tmp_path, names=["a", "b"])
-    first, second = (write_report(run, tmp_path / f"{n}.html").read_bytes() for n in (1, 2))
+    first, second = (write_report(LocalSource(run), tmp_path / f"{n}.html").read_bytes() for n in (1, 2))
     assert first == second
 
 
 def test_a_run_under_way_has_a_page_without_a_card(tmp_path: Path) -> None:
     run = make_run(tmp_path)
-    page = Page(text := write_report(run, run.report).read_text())
-    assert "3 of ? rounds are committed" in text and "Model card" not in " ".join(page.headings)
+    page = Page(text := write_report(LocalSource(run), run.report).read_text())
+    assert "3 of 15 rounds are committed" in text and "Model card" not in " ".join(page.headings)
     assert len(page.images) == 5
 
 
 def test_a_run_without_rounds_has_a_page(tmp_path: Path) -> None:
     run = make_run(tmp_path)
     run.journal.unlink()
-    text = write_report(run, run.report).read_text()
-    assert "0 of ? rounds are committed" in text and "<img" not in text
+    text = write_report(LocalSource(run), run.report).read_text()
+    assert "0 of 15 rounds are committed" in text and "<img" not in text
 
 
 def test_many_rounds_silos_and_classes_stay_a_small_page(tmp_path: Path) -> None:
     run = make_run(tmp_path, rounds=1200, silos=40, names=[f"class {n}" for n in range(60)])
-    page = Page(text := write_report(run, run.report).read_text())
+    page = Page(text := write_report(LocalSource(run), run.report).read_text())
     assert len(page.images) == 8 and len(text) < 2_000_000
     assert "and 30 more" in str(page.images[2]["alt"])
 
@@ -282,11 +283,11 @@ def test_a_damaged_card_and_an_unwritable_page_are_named_and_end_no_run(tmp_path
     run = make_run(tmp_path, names=["a", "b"])
     (tmp_path / "taken").write_text("")
     with pytest.raises(AnchorageError, match="ANC-5002|cannot be written"):
-        write_report(run, tmp_path / "taken" / "report.html")
+        write_report(LocalSource(run), tmp_path / "taken" / "report.html")
     assert report_at_end(run) == str(run.report)
     (run.model / CARD).write_text('{"format": "other"}')
     with pytest.raises(AnchorageError) as raised:
-        read_card(run)
+        LocalSource(run).card()
     assert raised.value.failure is commands.NO_RESULTS
     assert report_at_end(run).startswith("none, ANC-5009")
 
@@ -297,7 +298,7 @@ def test_without_matplotlib_the_extra_is_named(tmp_path: Path, monkeypatch: pyte
     monkeypatch.delitem(sys.modules, "fedctl.report_figures", raising=False)
     monkeypatch.delattr("fedctl.report_figures", raising=False)
     with pytest.raises(AnchorageError, match=r"anchorage\[server\]") as raised:
-        write_report(run, run.report)
+        write_report(LocalSource(run), run.report)
     assert raised.value.failure is commands.PACKAGE_MISSING
 
 
@@ -320,7 +321,7 @@ addEventListener("load", () => {{
 @pytest.mark.parametrize("width", [360, 1440])
 def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:
     run = make_run(tmp_path, names=["naevus", "melanoma", "a class with a rather long name"])
-    write_report(run, run.report)
+    write_report(LocalSource(run), run.report)
     (tmp_path / "measure.html").write_text(MEASURE.format(width=width))
     options = [
         "--headless",

@@ -16,7 +16,10 @@ import yaml
 from fake_api.server import FakeApi, Ran
 
 from anchorage.api.errors import AnchorageError, commands, storage
+from anchorage.api.files import Study
 from anchorage.api.inference import read_inference
+from anchorage.api.model_card import CARD, TrainedModel
+from anchorage.api.run import RunDescription
 from anchorage.api.status import (
     CheckpointStatus,
     Condition,
@@ -28,6 +31,9 @@ from anchorage.api.status import (
 )
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.engine.store.journal import Entry, Journal
+from anchorage.methods import validate_study
+from anchorage.methods.model_card import make_card, write_card
+from anchorage.methods.resolution import resolve
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
@@ -35,6 +41,7 @@ from fedctl.choice import Place, in_cluster
 from fedctl.local_source import LocalSource
 from fedctl.model_pull import pull_model
 from fedctl.output import Format
+from fedctl.report import write_report
 from fedctl.source import ModelFile, Source
 from fedctl.workdir import Workdir
 
@@ -302,6 +309,39 @@ def test_a_finished_run_has_its_final_and_its_best_model(world: World, best: boo
         assert read_safetensors(model.path).model.digest == model.digest
         assert model.description["federation"] == "tiny" and model.description["best"]["round"] == 3
         assert "bytes" not in model.description["final"]
+
+
+def test_the_model_card_is_there_once_the_run_is_over(world: World, tmp_path: Path) -> None:
+    world.publish(begun())
+    assert world.source.card() is None
+    commit(world, 4)
+    finish(world)
+    study, described = (
+        validate_study_of(tmp_path),
+        TrainedModel(file="final.safetensors", digest="d", round=4, assessment=None),
+    )
+    spec = study.federation.spec
+    about = RunDescription(
+        federation="tiny", seed=1, model=spec.model_description, method=resolve(spec.method), down="{}", up="{}", rounds=4, mode="Synchronous"
+    )  # fmt: skip
+    history = [RoundRecord(4, "d", 1.8e9)]
+    write_card(
+        world.server / "model",
+        make_card(study, about, history, {}, final=described, best=described, classifier_trained=True),
+    )
+    card = world.source.card()
+    assert card is not None and (card.federation, card.rounds) == ("tiny", 4)
+    page = write_report(world.source, tmp_path / "page.html").read_text()
+    assert "Model card: tiny" in page and "<h1>tiny</h1>" in page
+    (world.server / "model" / CARD).write_text("{}")
+    with pytest.raises(AnchorageError) as caught:
+        world.source.card()
+    assert caught.value.failure is commands.NO_RESULTS
+
+
+def validate_study_of(folder: Path) -> Study:
+    (folder / "tiny.yaml").write_text(yaml.safe_dump_all([FEDERATION, *SILOS]))
+    return validate_study(folder / "tiny.yaml")
 
 
 def test_pulling_gives_the_same_files(world: World, tmp_path: Path) -> None:
