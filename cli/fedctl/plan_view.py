@@ -102,7 +102,7 @@ def _leaving(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     for sentences, silos in alike.items():
         yield Text(f"What leaves {', '.join(silos)}:", style="bold")
         for sentence in sentences:
-            yield Padding(Text(f"- {sentence}"), (0, 0, 0, 2))
+            yield Padding(Text(f"- {sentence}"), (0, 0, 0, 2), expand=False)
     yield Text("Images and labels stay, unless an array above holds them.")
     yield Text(f"The server learns {document['learnt']['server']}.")
     yield Text(f"Other silos learn {document['learnt']['silos']}.")
