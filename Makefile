@@ -7,7 +7,7 @@ HELM ?= helm
 TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites clean
+.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -33,6 +33,9 @@ test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they 
 
 chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='--faults 50 --seed 7 --json FILE'
 	$(BIN)/python tests/chaos $(ARGS)
+
+fuzz: $(VENV)/.dev ## Feed every parser of foreign bytes with damaged input: ARGS='--minutes 60 --seed 1 --only images'
+	$(BIN)/python tests/fuzz $(ARGS)
 
 lint: $(VENV)/.dev ## ruff
 	$(BIN)/ruff check .

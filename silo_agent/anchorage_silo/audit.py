@@ -95,4 +95,4 @@ def verified(path: Path) -> list[Entry]:
 
 
 def _file(path: Path) -> ChainedFile:
-    return ChainedFile(path, silo.AUDIT_BROKEN, silo.AUDIT_UNWRITABLE)
+    return ChainedFile(path, silo.AUDIT_BROKEN, silo.AUDIT_UNWRITABLE, {"kind": str, "task": str, "digest": str})

@@ -44,7 +44,15 @@ class AuditHead:
             lines, last, signature = int(head["lines"]), str(head["hash"]), bytes.fromhex(head["signature"])
             signer = load_key(self._key_file).public_key()
             signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))
-        except (ValueError, KeyError, TypeError, InvalidSignature, AnchorageError) as error:
+        except (
+            ValueError,
+            KeyError,
+            TypeError,
+            ArithmeticError,
+            RecursionError,
+            InvalidSignature,
+            AnchorageError,
+        ) as error:
             found = f"{self._file} is missing or not signed by {self._key_file.name}: {type(error).__name__}"
             raise AnchorageError(self._broken, found) from error
         if lines > len(chain):

@@ -29,11 +29,14 @@ class ChainedFile:
         The file; head and key lie beside it.
     broken, unwritable : Failure
         What is raised where it is not as it was written, and where it cannot be read or written.
+    fields : mapping of str to type
+        What every entry has.
     """
 
     path: Path
     broken: Failure
     unwritable: Failure
+    fields: Mapping[str, type]
 
     def read(self) -> list[Entry]:
         """Return its entries, in which an incomplete last line is left out; another process may be writing it.
@@ -56,9 +59,20 @@ class ChainedFile:
             if tail != f'{last}"}}':
                 found = f"line {number} of {self.path} does not match the hash of the lines before it"
                 raise AnchorageError(self.broken, found)
-            entries.append(json.loads(line))
+            entries.append(self._entry(line, number))
         head.check([entry["hash"] for entry in entries])
         return entries
+
+    def _entry(self, line: bytes, number: int) -> Entry:
+        """Return the entry on a line whose hash is right; whoever has the key can write anything."""
+        try:
+            entry: Entry = json.loads(line)
+            wrong = [name for name, kind in self.fields.items() if not isinstance(entry[name], kind)]
+        except (ValueError, KeyError, RecursionError) as error:
+            raise AnchorageError(self.broken, f"line {number} of {self.path} is no entry") from error
+        if wrong:
+            raise AnchorageError(self.broken, f"line {number} of {self.path}: {wrong[0]} is of another kind")
+        return entry
 
     def unusable(self, error: OSError) -> AnchorageError:
         """Return the failure of a file that cannot be read or written."""

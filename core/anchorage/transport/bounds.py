@@ -85,6 +85,7 @@ def check_evaluation(evaluation: Evaluation, images: int) -> None:
 def _check_tally(what: str, counts: NDArray[Any], images: int) -> None:
     square, pair = counts.ndim == 2 and len(set(counts.shape)) == 1, counts.shape == (2,)
     _require(square or pair, what, f"its shape is {counts.shape[:4]}")
+    _require(counts.dtype.kind in "biuf", what, f"its dtype is {counts.dtype}")
     _require(bool(((counts >= 0) & (counts <= images)).all()), what, f"a count is not 0 to {images}")
     total, right = (int(counts[1]), int(counts[0])) if pair else (int(counts.sum()), int(counts.trace()))
     _require(right <= total <= images, what, f"{right} of {total} right, of {images} images")

@@ -4,10 +4,10 @@ import hashlib
 import http.client
 import json
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from threading import Lock
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from pydantic import ValidationError
 
@@ -18,6 +18,8 @@ from anchorage.transport.pki import key_fingerprint
 CONNECT_SECONDS = 3.0
 ANSWER_SECONDS = 5.0
 LARGEST_ANSWER = 8 * 2**20
+
+T = TypeVar("T")
 
 
 class ServerError(AnchorageError):
@@ -114,12 +116,11 @@ class ServerClient:
 
     def members(self) -> tuple[Member, ...]:
         """Return the members that the server has, in its order. Raises as `status`."""
-        found = self._get("/members", "members")
-        return tuple(Member(item["name"], item["labels"], item.get("key") or "") for item in found)
+        return self._get("/members", "members", _member)
 
     def requests(self) -> tuple[CertificateRequest, ...]:
         """Return the signing requests that wait at the server, their tokens hashed. Raises as `status`."""
-        return tuple(map(_request, self._get("/requests", "requests")))
+        return self._get("/requests", "requests", _request)
 
     def put_members(self, members: Sequence[Member], generation: int) -> None:
         """Give the server its list of members. Raises as `status`."""
@@ -135,14 +136,12 @@ class ServerClient:
         with self._lock:
             self._connection.close()
 
-    def _get(self, path: str, field: str) -> list[dict[str, Any]]:
+    def _get(self, path: str, field: str, read: Callable[[dict[str, Any]], T]) -> tuple[T, ...]:
+        answer = self._ask("GET", path)
         try:
-            found = json.loads(self._ask("GET", path))[field]
-        except (ValueError, LookupError, TypeError) as error:
+            return tuple(map(read, json.loads(answer)[field]))
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise ServerError("MalformedAnswer", f"{self._name}{path}: {type(error).__name__}") from error
-        if not isinstance(found, list) or not all(isinstance(item, dict) for item in found):
-            raise ServerError("MalformedAnswer", f"{self._name}{path}: {field} is no list of objects")
-        return found
 
     def _ask(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> bytes:
         """Return the answer's body; a kept connection that the server has closed meanwhile is opened again once."""
@@ -175,6 +174,10 @@ class ServerClient:
             self._connection.close()
             raise ServerError("AnswerTooLarge", f"{self._name}{path}: more than {LARGEST_ANSWER} bytes")
         return content
+
+
+def _member(item: Mapping[str, Any]) -> Member:
+    return Member(str(item["name"]), str(item["labels"]), str(item.get("key") or ""))
 
 
 def _request(item: Mapping[str, Any]) -> CertificateRequest:

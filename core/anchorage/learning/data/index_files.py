@@ -88,8 +88,8 @@ class MatchedIndex:
         rows = [image if isinstance(image, int) else self._named(image) for image in images]
         texts = [image for image in images if isinstance(image, str)]
         if rows and max(rows) < 0 and all(text.isascii() and text.isdigit() for text in texts):
-            rows = [int(image) for image in images]
-        found = np.array(rows, dtype=np.int64)
+            rows = [int(image.lstrip("0")[:18] or 0) if isinstance(image, str) else image for image in images]
+        found = np.array([max(-1, min(row, len(self._pool))) for row in rows], dtype=np.int64)
         return np.where((found >= 0) & (found < len(self._pool)), found, -1)
 
     def _named(self, name: str) -> int:
@@ -127,6 +127,8 @@ def read_index(file: Path) -> IndexFile:
         return _from_json(file, json.loads(text))
     except json.JSONDecodeError as error:
         raise AnchorageError(MANIFEST_WRONG, f"{file}:{error.lineno} is no JSON: {error.msg}") from error
+    except (ValueError, RecursionError) as error:
+        raise AnchorageError(MANIFEST_WRONG, f"{file} is no list of images: {str(error)[:80]}") from error
 
 
 def _read_csv(file: Path) -> IndexFile:

@@ -192,6 +192,8 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, list[TensorEntry], dic
     try:
         header = json.loads(_read(file, 8, length))
         metadata = {str(k): str(v) for k, v in header.pop("__metadata__", {}).items()}
+        if not all(type(n) is int and n >= 0 for t in header.values() for n in (*t["shape"], *t["data_offsets"])):
+            raise ValueError("its header is damaged: a length or a place is no whole number")
         entries = [
             TensorEntry(
                 name, t["dtype"], tuple(t["shape"]), t["data_offsets"][0], prod(t["shape"]) * ITEM_BYTES[t["dtype"]]
@@ -204,7 +206,7 @@ def _read_header(file: BinaryIO, size: int) -> tuple[int, list[TensorEntry], dic
         raise ValueError(f"its header is damaged: {type(error).__name__} {error}") from error
     at = 0
     for entry, end in zip(entries, ends, strict=True):
-        if entry.offset != at or end - at != entry.nbytes or any(n < 0 for n in entry.shape):
+        if entry.offset != at or end - at != entry.nbytes:
             raise ValueError(f"its header is damaged: tensor {entry.name} is out of place")
         at = end
     if 8 + length + at != size:

@@ -1,0 +1,481 @@
+"""The parsers of foreign bytes, each with good input to damage; only failures of the catalogue may come out of them."""
+
+import io
+import json
+import resource
+import struct
+import tempfile
+import warnings
+from collections.abc import Callable
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, cast
+
+import numpy as np
+from fuzz_damage import damaged, damaged_json
+from hypothesis import strategies as st
+from PIL import Image
+from safetensors.numpy import save
+
+from anchorage.api.data import SiloData
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.method import ResolvedMethod
+from anchorage.api.model import ModelDescription
+from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.repeating import repetitions_of
+from anchorage.learning.data.classes import SiteClasses
+from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
+from anchorage.learning.data.index_files import MatchedIndex, read_index
+from anchorage.learning.data.manifests import list_manifest
+from anchorage.methods import PRESETS, validate_study
+from anchorage.pieces.task.classification import Classification
+from anchorage.transport import messages
+from anchorage.transport.exchange import Exchange
+from anchorage.transport.grpc import anchorage_pb2 as pb
+from anchorage.transport.grpc import convert
+from anchorage.transport.pki import Authority, Registrar, SigningRequest, Tokens, silo_uri
+from anchorage.transport.pki.keys import make_key
+from anchorage.transport.server_client import ServerClient
+from anchorage.transport.silo_tasks import Upload
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.differences import Restored
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.safetensors_file import read_description as read_header
+from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
+from anchorage.transport.tensors.spool import MemorySpool
+from anchorage_server.admission import ClusterAdmission
+from anchorage_server.members import MemberList
+from anchorage_server.request_queue import RequestAnswers
+from anchorage_silo.accounting import Mechanism
+from anchorage_silo.audit import AuditLog, verified
+from anchorage_silo.audit_head import AuditHead
+from anchorage_silo.chained_log import _chain
+from anchorage_silo.ledger import LEDGER_FILE, PrivacyLedger
+from anchorage_silo.limits import Limits
+from anchorage_silo.outbound_gate import OutboundGate
+from anchorage_silo.policy import Policy, read_policy
+from anchorage_silo.review import read_description
+from anchorage_silo.state import AgentState
+
+CLASSES = ("a", "b")
+LAYOUT = Layout.of([("weight", "F32", (300_000,)), ("bn.running_mean", "F32", (5,)), ("count", "I64", ())])
+MODEL = ModelBytes.of(LAYOUT, np.zeros(LAYOUT.nbytes, np.uint8))
+TASK = messages.Task("1.train", messages.TaskKind.TRAIN, 1, MODEL.manifest, {"scores": np.zeros(3, np.float32)})
+
+
+@dataclass(frozen=True)
+class Target:
+    """One parser."""
+
+    name: str
+    feed: Callable[[bytes, Path], object]
+    """Parses bytes, and what it makes of them as far as strangers' input is used; the folder is its own."""
+    seeds: tuple[bytes, ...]
+    """Good input."""
+    tree: bool = False
+    """Whether it is JSON, whose values are damaged, too."""
+    examples: int = 150
+    """How many inputs the bounded part draws: fewer where each takes long."""
+    memory: int = 256 << 20
+    """Most bytes that it may take."""
+
+    @property
+    def inputs(self) -> "st.SearchStrategy[bytes]":
+        """What it is fed with."""
+        plain = damaged(self.seeds)
+        return st.one_of(plain, damaged_json(self.seeds)) if self.tree else plain
+
+    def try_one(self, data: bytes, folder: Path) -> None:
+        """Feed it; whatever comes out but a failure of the catalogue is raised, and MemoryError where it took too much."""
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        with suppress(AnchorageError, RefusedImageError):
+            self.feed(data, folder)
+        if (took := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 > self.memory:
+            raise MemoryError(f"{took >> 10} MiB")
+
+
+class _Clock:
+    def now(self) -> float:
+        return 0.0
+
+
+def _file(folder: Path, name: str, data: bytes) -> Path:
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+FEDERATION = b"""apiVersion: anchorage.dev/v1alpha1
+kind: Federation
+metadata: {name: derm}
+spec:
+  task: {classification: {classes: [a, b]}}
+  rounds: 3
+  model: {network: ResNet18, imageSize: 32}
+  method: {name: FedAvg, local: {epochs: 1, batchSize: 16}, weighting: {sampleCount: {}}}
+  protocol: {minSilos: 1, roundDeadlineSeconds: 600}
+  anchorData: {format: CsvManifest, claimName: anchors, path: x, manifest: anchors.csv}
+---
+kind: Silo
+apiVersion: anchorage.dev/v1alpha1
+metadata: {name: a}
+spec: {federation: derm, labels: All, managed: {data: {format: ImageFolder, claimName: a, path: images}}}
+"""
+
+
+def _documents(data: bytes, folder: Path) -> None:
+    validate_study(_file(folder, "federation.yaml", data))
+
+
+POLICY = b"""requireApproval: true
+allowedMethods: [FedAvg, FedAnchor]
+allowedAuxiliaryData: [confusion]
+minimumSamples: 10
+maximumRounds: 5
+clipNorm: "1.5"
+noiseStd: "0.1"
+privacyBudget: {epsilon: "2", delta: "0.00001", ledger: /tmp/ledger}
+"""
+
+
+def _policy(data: bytes, folder: Path) -> None:
+    policy = read_policy(_file(folder, "policy.yaml", data))
+    for preset in PRESETS.values():
+        with suppress(AnchorageError):
+            policy.check_method(preset.slots)
+
+
+def _announcement(**auxiliary: Any) -> bytes:
+    own = {"validation": np.eye(2, dtype=np.int64), **auxiliary}
+    return convert.encode_announcement(
+        messages.Announcement(
+            TASK.id, {"train": 10, "selected": 3}, own, {"loss": 0.5, "system/memory_mb": 9.0}, MODEL.manifest
+        )
+    )
+
+
+def _packed(**arrays: Any) -> bytes:
+    """Return a message with a safetensors text in it that numpy cannot read, or that holds strange numbers."""
+    return pb.Announcement(task=TASK.id, auxiliary_data=save(arrays), behind=LAYOUT.to_json()).SerializeToString()
+
+
+TO_SERVER = (
+    _announcement(),
+    _announcement(validation=np.array([np.nan, np.inf])),
+    _packed(validation=np.array([[1, 2], [3, 4]], np.complex64)),
+    _packed(validation=np.array([1, 2], np.bool_)),
+    convert.encode_evaluation(messages.Evaluation(TASK.id, np.eye(2, dtype=np.int64))),
+    pb.Evaluation(task=TASK.id, shape=[2**31, 2**31, 4], confusion=[1]).SerializeToString(),
+    pb.Hello(labels="All", samples=100, version="1", fingerprint="ab").SerializeToString(),
+    pb.Failure(task=TASK.id, code="ANC-1301", message="x" * 3000).SerializeToString(),
+    pb.Progress(task=TASK.id, done=3, total=2**32 - 1).SerializeToString(),
+    pb.Offer(task=TASK.id, update=MODEL.manifest.digest).SerializeToString(),
+    pb.ChunkList(model=MODEL.manifest.digest, chunks=[0, 1, 2**32 - 1]).SerializeToString(),
+)
+
+
+def _to_server(data: bytes, folder: Path) -> None:
+    """Feed every call of a silo with the same bytes, whatever they were meant for, in a session with an open task and an upload."""
+    exchange = Exchange(_Clock())
+    profile = messages.Profile("All", 100, "1")
+    for read in (
+        lambda session: exchange.join("b", convert.decode_profile(convert.parse(pb.Hello, data))),
+        lambda session: session.announce(convert.decode_announcement(data)),
+        lambda session: session.report(convert.decode_evaluation(data)),
+        lambda session: session.fail(*_of(pb.Failure, data, "task", "code", "message")),
+        lambda session: session.progress(*_of(pb.Progress, data, "task", "done", "total")),
+        lambda session: session.source(convert.parse(pb.ChunkList, data).model),
+        lambda session: session.upload(convert.parse(pb.Offer, data).task),
+        lambda session: Upload(Restored(MemorySpool(MODEL.manifest), MODEL)).write(TASK.id, 1, data[:CHUNK_BYTES]),
+    ):
+        session = exchange.join("a", profile)
+        exchange.assign("a", TASK)
+        with suppress(AnchorageError):
+            read(session)
+
+
+def _of(kind: Any, data: bytes, *fields: str) -> list[Any]:
+    found = convert.parse(kind, data)
+    return [getattr(found, field) for field in fields]
+
+
+RUN = RunDescription(
+    federation="derm", seed=1, rounds=50, mode="Synchronous", method=cast(ResolvedMethod, PRESETS["FedAvg"].slots),
+    model=ModelDescription(network="SmallCnn", task=Classification(classes=CLASSES), image_size=8, channels=1),
+    down=LAYOUT.to_json(), up=LAYOUT.to_json(),
+)  # fmt: skip
+
+
+@cache
+def _gate(folder: Path) -> OutboundGate:
+    state = AgentState(folder / "silo.crt")
+    state.set_joined(1000)
+    log = AuditLog(folder / "gate.jsonl")
+    return OutboundGate(cast(Any, None), Policy(), log, [RUN.method], state, Limits.of(RUN, "All"))
+
+
+_TASKS = (
+    TASK,
+    messages.Task("e", messages.TaskKind.EVALUATE, 2, MODEL.manifest, {messages.HELD_OUT: np.ones((), np.int64)}),
+    messages.Task(
+        "r", messages.TaskKind.TRAIN, 2**32 - 1, MODEL.manifest, {messages.REPETITIONS: np.ones(3, np.complex64)}
+    ),
+    messages.Task("h", messages.TaskKind.TRAIN, 1, Manifest("x", 4 << 30, (bytes(16),) * 4096)),
+    messages.Task("l", messages.TaskKind.TRAIN, 1, MODEL.manifest, {}, Layout.of([("x", "F64", (2**40, 2**30))])),
+)
+TO_AGENT = (
+    *(pb.Order(assign=convert.task_to_proto(task)).SerializeToString() for task in _TASKS),
+    pb.Order(permit=pb.Permit(task="t")).SerializeToString(),
+    pb.Order(dismiss=pb.Dismiss(task="t", why="late")).SerializeToString(),
+    pb.Order(finish=pb.Finish(why="over")).SerializeToString(),
+    pb.Order(welcome=pb.Welcome(session="s", run="{}")).SerializeToString(),
+)
+
+
+def _to_agent(data: bytes, folder: Path) -> None:
+    order = convert.order_from_proto(convert.parse(pb.Order, data))
+    if isinstance(order, messages.Assigned):
+        _gate(folder).admit(order.task)
+        repetitions_of(order.task)
+        MemoryBuffers().model(order.task.kind).receive(order.task.model)
+
+
+def _description(data: bytes, folder: Path) -> None:
+    Limits.of(read_description(data.decode(errors="surrogateescape")), "All")
+
+
+def _tensors() -> tuple[bytes, ...]:
+    arrays = {
+        "w": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "n": np.array(3, np.int64),
+        "empty": np.zeros((0, 4), np.float16),
+    }
+    by_hand = json.dumps(
+        {"w": {"dtype": "F32", "shape": [2.0, 1], "data_offsets": [0, 8]}, "__metadata__": {"frozen_bytes": "8"}}
+    ).encode()
+    return save(arrays), save(arrays, {"a": "b"}), struct.pack("<Q", len(by_hand)) + by_hand + bytes(8)
+
+
+def _safetensors(data: bytes, folder: Path) -> None:
+    path = _file(folder, "model.safetensors", data)
+    with suppress(AnchorageError):
+        read_header(path)
+    found = read_safetensors(path)
+    write_safetensors(folder / "again.safetensors", found.model, arrays=found.arrays, metadata=found.metadata)
+
+
+def _headers(data: bytes, folder: Path) -> None:
+    """Feed a header with as many bytes behind it as it asks for, where these are few."""
+    for nbytes in (0, 36):
+        with suppress(AnchorageError):
+            _safetensors(struct.pack("<Q", len(data)) + data + bytes(nbytes), folder)
+
+
+def _images() -> tuple[bytes, ...]:
+    colour = Image.fromarray(np.arange(12 * 9 * 3, dtype=np.uint8).reshape(9, 12, 3))
+    deep = Image.fromarray(np.arange(108, dtype=np.uint16).reshape(9, 12) * 500)
+    found = []
+    for kind in ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP"):
+        for image in (colour, deep) if kind in ("PNG", "TIFF") else (colour,):
+            out = io.BytesIO()
+            more = {"save_all": True, "append_images": [image.rotate(90)]} if kind in ("GIF", "WEBP") else {}
+            image.save(out, kind, **more)
+            found.append(out.getvalue())
+    return tuple(found)
+
+
+def _image(data: bytes, folder: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow says of some files what is wrong with them, and reads on
+        decode_bytes(data, 8, 3)
+
+
+MANIFESTS = (
+    b"image,label,patient_id,silo,part,labelled\nx,a,1,0,train,1\ny.png,b,2,1,test,0\n../z,a,,0,train,1\n",
+    b"image;a;b;sex\nx;1.0;0.0;1\ny;0;1;0\n",
+    '﻿"file"\t"dx"\n"x"\t"a"\n'.encode(),
+)
+
+
+def _manifest(data: bytes, folder: Path) -> None:
+    site = folder / "site"
+    if not site.exists():
+        site.mkdir()
+        for name in ("x.png", "y.png"):
+            (site / name).write_bytes(b"")
+    _file(site, "table.csv", data)
+    _file(site, "list.csv", data)
+    section = SiloData(format="CsvManifest", claim_name="site", manifest="table.csv")
+    pool = None
+    with suppress(AnchorageError):
+        pool = list_manifest(section, folder, SiteClasses(CLASSES, {}))
+    index = read_index(site / "list.csv")
+    if pool is not None:
+        for part in index.parts:
+            MatchedIndex(index, pool).rows(part)
+
+
+INDEXES = (
+    b'{"0": ["x", "y"], "1": [0, 1]}',
+    b'{"labeled": {"0": [0]}, "unlabeled": {"0": [1]}, "test_list": [1], "train_list": [0, 1]}',
+    b'{"data_partition": [[0], [1]], "validation_list": ["x"]}',
+    b"[[0], [1]]",
+)
+
+
+def _index(data: bytes, folder: Path) -> None:
+    for name in ("list.json", "list.txt"):
+        with suppress(AnchorageError):
+            index = read_index(_file(folder, name, data))
+            pool = cast(Any, type("Pool", (), {"ids": ("x", "y"), "__len__": lambda self: 2})())
+            for part in index.parts:
+                with suppress(AnchorageError):
+                    MatchedIndex(index, pool).rows(part)
+
+
+@cache
+def _authority(folder: Path) -> tuple[Registrar, ClusterAdmission, str]:
+    authority, tokens = Authority.create(folder / "authority", "derm"), Tokens(folder / "authority" / "tokens")
+    return Registrar(authority, tokens), ClusterAdmission("derm", folder, _Clock()), tokens.create("a")
+
+
+ENROLMENTS = tuple(
+    pb.SigningRequest(silo=name, token="t", request=SigningRequest.make(make_key(), silo_uri("derm", name))).SerializeToString()
+    for name in ("a", "b")
+)  # fmt: skip
+
+
+def _enrolment(data: bytes, folder: Path) -> None:
+    """Feed what anybody may send to the enrolment port with a token that is known, to a server with an authority and to one with an operator."""
+    registrar, admission, token = _authority(folder)
+    asked = convert.parse(pb.SigningRequest, data)
+    for call in (
+        lambda: registrar.enrol(asked.request, token, "a"),
+        lambda: registrar.enrol(asked.request, asked.token, asked.silo),
+        lambda: registrar.renew(asked.request, "a"),
+        lambda: admission.enrol(asked.request, asked.token, asked.silo),
+        lambda: admission.renew(asked.request, "a"),
+    ):
+        with suppress(AnchorageError):
+            call()
+
+
+@cache
+def _chained() -> tuple[dict[str, bytes], ...]:
+    """Return the files of an audit log and of a ledger, by name."""
+    found = []
+    for name in ("audit.jsonl", LEDGER_FILE):
+        with tempfile.TemporaryDirectory(prefix="anchorage-fuzz-") as made:
+            folder = Path(made)
+            if name == LEDGER_FILE:
+                ledger = PrivacyLedger(folder, 8.0, 1e-5, lambda: 1.0)
+                ledger.spend(Mechanism(5.0), federation="derm", task="1", digest="ab")
+            else:
+                with closing(AuditLog(folder / name, lambda: 1.0)) as log:
+                    log.record("join", digest="ab")
+                    log.record("announce", "1.train", auxiliary=("confusion",), digest="cd")
+            found.append({path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"})
+    return tuple(found)
+
+
+def _audit(data: bytes, folder: Path) -> None:
+    """Feed each file of a log with the bytes, beside the others as they were; and a log whose chain was made anew."""
+    kept = _chained()[0]
+    for name in kept:
+        _restore(folder, kept)
+        _file(folder, name, data)
+        with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
+            log.sent("announce", whole=True)
+    _restore(folder, kept)
+    _file(folder, "audit.jsonl", _chain_anew(data))
+    with suppress(AnchorageError):
+        verified(folder / "audit.jsonl")
+    lines = (folder / "audit.jsonl").read_bytes().splitlines()
+    last = lines[-1].rpartition(b'"hash": "')[2].rstrip(b'"}').decode() if lines else ""
+    AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(len(lines), last)
+    with closing(AuditLog(folder / "audit.jsonl")) as log:
+        log.sent("announce", whole=True)
+
+
+def _chain_anew(data: bytes) -> bytes:
+    """Return lines in which every hash is right, whatever stands before it, as somebody with the key can write them."""
+    out, last = b"", ""
+    for line in data.splitlines():
+        body = line.decode(errors="replace").rpartition(', "hash": "')[0] + "}"
+        last = _chain(last, body)
+        out += f'{body[:-1]}, "hash": "{last}"}}\n'.encode(errors="replace")
+    return out
+
+
+def _ledger(data: bytes, folder: Path) -> None:
+    kept = _chained()[1]
+    for name in kept:
+        _restore(folder, kept)
+        _file(folder, name, data)
+        with suppress(AnchorageError):
+            PrivacyLedger(folder, 8.0, 1e-5).spent()
+
+
+def _restore(folder: Path, files: dict[str, bytes]) -> None:
+    for name, content in files.items():
+        _file(folder, name, content)
+
+
+CONTROL = (
+    b'{"members": [{"name": "a", "labels": "All", "key": "' + b"0" * 64 + b'"}], "generation": 3}',
+    b'{"requests": [{"id": "x", "kind": "Enrol", "silo": "a", "token": "t", "csr": "c", "time": "2026-11-01T00:00:00Z"}]}',
+    b'{"answers": [{"id": "x", "code": "ANC-2001", "message": "no"}]}',
+    b'{"unknown": ["x"]}',
+)
+
+
+class _Answering(ServerClient):
+    """A client whose server answers with given bytes."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("127.0.0.1", 1)
+        self._data = data
+
+    def _ask(self, method: str, path: str, body: object = None) -> bytes:
+        return self._data
+
+
+def _control(data: bytes, folder: Path) -> None:
+    """Feed what an operator puts to the server, and what a server answers its operator."""
+    for kind in (MemberList, RequestAnswers):
+        with suppress(ValueError):  # pydantic's, which the control endpoint answers with 400
+            kind.model_validate_json(data)
+    client = _Answering(data)
+    for ask in (client.status, client.members, client.requests):
+        with suppress(AnchorageError):
+            ask()
+
+
+TARGETS = {
+    target.name: target
+    for target in (
+        Target("documents", _documents, (FEDERATION,)),
+        Target("policy", _policy, (POLICY,)),
+        Target("to-server", _to_server, TO_SERVER),
+        Target("to-agent", _to_agent, TO_AGENT),
+        Target("run-description", _description, (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
+        Target("safetensors", _safetensors, _tensors()),
+        Target(
+            "safetensors-header",
+            _headers,
+            tuple(each[8 : 8 + struct.unpack("<Q", each[:8])[0]] for each in _tensors()),
+            tree=True,
+        ),
+        Target("images", _image, _images(), memory=1 << 30),
+        Target("manifests", _manifest, MANIFESTS),
+        Target("index-files", _index, INDEXES, tree=True),
+        Target("enrolment", _enrolment, ENROLMENTS),
+        Target("audit", _audit, (*_chained()[0].values(),), examples=20),
+        Target("ledger", _ledger, (*_chained()[1].values(),), examples=20),
+        Target("control", _control, CONTROL, tree=True),
+    )
+}
