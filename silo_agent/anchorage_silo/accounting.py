@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 
+from anchorage.api.errors import AnchorageError, silo
+
 
 @dataclass(frozen=True, slots=True)
 class Mechanism:
@@ -25,6 +27,11 @@ def epsilon(mechanisms: Iterable[Mechanism], delta: float) -> float:
 
     Mechanisms on all images are together one Gaussian mechanism, whose ε is exact (Balle and Wang 2018). With samples among them it is the bound of
     Rényi differential privacy at dp-accounting's orders: a privacy loss distribution is a tenth tighter, but takes gigabytes where noise is small.
+
+    Raises
+    ------
+    AnchorageError
+        dp-accounting is not installed.
     """
     used = Counter[tuple[float, float]]()
     for each in mechanisms:
@@ -39,8 +46,12 @@ def _epsilon(used: tuple[tuple[float, float, int], ...], delta: float) -> float:
     if any(noise <= 0 for noise, _, _ in used):
         return math.inf
     logging.getLogger("absl").setLevel(logging.ERROR)  # it warns of orders that it leaves out, as it may
-    import dp_accounting  # takes a second, which only an agent with a budget spends
-    from dp_accounting.rdp import RdpAccountant
+    try:
+        import dp_accounting  # takes a second, which only an agent with a budget spends
+        from dp_accounting.rdp import RdpAccountant
+    except ImportError as error:
+        found = f"the policy has a privacyBudget, and {error.name} is not installed: pip install 'anchorage[agent]'"
+        raise AnchorageError(silo.ACCOUNTING_MISSING, found) from error
 
     if all(rate >= 1 for _, rate, _ in used):
         return float(dp_accounting.get_epsilon_gaussian(sum(n / z**2 for z, _, n in used) ** -0.5, delta))

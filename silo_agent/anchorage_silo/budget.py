@@ -54,7 +54,7 @@ class BudgetGuard:
             found = f"method {method.name} asks for {', '.join(asked)}: not accounted under privacyBudget"
             raise AnchorageError(silo.NOT_ACCOUNTED, found)
         mechanism = self.mechanism(task.round, images, repetitions_of(task))
-        self.ledger.check(mechanism)
+        self.ledger.check(mechanism, federation=self.run.federation, task=task.id)
         return mechanism
 
     def mechanism(self, round_number: int, images: int, repetitions: int = 1) -> Mechanism:

@@ -13,6 +13,7 @@ from anchorage_silo.accounting import Mechanism, epsilon
 from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry
 
 LEDGER_FILE = "privacy.jsonl"
+_FIELDS = {"federation": str, "task": str, "digest": str, "noise": float, "rate": float, "steps": int}
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class PrivacyLedger:
 
     @property
     def _file(self) -> ChainedFile:
-        return ChainedFile(self.folder / LEDGER_FILE, silo.LEDGER_BROKEN, silo.LEDGER_UNWRITABLE)
+        return ChainedFile(self.folder / LEDGER_FILE, silo.LEDGER_BROKEN, silo.LEDGER_UNWRITABLE, _FIELDS)
 
     def spent(self) -> float:
         """Return the ε that was spent so far.
@@ -48,15 +49,17 @@ class PrivacyLedger:
         """
         return epsilon(_mechanisms(self._file.read()), self.delta)
 
-    def check(self, mechanism: Mechanism) -> None:
-        """Check that a mechanism fits into the budget.
+    def check(self, mechanism: Mechanism, *, federation: str, task: str) -> None:
+        """Check that a mechanism fits into the budget, or that its update was written down before: then it may leave, and nothing else in its place.
 
         Raises
         ------
         AnchorageError
             It does not; or the ledger is not as it was written, or cannot be read.
         """
-        self._fitting(self._file.read(), mechanism)
+        entries = self._file.read()
+        if not any((entry["federation"], entry["task"]) == (federation, task) for entry in entries):
+            self._fitting(entries, mechanism)
 
     def spend(self, mechanism: Mechanism, *, federation: str, task: str, digest: str) -> float:
         """Write down what an update costs, before it leaves, and return the ε spent so far, this included.

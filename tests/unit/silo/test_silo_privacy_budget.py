@@ -2,6 +2,7 @@
 
 import json
 import random
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 from silo_fakes import LAYOUT, FakeLearner, FakeLink, evaluate_task, model_of, train_task
 
 from anchorage.api.data import Partition, SiloData
-from anchorage.api.errors import AnchorageError
+from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.mistakes import DocumentError
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
@@ -109,6 +110,11 @@ class TestAccounting:
         halves = [Mechanism(noise, rate, steps // 2), Mechanism(noise, rate, steps - steps // 2)]
         assert epsilon(halves, 1e-6) == pytest.approx(accountant.get_epsilon(1e-6), abs=1e-3)
 
+    def test_without_the_package_a_budget_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setitem(sys.modules, "dp_accounting.rdp", None)
+        with pytest.raises(AnchorageError, match=r"ANC-2218.*pip install 'anchorage\[agent\]'"):
+            epsilon([Mechanism(5.4321)], 1e-5)
+
     def test_nothing_costs_nothing_and_no_noise_costs_everything(self) -> None:
         assert epsilon([], 1e-5) == 0 and epsilon([Mechanism(0.0)], 1e-5) == float("inf")
 
@@ -161,7 +167,7 @@ class TestLedger:
             file.write_bytes(whole[:size])
             for attempt in (
                 ledger.spent,
-                lambda: ledger.check(Mechanism(20.0)),
+                lambda: ledger.check(Mechanism(20.0), federation="derm", task="new"),
                 lambda: ledger.spend(Mechanism(20.0), federation="derm", task="t", digest="new"),
             ):
                 with pytest.raises(AnchorageError, match="ANC-2222"):
@@ -181,6 +187,19 @@ class TestLedger:
         assert two.spend(Mechanism(10.0), federation="two", task="t", digest="b") == epsilon(
             [Mechanism(10.0)] * 2, 1e-5
         )
+
+    def test_an_update_that_was_paid_for_may_leave_and_no_other_in_its_place(self, tmp_path: Path) -> None:
+        ledger, cost = PrivacyLedger(tmp_path, 1.0, 1e-5), Mechanism(5.0)
+        ledger.spend(cost, federation="derm", task="t", digest="paid")
+        ledger.check(cost, federation="derm", task="t")
+        assert ledger.spend(cost, federation="derm", task="t", digest="paid") == epsilon([cost], 1e-5)
+        for attempt in (
+            lambda: ledger.check(cost, federation="derm", task="u"),
+            lambda: ledger.check(cost, federation="other", task="t"),
+            lambda: ledger.spend(cost, federation="derm", task="t", digest="another"),
+        ):
+            with pytest.raises(AnchorageError, match="ANC-2216"):
+                attempt()
 
     def test_says_how_many_updates_it_lasts_for(self, tmp_path: Path) -> None:
         ledger, cost = PrivacyLedger(tmp_path, 1.0, 1e-5), Mechanism(20.0)
@@ -202,6 +221,26 @@ class TestGuard:
         assert set(codes[:allowed]) == {""} and set(codes[allowed:]) == {"ANC-2216"} and 0 < allowed < 11
         assert len(first.learner.trained + reinstalled.learner.trained) == allowed
         assert epsilon([Mechanism(5.0)] * allowed, 1e-5) <= 1.5 < epsilon([Mechanism(5.0)] * (allowed + 1), 1e-5)
+
+    def test_a_restart_between_paying_for_the_last_update_and_sending_it_loses_nothing(self, tmp_path: Path) -> None:
+        site = Site(tmp_path, epsilon="1", learner=FakeLearner())
+        rounds, model = site.ledger.lasts(Mechanism(5.0), 100), model_of(0.0)
+        site.link.models[model.digest] = model
+        for number in range(1, rounds):
+            assert site.round(number) == ""
+        buffers, task = MemoryBuffers(), train_task(model, rounds)
+        site.link.refuse["announce"] = AnchorageError(transfer.SERVER_UNREACHABLE, "the line was cut")
+        site.worker._buffers = buffers
+        site.worker.handle(Assigned(task))
+        assert site.ledger.lasts(Mechanism(5.0), 1) == 0 and not site.link.updates.get(task.id)
+        site.audit.close()
+        again = Site(tmp_path, epsilon="1", learner=FakeLearner())
+        again.link.models[model.digest] = model
+        again.worker._buffers = buffers
+        again.worker.handle(Assigned(task))
+        again.worker.handle(Permit(task.id))
+        assert again.learner.trained == [] and task.id in again.link.updates, again.link.said
+        assert again.round(rounds + 1) == "ANC-2216"
 
     def test_is_written_down_before_it_leaves(self, tmp_path: Path) -> None:
         site, seen = Site(tmp_path), []

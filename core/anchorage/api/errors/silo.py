@@ -84,6 +84,12 @@ NOT_ACCOUNTED = failure(
     "whose loss is of one image each, and a network without batch normalisation (batchNorm: {groupNorm: {}}). Or take privacyBudget out of the "
     "policy. Nothing was sent.",
 )
+ACCOUNTING_MISSING = failure(
+    2,
+    "ANC-2218 AccountingMissing",
+    "The hospital's policy has a privacy budget, and the package that accounts it is not installed.",
+    "Install it at the agent: `pip install 'anchorage[agent]'`, or take the agent's image. Nothing was sent.",
+)
 AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",
