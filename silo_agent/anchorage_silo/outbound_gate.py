@@ -64,10 +64,11 @@ class OutboundGate:
         Raises
         ------
         AnchorageError
-            The policy does not allow a method of the run, the content of its updates, or a further round; the hospital has not approved it; or
-            its privacy budget is spent, or does not account all that is asked for.
+            The policy does not allow a method of the run, the content of its updates, or a further round; the hospital has not approved it; its
+            privacy budget is spent, or does not account all that is asked for; or it would receive more bytes than the run needs.
         """
         self.check_approval()
+        self.needed.check_size(task)
         for method in self.methods:
             self.policy.check_method(method)
         self.policy.check_auxiliary_data(self.update_extras)

@@ -17,13 +17,14 @@ from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
 from anchorage.pieces.task.classification import Classification
-from anchorage.transport.messages import REPETITIONS, Assigned, Dismissed, Task
+from anchorage.transport.messages import REPETITIONS, Assigned, Dismissed, Task, TaskKind
 from anchorage.transport.pki import Authority
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.layout import NOTHING, Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.config import SiloConfig
-from anchorage_silo.limits import MOST_SILOS, PLAYED_AGAIN, Limits
+from anchorage_silo.limits import MOST_LARGE_BYTES, MOST_SILOS, PLAYED_AGAIN, Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy
 from anchorage_silo.review import Review
@@ -122,8 +123,26 @@ class TestLimits:
         self, name: str, labels: str, fields: dict[str, Any], expected: tuple[int, int, int]
     ) -> None:
         updates, evaluations, repetitions = expected
-        found = Limits.of(run_of(name, **fields), labels)
-        assert found == Limits(updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions)
+        run = run_of(name, **fields)
+        found = Limits.of(run, labels)
+        large = MOST_LARGE_BYTES if PRESETS[name].down else 0
+        own = updates + PLAYED_AGAIN, evaluations + PLAYED_AGAIN if evaluations else 0, repetitions
+        assert found == Limits(*own, Layout.from_json(run.down).nbytes, large)
+
+    @pytest.mark.parametrize(("name", "large"), [("FedAvg", 0), ("FedMix", MOST_LARGE_BYTES)])
+    def test_more_bytes_than_the_run_needs_are_refused_before_there_is_room_made(self, name: str, large: int) -> None:
+        run = run_of(name)
+        limits, size = Limits.of(run, "All"), Layout.from_json(run.down).nbytes
+        behind = Layout.of([("pool", "U8", (large,))])
+
+        def task(nbytes: int, behind: Layout = NOTHING) -> Task:
+            return Task("1.train", TaskKind.TRAIN, 1, Manifest("x", nbytes, ()), {}, behind)
+
+        limits.check_size(task(size))
+        limits.check_size(task(size + large, behind))
+        for asked in (task(size + 1), task(4 << 30), task(size + large + 1, Layout.of([("pool", "U8", (large + 1,))]))):
+            with pytest.raises(AnchorageError, match=f"ANC-2150.*{size} and {large} at most"):
+                limits.check_size(asked)
 
     def test_hold_without_a_policy(self, tmp_path: Path) -> None:
         """Two updates and no scored model, whatever is asked for."""
