@@ -43,6 +43,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.protocol.silosPerRound": Verdict.LATER,
     "spec.protocol.roundDeadlineSeconds": Verdict.LATER,
     "spec.protocol.idleTimeoutSeconds": Verdict.SERVER,
+    "spec.protocol.maximumImages": Verdict.LATER,
     "spec.suspend": Verdict.FREE,
     "spec.activeDeadlineSeconds": Verdict.SERVER,
     "spec.anchorData": Verdict.FROZEN,

@@ -55,6 +55,9 @@ class Protocol(Document):
     silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")
     round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
     idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
+    maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
+        None, description="Most images of any silo; the update of one that counts more is refused."
+    )
 
 
 class NodePorts(Document):

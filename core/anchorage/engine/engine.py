@@ -256,6 +256,7 @@ class Engine(ABC):
                     self._images.pop(silo, None)
                 self._change_members(silos)
             case Joined(silo, profile):
+                profile = replace(profile, samples=min(profile.samples, self.settings.most_images))
                 self.connected[silo] = profile
                 self._profiles[silo] = profile
                 if profile.samples:
@@ -320,9 +321,12 @@ class Engine(ABC):
 
     def _refusal(self, silo: str, announcement: Announcement) -> AnchorageError | None:
         """Return why a silo's announcement cannot count: its tensors, or more images than the silo began with can have become."""
-        first = self._images.get(silo, MOST_IMAGES)
+        first, most = self._images.get(silo, MOST_IMAGES), self.settings.most_images
         for name in sorted(IMAGE_COUNTS & announcement.samples.keys()):
-            if (count := announcement.samples[name]) > GROWTH * first:
+            if (count := announcement.samples[name]) > most:
+                found = f"samples: {name} is {count}, more than {most} (spec.protocol.maximumImages)"
+                return AnchorageError(OUT_OF_BOUNDS, found)
+            if count > GROWTH * first:
                 found = f"samples: {name} is {count}, and {silo} had {first} images when it became a member"
                 return AnchorageError(OUT_OF_BOUNDS, f"{found}; where that is right, take it out and admit it again")
         return self._wrong_layout(announcement)

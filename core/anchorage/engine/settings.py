@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from anchorage.transport.bounds import MOST_IMAGES
+
 
 @dataclass(frozen=True, slots=True)
 class RoundSettings:
@@ -27,6 +29,8 @@ class RoundSettings:
         Rounds between two evaluations; the last round is always evaluated.
     held_out_classes : int
         Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
+    most_images : int
+        Images that a silo may count; the update of one that counts more is refused.
     documents : str
         Digest of what in the federation's document decides the model, for the records of rounds.
     """
@@ -40,4 +44,5 @@ class RoundSettings:
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
     held_out_classes: int = 0
+    most_images: int = MOST_IMAGES
     documents: str = ""

@@ -19,6 +19,7 @@ from anchorage.engine.settings import RoundSettings
 from anchorage.engine.stages import Stage
 from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.methods.resolution import resolve
+from anchorage.transport.bounds import MOST_IMAGES
 
 if TYPE_CHECKING:  # a server that holds no images need not load what reads them
     from anchorage.learning.data import ImageSet
@@ -119,6 +120,7 @@ def round_settings(study: Study) -> RoundSettings:
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         active_deadline_seconds=spec.active_deadline_seconds,
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
+        most_images=spec.protocol.maximum_images or MOST_IMAGES,
         documents=digest_of_study(study.federation, (), resolve),
         held_out_classes=len(spec.task.classes) if spec.evaluation and spec.evaluation.silo_percent else 0,
     )

@@ -113,6 +113,21 @@ def test_a_silo_that_comes_back_with_many_more_images_does_not_count(mode, later
         )
 
 
+@MODES
+@pytest.mark.parametrize(("claimed", "counts"), [(1000, True), (1001, False), (10**8, False)])
+def test_a_silo_that_claims_more_images_than_the_documents_allow_does_not_count(mode, claimed, counts):
+    """Also at its very first joining, when there is nothing to compare it with."""
+    silos = ScriptedSilo("a", samples=100), ScriptedSilo("b", samples=claimed)
+    s = set_scene(*silos, rounds=2, mode=mode, most_images=1000)
+    s.engine.run()
+    counted = {part.name for record in s.store.history() for part in record.silos if part.state == "Counted"}
+    assert ("b" in counted) == counts and "a" in counted
+    if mode == "Synchronous" and not counts:
+        assert (
+            part_of(s, 1, "b").message == f"samples: train is {claimed}, more than 1000 (spec.protocol.maximumImages)"
+        )
+
+
 def test_who_admits_it_again_confirms_its_images():
     first = set_scene(ScriptedSilo("a", samples=100), ScriptedSilo("b", samples=100), rounds=1)
     first.engine.run()
