@@ -1,6 +1,7 @@
 """Idle calls and connections of one peer, or of strangers, keep nobody else out."""
 
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -82,6 +83,23 @@ def test_a_stranger_that_says_nothing_is_cut_off(monkeypatch, serve, dial) -> No
                 assert stranger.recv(1) == b""
     silo = dial(port, "honest")
     assert silo.welcome() and link.next_event(time.time() + PATIENCE) == Joined("honest", PROFILE)
+
+
+def test_a_silo_holds_no_connection_without_a_call(monkeypatch, serve, dial, identities) -> None:
+    monkeypatch.setattr(guard, "IDLE_SECONDS", 0.5)
+    link, port = serve()
+    silo = dial(port, "honest")
+    assert silo.welcome() and link.next_event(time.time() + PATIENCE) == Joined("honest", PROFILE)
+    files = identities.silo("greedy")
+    context = ssl.create_default_context(cafile=files.authority)
+    context.check_hostname = False
+    context.set_alpn_protocols(["h2"])
+    context.load_cert_chain(files.certificate, files.key)
+    with socket.create_connection(("127.0.0.1", port), PATIENCE) as plain, context.wrap_socket(plain) as idle:
+        idle.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes(3) + b"\x04" + bytes(5))  # the settings: none
+        while idle.recv(4096):
+            pass
+    assert link.next_event(time.time()) is None, "the silo that has its orders stays"
 
 
 @pytest.fixture

@@ -28,7 +28,6 @@ _OPTIONS = [
     ("grpc.http2.lookahead_bytes", MAX_REQUEST_BYTES),
     ("grpc.http2.bdp_probe", 0),  # else a stranger's window grows, and the server's memory with it
     ("grpc.max_concurrent_streams", CALLS),
-    ("grpc.max_connection_idle_ms", int(ANSWER_SECONDS * 1000)),
     ("grpc.max_connection_age_ms", int(2 * ANSWER_SECONDS * 1000)),
     ("grpc.max_connection_age_grace_ms", int(ANSWER_SECONDS * 1000)),
     ("grpc.so_reuseport", 0),

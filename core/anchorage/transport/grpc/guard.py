@@ -15,6 +15,8 @@ MESSAGE_SECONDS = 10.0
 """Time that a caller has for the first message of a call."""
 HANDSHAKE_SECONDS = 10
 """Time that a connection has for TLS."""
+IDLE_SECONDS = 30.0
+"""Time that a connection may have no call: a silo at work always has one, its orders."""
 MOST_CONNECTIONS = 4096
 """Connections of one port, strangers' among them; further ones are closed at once."""
 
@@ -28,6 +30,7 @@ def connection_options(most: int | None = None) -> list[tuple[str, Any]]:
     return [
         ("grpc.max_allowed_incoming_connections", most),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
+        ("grpc.max_connection_idle_ms", int(IDLE_SECONDS * 1000)),
     ]
 
 
