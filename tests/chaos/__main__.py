@@ -5,8 +5,12 @@ The same seed chooses the same faults; the moments at which they meet the proces
 
 import argparse
 import json
+import os
+import queue
+import resource
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -43,8 +47,8 @@ def main() -> int:
         try:
             with Federation(folder, found, broken) as federation:
                 _play(federation, episode)
-        except BrokenError as error:
-            broken.append(str(error))
+        except (BrokenError, TimeoutError, queue.Empty, subprocess.TimeoutExpired) as error:
+            broken.append(f"{type(error).__name__}: {error}")
         finally:
             shutil.rmtree(folder)
     document = _document(found, broken, options.seed, time.monotonic() - began)
@@ -86,7 +90,7 @@ def _document(found: Counter[str], broken: list[str], seed: int, seconds: float)
     def group(prefix: str) -> dict[str, int]:
         return {name.removeprefix(prefix): count for name, count in sorted(found.items()) if name.startswith(prefix)}
 
-    kinds = group("injected ")
+    kinds, used = group("injected "), resource.getrusage(resource.RUSAGE_CHILDREN)
     return {
         "faults": sum(kinds.values()),
         "seed": seed,
@@ -95,6 +99,8 @@ def _document(found: Counter[str], broken: list[str], seed: int, seconds: float)
         "played_again": found["played_again"],
         "restored_files": found["restored_files"],
         "seconds": round(seconds, 1),
+        "processor_seconds": round(used.ru_utime + used.ru_stime, 1),
+        "load": [round(load, 1) for load in os.getloadavg()],
         "kinds": kinds,
         "skipped": group("skipped "),
         "flipped": group("flipped in "),

@@ -13,6 +13,7 @@ from chaos_federation import PATIENCE_SECONDS, Federation
 from chaos_plan import Fault
 
 MIB = 1 << 20
+HOUR = 3600
 NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102"}
 """Failures by which a server names what is wrong with its disk."""
 
@@ -20,7 +21,7 @@ NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102"}
 def play(federation: Federation, wave: list[Fault]) -> None:
     """Inject a wave of faults, have the federation come back, and check what must hold."""
     kind = wave[0].kind
-    if kind in ("disk-full", "read-only-disk") and not federation.disk:
+    if kind in ("disk-full", "disk-full-silo", "read-only-disk") and not federation.disk:
         federation.found[f"skipped {kind}"] += 1
         return
     for fault in wave:
@@ -196,6 +197,33 @@ def _fill_disk(federation: Federation, fault: Fault) -> None:
         _expect_failure(federation, "disk-full")
 
 
+def _fill_silo(federation: Federation, fault: Fault) -> None:
+    """Fill a silo's disk for a while; an agent that ends for it is started again all the same."""
+    filler = federation.workdir.silo(fault.silo) / "state" / "filler"
+    try:
+        with suppress(OSError), filler.open("wb", buffering=0) as file:
+            while file.write(bytes(MIB)):
+                pass
+        federation.tend_for(fault.seconds)
+    finally:
+        filler.unlink(missing_ok=True)
+
+
+def _clock_jump(federation: Federation, fault: Fault) -> None:
+    """Have the clock of the server or of a silo be an hour off while it runs, and also when it starts; then put it right."""
+    whose = fault.silo if fault.share < 0.75 else "server"
+    federation.set_clock(whose, HOUR if fault.share * 100 % 2 < 1 else -HOUR)
+    federation.tend_for(fault.seconds / 2)
+    process = federation.current if whose == "server" else federation.agents[whose]
+    assert process is not None
+    federation.kill(process)
+    if whose == "server":  # its certificate may not be valid yet
+        federation.start_server()
+    else:
+        federation.tend_for(fault.seconds)
+    federation.set_clock(whose, 0)
+
+
 def _read_only(federation: Federation, fault: Fault) -> None:
     """Make the server's disk read-only while no server runs, and start one."""
     assert federation.current is not None
@@ -224,4 +252,6 @@ STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
     "truncate-journal": _truncate_journal,
     "disk-full": _fill_disk,
     "read-only-disk": _read_only,
+    "disk-full-silo": _fill_silo,
+    "clock-jump": _clock_jump,
 }

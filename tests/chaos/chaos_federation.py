@@ -32,6 +32,15 @@ PATIENCE_SECONDS = 240.0
 GIVE_UP_SECONDS = 45.0
 """Time after which a damaged file that keeps a federation from its work is restored."""
 DISK_MIB = 96
+SILO_DISK_MIB = 24
+CLOCK = "ANCHORAGE_CHAOS_CLOCK"
+"""Environment variable with the file whose length, less `NOON` bytes, is by how many seconds a process' clock is off."""
+NOON = 1 << 20
+WRONG_CLOCK = f"""import os, time
+if file := os.environ.get({CLOCK!r}):
+    right = time.time
+    time.time = lambda: right() + os.stat(file).st_size - {NOON}
+"""
 MARK = "ANCHORAGE_CHAOS"
 """Environment variable by which processes are known as this driver's."""
 KILLED = -signal.SIGKILL
@@ -59,7 +68,15 @@ class Federation(Site):
         scratch.mkdir()
         self.scratch = scratch
         self.environment |= {MARK: str(folder), "TMPDIR": str(scratch)}
-        self.disk = self._mount()
+        self._mounted: list[Path] = []
+        self.disk = self._mount(self.workdir.server, DISK_MIB)
+        for silo in SILOS:
+            self.set_clock(silo, 0)
+            (state := self.workdir.silo(silo) / "state").mkdir(parents=True)
+            if self.disk:
+                self._mount(state, SILO_DISK_MIB)
+        self.set_clock("server", 0)
+        (self.root / "no-mlflow" / "sitecustomize.py").write_text(WRONG_CLOCK)
         self.current: Process | None = None
         self.agents: dict[str, Process] = {}
         self.links: dict[str, Link] = {}
@@ -75,21 +92,29 @@ class Federation(Site):
         super().__exit__()
         for link in self.links.values():
             link.close()
-        if self.disk:
-            subprocess.run(["umount", str(self.workdir.server)], check=True)
+        for folder in self._mounted:
+            subprocess.run(["umount", "--lazy", str(folder)], check=True)  # a trainer may be ending
 
-    def _mount(self) -> bool:
-        """Give the server a small disk of its own; False where this may not be done."""
-        command = ["mount", "-t", "tmpfs", "-o", f"size={DISK_MIB}m,mode=700", "chaos", str(self.workdir.server)]
-        return (
+    def _mount(self, folder: Path, size: int) -> bool:
+        """Make a folder a small disk of its own; False where this may not be done."""
+        command = ["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=700", "chaos", str(folder)]
+        done = (
             os.geteuid() == 0
             and shutil.which("mount") is not None
             and subprocess.run(command, capture_output=True, check=False).returncode == 0
         )
+        self._mounted += [folder] if done else []
+        return done
+
+    def set_clock(self, whose: str, off: int) -> None:
+        """Have the clock of the server, or of a silo's agent and trainer, be wrong by so many seconds, at once."""
+        with (self.folder / f"clock-{whose}").open("ab") as file:
+            file.truncate(NOON + off)
 
     def start_server(self) -> bool:
         """Start the server; False where it ends with a failure of the catalogue, which is counted."""
         config = write_server_config(self.workdir, self.root, self.endpoints or None)
+        self.environment[CLOCK] = str(self.folder / "clock-server")
         self.current = process = self.start("anchorage_server", config, ())
         try:
             process.wait_for("listening")
@@ -112,6 +137,7 @@ class Federation(Site):
         }
         endpoints = {**self.endpoints, "silos": self.links[silo].address}
         config = write_silo_config(self.workdir, LocalSilo(silo, settings), self.federation, self.root, endpoints)
+        self.environment[CLOCK] = str(self.folder / f"clock-{silo}")
         self.agents[silo] = self.start("anchorage_silo", config, ())
 
     def trainer(self, silo: str) -> int | None:
@@ -166,6 +192,13 @@ class Federation(Site):
                 if self._ended(f"agent {silo}", agent) and self.backup is not None:
                     self.restore()
                 self.start_agent(silo)
+
+    def tend_for(self, seconds: float) -> None:
+        """Start again for so many seconds what ends."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.tend()
+            time.sleep(0.05)
 
     def advance(self, rounds: int = 2) -> None:
         """Wait for more rounds; a damaged file that keeps the federation from them is restored."""

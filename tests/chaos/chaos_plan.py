@@ -2,7 +2,7 @@
 
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 
 LIVE = (
@@ -11,13 +11,17 @@ LIVE = (
     "cut-connection", "half-open-connection", "slow-link", "no-link",
 )  # fmt: skip
 """Faults of a federation at work; several may be there at once."""
-STOPPED = ("kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk")
-"""Faults that need the server stopped, or stop it."""
+STOPPED = (
+    "kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk", "disk-full-silo", "clock-jump",
+)  # fmt: skip
+"""Faults that need a process stopped, or stop one."""
 KINDS = LIVE + STOPPED
 OFTEN = ("flip-byte", "flip-byte")
 """As many files as there are want to be damaged."""
 SILOS = ("a", "b", "c")
 MOST_AT_ONCE = 3
+LONG_SECONDS = 30.0
+"""How long the first pause of a plan lasts: longer than a connection lives without a sign of its other end."""
 
 
 @dataclass(frozen=True)
@@ -47,9 +51,11 @@ def plan(count: int, seed: int) -> list[list[Fault]]:
     """Return waves of faults, `count` in all: every kind comes before one comes again."""
     rng = random.Random(seed)
     waves: list[list[Fault]] = []
-    room = 0
+    room, paused = 0, False
     for kind in islice(_kinds(rng), count):
         fault = Fault(kind, rng.choice(SILOS), rng.uniform(0, 0.5), rng.uniform(0.5, 3), rng.random())
+        if kind.startswith("pause") and not paused:
+            fault, paused = replace(fault, seconds=LONG_SECONDS), True
         if kind in LIVE and room and fault.target not in {other.target for other in waves[-1]}:
             waves[-1].append(fault)
             room -= 1

@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import pytest
 from chaos_link import Link
-from chaos_plan import KINDS, LIVE, plan
+from chaos_plan import KINDS, LIVE, LONG_SECONDS, plan
 
 
 def test_a_seed_chooses_the_same_faults_and_another_one_others() -> None:
@@ -19,7 +19,7 @@ def test_a_seed_chooses_the_same_faults_and_another_one_others() -> None:
 def test_every_kind_is_injected_before_the_plan_is_over(count: int) -> None:
     waves = plan(count, 3)
     kinds = Counter(fault.kind for wave in waves for fault in wave)
-    assert kinds.total() == count and (count < 18 or kinds.keys() == set(KINDS))
+    assert kinds.total() == count and (count < 20 or kinds.keys() == set(KINDS))
 
 
 def test_faults_at_once_concern_different_parts_and_none_needs_a_stopped_server() -> None:
@@ -28,6 +28,11 @@ def test_faults_at_once_concern_different_parts_and_none_needs_a_stopped_server(
     for wave in waves:
         assert len({fault.target for fault in wave}) == len(wave)
         assert {fault.kind for fault in wave} <= set(LIVE)
+
+
+def test_one_pause_is_long() -> None:
+    pauses = [fault.seconds for wave in plan(100, 5) for fault in wave if fault.kind.startswith("pause")]
+    assert len(pauses) > 5 and [seconds for seconds in pauses if seconds > 3] == [LONG_SECONDS]
 
 
 @pytest.fixture
