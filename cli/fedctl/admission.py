@@ -1,19 +1,22 @@
-"""``fedctl silo approve``, ``deny`` and ``remove``: decisions about the membership of silos."""
+"""``fedctl silo approve``, ``deny`` and ``remove``: decisions about the membership of silos, in a cluster or in a run of this machine."""
 
 import re
 import time
 
 import typer
 
-from anchorage.api.errors import AnchorageError, cluster
+from anchorage.api.errors import AnchorageError, cluster, commands
 from anchorage.api.silo_status import SiloCrStatus
+from anchorage.api.source import read_documents
 from anchorage.api.status import find_condition, timestamp
 from anchorage.api.text import printable
 from anchorage.transport.kube.resources import kube_object
-from fedctl.choice import Place
+from anchorage.transport.pki import Denials
+from fedctl.choice import Place, local_run
 from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
+from fedctl.workdir import Workdir
 
 LONGEST_MESSAGE = 1024
 """Characters that a condition's message has room for."""
@@ -21,13 +24,17 @@ _KEY = re.compile(r"\b[0-9a-f]{64}\b")
 
 
 def decide(federation: str, name: str, place: Place, output: Format, *, approved: bool, reason: str = "") -> None:
-    """Set the condition Approved of a silo, with a reason in its message, and print the key that requests enrolment.
+    """Set the condition Approved of a silo, with a reason in its message, and print the key that requests enrolment; or deny a silo of a run here.
 
     Raises
     ------
     AnchorageError
-        There is no such silo, its agent runs in the cluster, or the cluster refuses.
+        There is no such silo, its agent runs in the cluster, the cluster refuses, or the run's folder cannot be written.
     """
+    if not place.names_cluster and (run := local_run(federation, place)) is not None:
+        _decide_here(run, name, approved=approved, reason=reason)
+        _tell(federation, name, output, approved=approved)
+        return
     source = remote_federation(federation, place)
     silo = source.silo(name)
     if is_managed(silo):
@@ -50,11 +57,30 @@ def decide(federation: str, name: str, place: Place, output: Format, *, approved
     metadata = {"name": name, "namespace": source.api.namespace}
     source.api.apply_status(kube_object("Silo", metadata, status={"conditions": [decision]}))
     key = _key(status)
-    if not output.for_people:
-        emit({"federation": federation, "silo": name, "approved": approved, "key": key}, output)
-        return
-    typer.echo(f"{name} {'approved' if approved else 'denied'} in {federation}")
-    typer.echo(f"key: sha256 {key}" if key else "key: none has asked yet; the first that shows the token is taken")
+    _tell(federation, name, output, approved=approved, key=key)
+    if output.for_people:
+        typer.echo(f"key: sha256 {key}" if key else "key: none has asked yet; the first that shows the token is taken")
+
+
+def _tell(federation: str, name: str, output: Format, *, approved: bool, **more: str) -> None:
+    if output.for_people:
+        typer.echo(f"{name} {'approved' if approved else 'denied'} in {federation}")
+    else:
+        emit({"federation": federation, "silo": name, "approved": approved, **more}, output)
+
+
+def _decide_here(run: Workdir, name: str, *, approved: bool, reason: str) -> None:
+    """Deny a silo of a run of this machine, or admit it again; the server notices within a second."""
+    documents = (document.value for document in read_documents(run.federation))
+    silos = [each["metadata"]["name"] for each in documents if each["kind"] == "Silo"]
+    if name not in silos:
+        raise AnchorageError(cluster.NO_SUCH_SILO, f"{run.federation} has the silos {', '.join(silos)}, and no {name}")
+    denials = Denials(run.authority)
+    try:
+        denials.approve(name) if approved else denials.deny(name, reason)
+    except OSError as error:
+        found = f"{run.authority} cannot be written: {error.strerror}"
+        raise AnchorageError(commands.WORKDIR_UNUSABLE, found) from error
 
 
 def _message(command: str, reason: str) -> str:

@@ -250,7 +250,7 @@ def silo_deny(
     context: Context = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Deny or revoke a hospital's membership; a late update is dropped."""
+    """Deny or revoke a silo's membership, also in a run of this machine; a late update is dropped."""
     from fedctl.admission import decide
     from fedctl.choice import Place
 

@@ -7,7 +7,7 @@ from typing import Protocol
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Registrar, SigningRequest, key_fingerprint, silo_uri
+from anchorage.transport.pki import Denials, Registrar, SigningRequest, key_fingerprint, silo_uri
 from anchorage_server.members import Members
 from anchorage_server.request_queue import Kind, RequestQueue
 
@@ -48,25 +48,31 @@ class Admission(Protocol):
 
 
 class DocumentAdmission:
-    """The silos of the federation's file, with certificates signed by the authority in a folder beside the server.
+    """The silos of the federation's file that nobody has denied, with certificates signed by the authority in a folder beside the server.
 
     Parameters
     ----------
-    names : tuple of str
+    listed : tuple of str
         The silos of the file.
     registrar : Registrar
         Signs.
+    denials : Denials
+        Who is denied now.
     """
 
-    def __init__(self, names: tuple[str, ...], registrar: Registrar) -> None:
-        self.names = names
+    def __init__(self, listed: tuple[str, ...], registrar: Registrar, denials: Denials) -> None:
         self.enrol = registrar.enrol
         self.renew = registrar.renew
-        self._members = frozenset(names)
+        self._listed, self._denials = listed, denials
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The members now, in the file's order."""
+        return tuple(name for name in self._listed if name not in self._denials)
 
     def admits(self, silo: str, key: str) -> bool:
-        """Return whether the file names this silo; the authority vouches for its key."""
-        return silo in self._members
+        """Return whether the file names this silo and nobody has denied it; the authority vouches for its key."""
+        return silo in self._listed and silo not in self._denials
 
 
 class ClusterAdmission:

@@ -15,10 +15,11 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Credentials, Registrar, Tokens
+from anchorage.transport.pki import Credentials, Denials, Registrar, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
+from anchorage_server.denial_watch import DenialWatch
 from anchorage_server.http import JSON, StatusServer, reports
 from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
@@ -69,7 +70,8 @@ def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessContr
     if config.control_listen is not None or authority is None:
         return AccessControl(name, credentials, ClusterAdmission(name, config.state, clock))
     registrar = Registrar(authority, Tokens(authority.folder / "tokens"))
-    return AccessControl(name, credentials, DocumentAdmission(tuple(s.metadata.name for s in study.silos), registrar))
+    listed = tuple(silo.metadata.name for silo in study.silos)
+    return AccessControl(name, credentials, DocumentAdmission(listed, registrar, Denials(authority.folder)))
 
 
 def new_status_store(
@@ -167,6 +169,8 @@ class Listening:
                 control.start()
                 stack.callback(control.stop)
                 places["control"] = f"https://{control.address}"
+            if isinstance(admission, DocumentAdmission):
+                stack.callback(DenialWatch(admission, self._change_members).close)
             with storage_errors("write endpoints.json", config.state):
                 write_atomically(config.state / "endpoints.json", json.dumps(places).encode())
             self._close = stack.pop_all().close
@@ -177,17 +181,19 @@ class Listening:
         """Close every port; with `goodbye`, silos have a moment to hear the last orders."""
         self._close()
 
+    def _change_members(self, names: Sequence[str]) -> None:
+        self._statuses.change_members(names)
+        self.link.change_members(names, "it is no member of the federation any more")
+
     def _control(self, listen: str, admission: ClusterAdmission) -> ControlServer:
         members, requests, statuses, state = admission.members, admission.requests, self._statuses, self._state
         statuses.change_members(members.names)
 
         def changed(change: Change) -> None:
-            why = "it is no member of the federation any more"
             for silo in change.rekeyed:
                 self.link.expel(silo, "it enrolled again with another key")
             if not change.same:
-                statuses.change_members(change.names)
-                self.link.change_members(change.names, why)
+                self._change_members(change.names)
                 _log.info("members changed", extra={"members": list(change.names)})
 
         def put_members(body: bytes) -> tuple[int, str, bytes]:

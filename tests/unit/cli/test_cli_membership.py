@@ -14,6 +14,7 @@ from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
+from anchorage.transport.pki import Denials
 from fedctl.invitation import parse_span
 from fedctl.main import app
 
@@ -191,10 +192,23 @@ def test_a_local_run_needs_none_of_it(fake: FakeApi, tmp_path: Path) -> None:
     folder = tmp_path / ".anchorage" / "derm"
     folder.mkdir(parents=True)
     (folder / "federation.yaml").write_text("")
-    for command in ("invite", "approve", "deny", "remove"):
+    for command in ("invite", "remove"):
         error = refused(fedctl("silo", command, "derm", "a"))
         assert error.failure is cluster.LOCAL_RUN and "without invitation or approval" in error.message
     assert fedctl("silo", "invite", "derm", "a", "-n", "anchorage").exit_code == 0
+
+
+def test_a_silo_of_a_local_run_is_denied_and_approved(fake: FakeApi, tmp_path: Path) -> None:
+    folder = tmp_path / ".anchorage" / "derm"
+    (folder / "authority").mkdir(parents=True)
+    (folder / "federation.yaml").write_text(
+        "kind: Silo\nmetadata: {name: a}\n---\nkind: Federation\nmetadata: {name: derm}\n"
+    )
+    denials = Denials(folder / "authority")
+    assert "a denied in derm" in fedctl("silo", "deny", "derm", "a", "--reason", "key lost").output and "a" in denials
+    assert refused(fedctl("silo", "deny", "derm", "../ca.pem")).failure is cluster.NO_SUCH_SILO
+    answer = json.loads(fedctl("silo", "approve", "derm", "a", "-o", "json").output)
+    assert answer == {"federation": "derm", "silo": "a", "approved": True} and "a" not in denials
 
 
 def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:

@@ -2,6 +2,7 @@
 
 from anchorage.transport.pki.authority import Authority
 from anchorage.transport.pki.credentials import Credentials, certificate_of
+from anchorage.transport.pki.denials import Denials
 from anchorage.transport.pki.identity import operator_uri, server_uri, silo_of, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
     SigningRequest,
@@ -18,6 +19,7 @@ from anchorage.transport.pki.tokens import Tokens
 __all__ = [
     "Authority",
     "Credentials",
+    "Denials",
     "Registrar",
     "SigningRequest",
     "Tokens",
