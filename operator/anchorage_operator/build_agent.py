@@ -62,6 +62,7 @@ def agent_objects(
                 build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
             claims=_claims_of(managed),
+            queue=situation.spec.queue_name if situation.spec is not None else None,
         )
         yield build_pod.stateful_set(parts, settings)
 

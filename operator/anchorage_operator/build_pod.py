@@ -4,13 +4,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from anchorage.api.pod import Amount, PodOverrides, Resources
+from anchorage.api.base import Document
+from anchorage.api.pod import Amount, EnvironmentVariable, PodOverrides, Resources
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage_operator.names import (
     CONFIG_FOLDER,
     CONFIG_HASH,
     DATA_FOLDER,
     PROBES_PORT,
+    QUEUE_LABEL,
     STATE_FOLDER,
     STATE_VOLUME,
     selector,
@@ -68,6 +70,8 @@ class PodParts:
     """Environment variables from Secrets, by name; each is the Secret's key of that name, if it has one."""
     grace_seconds: int = 30
     """How long the process has to end."""
+    queue: str | None = None
+    """Kueue's queue that the pod waits in."""
 
 
 def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
@@ -86,6 +90,8 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
     claim: dict[str, Any] = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
     if class_name is not None:
         claim["storageClassName"] = class_name
+    labels = {**parts.overrides.labels, **metadata["labels"], **({QUEUE_LABEL: parts.queue} if parts.queue else {})}
+    annotations = {**parts.overrides.annotations, CONFIG_HASH: parts.config_hash}
     kept = {"whenDeleted": "Retain" if parts.keep_claim else "Delete", "whenScaled": "Retain"}
     spec = {
         "replicas": 1 if parts.running else 0,
@@ -96,7 +102,7 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         "updateStrategy": {"type": "RollingUpdate"},
         "persistentVolumeClaimRetentionPolicy": kept,
         "template": {
-            "metadata": {"labels": dict(metadata["labels"]), "annotations": {CONFIG_HASH: parts.config_hash}},
+            "metadata": {"labels": labels, "annotations": annotations},
             "spec": _pod_spec(parts, settings),
         },
         "volumeClaimTemplates": [kube_object("PersistentVolumeClaim", {"name": STATE_VOLUME}, spec=claim)],
@@ -113,7 +119,11 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
     chosen = {
         "imagePullSecrets": [{"name": n} for n in overrides.image_pull_secrets or settings.image_pull_secrets],
         "nodeSelector": overrides.node_selector,
-        "tolerations": [each.model_dump(by_alias=True, exclude_none=True) for each in overrides.tolerations],
+        "affinity": overrides.affinity,
+        "topologySpreadConstraints": list(overrides.topology_spread_constraints),
+        "tolerations": _plain(overrides.tolerations),
+        "resourceClaims": _plain(overrides.resource_claims),
+        "schedulerName": overrides.scheduler_name,
         "runtimeClassName": overrides.runtime_class_name,
         "priorityClassName": overrides.priority_class_name,
     }
@@ -136,7 +146,8 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
 def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:
     """Merge a spec's overrides into the operator's defaults: mappings by key, lists by item, other values replaced."""
     values = {name: getattr(own, name) or getattr(defaults, name) for name in PodOverrides.model_fields}
-    values["node_selector"] = defaults.node_selector | own.node_selector
+    for name in ("labels", "annotations", "node_selector"):
+        values[name] = getattr(defaults, name) | getattr(own, name)
     values["tolerations"] = (*defaults.tolerations, *(t for t in own.tolerations if t not in defaults.tolerations))
     values["env"] = tuple(({v.name: v for v in defaults.env} | {v.name: v for v in own.env}).values())
     values["volumes"] = tuple(
@@ -177,7 +188,8 @@ def config_mount(name: str, folder: str, config_map: str) -> Mount:
 def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ports, overrides = {**parts.ports, "probes": PROBES_PORT}, parts.overrides
     # libraries that need a home get a writable one
-    environment = {"HOME": "/tmp"} | {variable.name: variable.value for variable in overrides.env}
+    environment = {"HOME": {"name": "HOME", "value": "/tmp"}} | {each.name: _variable(each) for each in overrides.env}
+    claims = [{"name": claim.name} for claim in overrides.resource_claims]
     secrets = [_from_secret(name, secret) for name, secret in parts.secret_env.items() if name not in environment]
     return {
         "name": parts.container,
@@ -185,9 +197,9 @@ def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Map
         "imagePullPolicy": overrides.image_pull_policy or settings.image_pull_policy,
         "command": ["python3", "-m", parts.module],
         "args": ["--config", f"{CONFIG_FOLDER}/{parts.config}"],
-        "env": [*({"name": name, "value": value} for name, value in environment.items()), *secrets],
+        "env": [*environment.values(), *secrets],
         "ports": [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports.items()],
-        "resources": parts.resources,
+        "resources": {**parts.resources, **({"claims": claims} if claims else {})},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
@@ -202,6 +214,16 @@ def _container(parts: PodParts, settings: OperatorSettings, mounts: Sequence[Map
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
+
+
+def _variable(variable: EnvironmentVariable) -> dict[str, Any]:
+    if variable.value_from is None:
+        return {"name": variable.name, "value": variable.value}
+    return {"name": variable.name, "valueFrom": variable.value_from.model_dump(by_alias=True, exclude_defaults=True)}
+
+
+def _plain(items: Iterable[Document]) -> list[dict[str, Any]]:
+    return [each.model_dump(by_alias=True, exclude_none=True) for each in items]
 
 
 def _from_secret(name: str, secret: str) -> dict[str, Any]:
@@ -221,10 +243,15 @@ def _volumes(parts: PodParts) -> tuple[list[dict[str, Any]], list[dict[str, Any]
     """Return the pod's volumes and the container's mounts; a claim mounted read-only and writable becomes two volumes."""
     extra, config = parts.overrides.volumes, config_mount("config", CONFIG_FOLDER, parts.metadata["name"])
     fixed = [config, Mount("tmp", "/tmp", {"emptyDir": {}}), *parts.mounts]
+    if parts.overrides.shared_memory is not None:
+        memory = {"medium": "Memory", "sizeLimit": parts.overrides.shared_memory}
+        fixed.append(Mount("shm", "/dev/shm", {"emptyDir": memory}))
     volumes: list[dict[str, Any]] = [{"name": mount.volume, **mount.source} for mount in fixed]
     mounts: list[dict[str, Any]] = [{"name": STATE_VOLUME, "mountPath": STATE_FOLDER}]
     for mount in fixed:
-        mounts.append({"name": mount.volume, "mountPath": mount.folder} | ({} if mount.volume == "tmp" else _READ_ONLY))
+        mounts.append(
+            {"name": mount.volume, "mountPath": mount.folder} | ({} if "emptyDir" in mount.source else _READ_ONLY)
+        )
     taken = {mount.mount_path for mount in extra}
     data = {claim: f"{DATA_FOLDER}/{claim}" for claim in sorted(parts.claims)}
     wanted = [(claim, folder, True) for claim, folder in data.items() if folder not in taken]

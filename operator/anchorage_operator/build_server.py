@@ -130,6 +130,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         claims=_claims_of(spec),
         secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
         grace_seconds=60,
+        queue=None if situation.results_only else spec.queue_name,  # results are at hand without a device
     )
     return build_pod.stateful_set(parts, settings)
 

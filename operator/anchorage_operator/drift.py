@@ -23,7 +23,7 @@ _SUFFIXES = {
     "Pi": Decimal(2**50),
     "": Decimal(1),
 }
-_QUANTITIES = ("requests", "limits")
+_QUANTITIES = ("requests", "limits", "sizeLimit")
 _ADDED_TO = ("tolerations",)
 """Lists to which policies add items that change nothing of what was asked for."""
 _KEYS = ("mountPath", "uid", "name")

@@ -63,7 +63,7 @@ def _accepted(situation: Situation) -> Finding:
     said = [f"silos that are not accepted: {join_names(refused)}"] if refused else []
     if situation.spec is not None:
         name, storage = server_name(situation.observed.name), situation.spec.server.storage
-        said.append(volume_note(situation, name, storage, "spec.server.storage"))
+        said += [volume_note(situation, name, storage, "spec.server.storage"), situation.refused_change(name)]
     return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
 
 
@@ -78,7 +78,7 @@ def _server_available(situation: Situation) -> Finding:
         return Finding("False", reasons.HALTED, "training failed; any change of the spec restarts it")
     if situation.report is not None:
         return Finding("True", reasons.AVAILABLE)
-    if ("StatefulSet", server_name(situation.observed.name)) not in situation.observed.children:
+    if not situation.is_made(server_name(situation.observed.name)):
         return Finding("False", reasons.STARTING, "its objects are being created")
     pod, unreachable = situation.server_pod, situation.observed.report
     if not pod.ready:

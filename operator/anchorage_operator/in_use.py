@@ -19,7 +19,7 @@ from anchorage_operator.names import ACCEPTED_SPEC, AGENT_FILE, FEDERATION_FILE,
 from anchorage_operator.observed import Observed
 from anchorage_operator.yaml_text import as_yaml
 
-CLUSTER_ONLY = ("suspend", "deletionPolicy", "admission", "server")
+CLUSTER_ONLY = ("suspend", "deletionPolicy", "admission", "server", "queueName")
 """Fields of a Federation's spec that the server does not see, so that a change of them does not restart it."""
 OF_THE_POD = ("resources", "storage", "pod", "policy")
 """Fields of a Silo's ``managed`` that do not decide what its agent trains on."""

@@ -87,6 +87,8 @@ class Observed:
     """Every Pod with the label ``anchorage.dev/federation: <name>``, with its status."""
     refused_pods: Mapping[str, str] = field(default_factory=dict)
     """Why the API server refuses the pod of a StatefulSet, by the StatefulSet's name; only of those that lack theirs."""
+    refused_changes: Mapping[str, str] = field(default_factory=dict)
+    """Why the API server refuses a StatefulSet as it was planned last, by its name."""
     claims: Mapping[str, str] | None = None
     """Phase of every PersistentVolumeClaim of the namespace by name; None where it was not looked up."""
     claim_sizes: Mapping[str, str] = field(default_factory=dict)

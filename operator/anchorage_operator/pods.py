@@ -10,6 +10,7 @@ from anchorage.api.errors.rounds import EVALUATION_MISSING, QUORUM_LOST, STOPPED
 from anchorage.api.status import seconds_of
 from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
+from anchorage_operator.names import QUEUE_GATE, QUEUE_LABEL
 
 EXITS: Mapping[int, str] = {
     0: "exited without an error",
@@ -152,7 +153,7 @@ def _not_started(
     held_up = _held_up(pod, {"name": name, **(container or {})})
     first = _of_company(pod, pod.get("status", {}).get("initContainerStatuses", ()))
     starting = PodHealth(False, reasons.STARTING, "the node is pulling the image or creating the container")
-    return held_up or first or _unscheduled(pod, claims, now) or starting
+    return held_up or first or _queued(pod) or _unscheduled(pod, claims, now) or starting
 
 
 def _held_up(pod: Json, container: Json) -> PodHealth | None:
@@ -181,6 +182,15 @@ def _configuration_missing(message: str) -> PodHealth:
         if re.search(rf"\b{word}\b", message, re.IGNORECASE):
             return PodHealth(False, reason, message)
     return PodHealth(False, reasons.CONTAINER_ERROR, message)
+
+
+def _queued(pod: Json) -> PodHealth | None:
+    gates = [str(gate["name"]) for gate in pod["spec"].get("schedulingGates", ())]
+    if not gates:
+        return None
+    queue = pod["metadata"].get("labels", {}).get(QUEUE_LABEL)
+    by_kueue = f'the pod waits in Kueue\'s queue "{queue}" to be admitted'
+    return PodHealth(False, reasons.QUEUED, by_kueue if QUEUE_GATE in gates else f"held by {', '.join(gates)}")
 
 
 def _unscheduled(pod: Json, claims: Mapping[str, str] | None, now: float) -> PodHealth | None:

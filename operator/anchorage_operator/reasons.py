@@ -56,7 +56,8 @@ POD_MISSING = "PodMissing"
 If this persists, `kubectl describe statefulset` shows the cause.
 """
 POD_REFUSED = "PodRefused"
-"""ServerAvailable, AgentAvailable, Ready: The API server refuses to create the pod. The message has its words.
+"""ServerAvailable, AgentAvailable, Ready: The API server refuses to create the pod, or the StatefulSet that it is described in. The message has
+its words.
 
 Raise the quota, create the PriorityClass or RuntimeClass, correct what the spec asks for, or have the namespace's policy changed.
 """
@@ -75,6 +76,11 @@ UNSCHEDULABLE = "Unschedulable"
 """ServerAvailable, AgentAvailable, Ready: No node that the pod may run on has enough free resources.
 
 Free or add the resource named in the message (often nvidia.com/gpu), lower the requests, or correct nodeSelector and tolerations.
+"""
+QUEUED = "Queued"
+"""ServerAvailable, AgentAvailable, Ready: The pod may not be scheduled yet: it waits for quota in the queue of spec.queueName.
+
+`kubectl get workloads` shows what Kueue says of it; without Kueue in the cluster, leave spec.queueName out.
 """
 VOLUME_MISSING = "VolumeMissing"
 """ServerAvailable, AgentAvailable, Ready: A PersistentVolumeClaim named in the spec does not exist in the namespace.

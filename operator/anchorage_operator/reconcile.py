@@ -108,6 +108,7 @@ class Reconciler:
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
     _applied: dict[Ref, _Applied] = field(default_factory=dict, init=False)
     _not_before: dict[tuple[str, str, str], float] = field(default_factory=dict, init=False)
+    _refused: dict[Key, dict[str, str]] = field(default_factory=dict, init=False)
 
     def reconcile(self, key: Key) -> float | None:
         """Reconcile one federation; return the seconds until the next reconcile, None if it no longer exists.
@@ -122,6 +123,7 @@ class Reconciler:
         if key not in self.cache:
             self.identity.forget(key)
             self.poller.forget(key)
+            self._refused.pop(key, None)
             for ref in [ref for ref, last in self._applied.items() if last.of == key]:
                 del self._applied[ref]
             return None
@@ -158,6 +160,7 @@ class Reconciler:
             children=self.cache.children(key),
             pods=pods,
             refused_pods=self._refused_pods(key, pods),
+            refused_changes=self._refused.get(key, {}),
             claims=self.cache.claims(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
             authority=self.facts.authority(key, uid, oldest),
@@ -183,6 +186,8 @@ class Reconciler:
         causes: list[Exception] = []
         again = self._carry_out_effects(key, observed.invitations, planned.effects, causes)
         events = list(planned.events)
+        refused: dict[str, str] = {}
+        self._refused[key] = refused
         for body in planned.apply:
             if not self._may_apply(key, observed, body, events):
                 continue
@@ -191,6 +196,9 @@ class Reconciler:
             except ApiError as error:
                 causes.append(error)
                 if error.status in REFUSED and observed.federation:
+                    self._applied.pop(Ref(body["kind"], key.namespace, body["metadata"]["name"]), None)
+                    if body["kind"] == "StatefulSet":
+                        refused[body["metadata"]["name"]] = error.message
                     events.append(_refusal_event(observed.federation, body, error))
         for reference in planned.delete:
             try:

@@ -93,7 +93,8 @@ def _accepted(situation: Situation, name: str) -> Finding:
     silo = situation.verdict.silos.get(name)
     managed = silo.spec.managed if silo is not None else None
     note = volume_note(situation, agent_name(name), managed.storage, "spec.managed.storage") if managed else ""
-    return Finding("True", reasons.ACCEPTED, note)
+    said = [note, situation.refused_change(agent_name(name)) if managed else ""]
+    return Finding("True", reasons.ACCEPTED, "; ".join(filter(None, said)))
 
 
 def _enrolled(situation: Situation, silo: Json, approved: Finding) -> Finding:
@@ -139,7 +140,7 @@ def _agent_available(situation: Situation, name: str, accepted: Finding) -> Find
     if not situation.agents_wanted:
         reason = reasons.SUSPENDED if situation.suspended else reasons.HALTED
         return Finding("False", reason, "the agent's pod is stopped")
-    if ("StatefulSet", agent_name(name)) not in situation.observed.children:
+    if not situation.is_made(agent_name(name)):
         return Finding("False", reasons.STARTING, "its objects are being created")
     pod = situation.agent_pod(name)
     if pod.ready:

@@ -152,6 +152,15 @@ class Situation:
         """Return the state of a managed silo's pod."""
         return self._health("agent", agent_name(silo), {COMPONENT_LABEL: "silo", SILO_LABEL: silo})
 
+    def is_made(self, owner: str) -> bool:
+        """Return whether a StatefulSet is there, or refused, so that its pod's state tells what is wrong."""
+        return ("StatefulSet", owner) in self.observed.children or owner in self.observed.refused_changes
+
+    def refused_change(self, owner: str) -> str:
+        """Say what the API server refuses of a StatefulSet that is there; empty where there is nothing."""
+        why = self.observed.refused_changes.get(owner)
+        return f"the pod stays as it was: {why}" if why and ("StatefulSet", owner) in self.observed.children else ""
+
     def finding(self, kind: str) -> Finding | None:
         """Return a condition of the Federation's written status."""
         return find(self.status, kind)
@@ -159,6 +168,7 @@ class Situation:
     def _health(self, container: str, owner: str, labels: Mapping[str, str]) -> PodHealth:
         pods = [pod for pod in self.observed.pods if labels.items() <= pod["metadata"].get("labels", {}).items()]
         pods.sort(key=lambda pod: str(pod["metadata"].get("creationTimestamp", "")))
-        if not pods and owner in self.observed.refused_pods:
-            return PodHealth(False, reasons.POD_REFUSED, self.observed.refused_pods[owner])
+        refused = {**self.observed.refused_pods, **self.observed.refused_changes}
+        if not pods and owner in refused:
+            return PodHealth(False, reasons.POD_REFUSED, refused[owner])
         return diagnose(pods[-1] if pods else None, container, self.observed.claims, self.now)

@@ -28,6 +28,7 @@ _QUIET = (
     reasons.SERVER_UNAVAILABLE,
     reasons.WAITING_FOR_SILOS,
     reasons.SENDING,
+    reasons.QUEUED,
 )
 """Reasons of a condition that is not true which are no news."""
 

@@ -50,14 +50,33 @@ def _pods() -> Iterator[Refusal]:
     """Yield what is refused of a pod, at each place where one is described."""
     both = {"key": "gpu", "operator": "Exists", "value": "yes"}
     taken = [{"claimName": "a", "mountPath": "/data"}]
+    keys = [{"name": "KEY", "valueFrom": {"secretKeyRef": {"name": "derm-authority", "key": "ca.key"}}}]
+    twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
+    unknown = "UnknownField"
     for place, base in (("server", FEDERATION), ("managed", SILO)):
-        for name, field, value, below in (
-            ("every taint", "tolerations", [{"value": "yes"}], ""),
-            ("a value that nothing reads", "tolerations", [both], ""),
-            ("a folder of the operator's", "volumes", taken, ".mountPath"),
+        for name, field, value, below, failure in (
+            ("every taint", "tolerations", [{"value": "yes"}], "[0]", "WrongForm"),
+            ("a value that nothing reads", "tolerations", [both], "[0]", "WrongForm"),
+            ("a folder of the operator's", "volumes", taken, "[0].mountPath", "WrongForm"),
+            ("a key of the federation", "env", keys, "[0].valueFrom.secretKeyRef", "WrongForm"),
+            ("a label that is none", "nodeSelector", {"a b": "c"}, ".a b", "WrongForm"),
+            ("another federation's pod", "labels", {"anchorage.dev/federation": "b"}, "", "WrongForm"),
+            (
+                "a folder of the node",
+                "volumes",
+                [{**taken[0], "mountPath": "/a", "hostPath": {"path": "/"}}],
+                "[0].hostPath",
+                unknown,
+            ),
+            ("privileges", "securityContext", {"privileged": True}, "", unknown),
+            ("another command", "command", ["sh"], "", unknown),
+            ("another account", "serviceAccountName", "admin", "", unknown),
+            ("the node's network", "hostNetwork", True, "", unknown),
+            ("other containers", "containers", [{"name": "server"}], "", unknown),
         ):
             path = f"{place}.pod.{field}"
-            yield spec(f"{place}: {name}", {path: value}, f"{path}[0]{below}", "WrongForm", base)
+            yield spec(f"{place}: {name}", {path: value}, f"{path}{below}", failure, base)
+        yield spec(f"{place}: a variable twice", {f"{place}.pod.env": twice}, f"{place}.pod", "WrongForm", base)
 
 
 def _meaningless(name: str, method: dict[str, Any], path: str, **changes: Any) -> Refusal:

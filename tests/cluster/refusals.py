@@ -34,10 +34,7 @@ def _paths() -> Iterator[Refusal]:
 
 def _pods() -> Iterator[Refusal]:
     """Yield what is refused of a pod, at each place where one is described."""
-    twice = [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]
     cases: tuple[tuple[str, str, Any, str, str], ...] = (
-        ("a variable twice", "pod.env", twice, "[1]", "Duplicate value"),
-        ("a label that is none", "pod.nodeSelector", {"a b": "c"}, "", "a name here is a label's key"),
         ("a request for nothing known", "resources.requests", {"a b": 1}, "", "a name here is a resource"),
         ("a limit of nothing known", "resources.limits", {"a b": 1}, "", "a name here is a resource"),
         ("an amount that is none", "resources.limits", {"memory": "many"}, ".memory", "should match"),

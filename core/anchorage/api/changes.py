@@ -53,6 +53,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.evaluation.onLeakage": Verdict.FROZEN,
     "spec.evaluation.everyRounds": Verdict.LATER,
     "spec.server": Verdict.FREE,
+    "spec.queueName": Verdict.FREE,
     "spec.admission": Verdict.FREE,
     "spec.deletionPolicy": Verdict.FREE,
     "spec.tracking": Verdict.SERVER,

@@ -98,7 +98,9 @@ class Server(Document):
     names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
         (), description="Further DNS names and IP addresses of its certificate."
     )
-    pod: PodOverrides = Field(PodOverrides(), description="What its pod has beside.")
+    pod: PodOverrides = Field(
+        PodOverrides(), description="What its pod has beside: PodOverrides in docs/federation.md."
+    )
 
 
 class Admission(Document):
@@ -178,6 +180,7 @@ class FederationSpec(Document):
     anchor_data: ServerData | None = Field(None, description="Labelled images at the server.")
     evaluation: Evaluation | None = Field(None, description="Scoring of the global model at the server.")
     server: Server = Field(Server(), description="The server in a cluster.")
+    queue_name: Name | None = Field(None, description="Kueue's LocalQueue for server and managed agents.")
     admission: Admission = Field(Admission(), description="Which hospitals are let in; ignored outside a cluster.")
     deletion_policy: Literal["Retain", "Delete"] = Field(
         "Retain", description="Whether checkpoints, models and the authority go with the Federation."
@@ -218,7 +221,9 @@ class Managed(Document):
     resources: Resources = Field(Resources(), description="Resources of the pod.")
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
     storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
-    pod: PodOverrides = Field(PodOverrides(), description="What the agent's pod has beside.")
+    pod: PodOverrides = Field(
+        PodOverrides(), description="What the agent's pod has beside: PodOverrides in docs/federation.md."
+    )
 
 
 class SiloSpec(Document):

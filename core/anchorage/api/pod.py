@@ -1,7 +1,8 @@
 """Overrides of generated pods: the few fields that a federation's author may set; the operator sets the rest."""
 
+import json
 from collections.abc import Iterable, Iterator
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
@@ -13,8 +14,10 @@ from anchorage.api.base import (
     MOUNT_PATH_PATTERN,
     QUANTITY_PATTERN,
     RESOURCE_PATTERN,
+    SECRET_KEY_PATTERN,
     SUBDOMAIN_PATTERN,
     Document,
+    Name,
 )
 
 ResourceName = Annotated[str, StringConstraints(strict=True, pattern=RESOURCE_PATTERN, max_length=253)]
@@ -30,6 +33,7 @@ EnvName = Annotated[str, StringConstraints(strict=True, pattern=ENV_NAME_PATTERN
 
 RESERVED_PATHS = (
     "/data",
+    "/dev/shm",
     "/etc/anchorage",
     "/etc/anchorage-authority",
     "/etc/anchorage-enrolment",
@@ -38,6 +42,18 @@ RESERVED_PATHS = (
     "/var/lib/anchorage",
 )
 """Folders that the operator mounts into pods."""
+RESERVED_KEYS = (
+    "anchorage.dev/",
+    "app.kubernetes.io/",
+    "container.apparmor.security.beta.kubernetes.io/",
+    "kueue.x-k8s.io/queue-name",
+    "statefulset.kubernetes.io/",
+)
+"""Beginnings of labels and annotations by which pods are found, protected and queued."""
+RESERVED_SECRETS = ("-authority", "-enrolment", "-server-tls")
+"""Ends of the names of Secrets that hold keys of a federation."""
+MOST_JSON = 16_384
+"""Characters of a part that the API server checks."""
 
 
 def _is_free(path: str) -> str:
@@ -51,6 +67,23 @@ MountPath = Annotated[
     StringConstraints(strict=True, pattern=MOUNT_PATH_PATTERN, min_length=2, max_length=512),
     AfterValidator(_is_free),
 ]
+
+
+def _is_short(value: dict[str, Any]) -> dict[str, Any]:
+    if len(json.dumps(value)) > MOST_JSON:
+        raise ValueError(f"found more than {MOST_JSON} characters; write less")
+    return value
+
+
+def _are_free(pairs: dict[str, str]) -> dict[str, str]:
+    for key in pairs:
+        if key.startswith(RESERVED_KEYS):
+            raise ValueError(f'found "{key}", which is not for overrides; remove it')
+    return pairs
+
+
+KubernetesPart = Annotated[dict[str, Any], Field(max_length=16), AfterValidator(_is_short)]
+"""A part of a pod in Kubernetes' own form, which the API server checks."""
 
 
 class Resources(Document):
@@ -90,6 +123,9 @@ class Toleration(Document):
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"] | None = Field(
         None, description="Effect of the taint. Default: every effect."
     )
+    toleration_seconds: Annotated[int, Field(ge=0, le=2**31)] | None = Field(
+        None, description="Time that the pod stays on a node with a NoExecute taint. Default: for ever."
+    )
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -100,13 +136,42 @@ class Toleration(Document):
         return self
 
 
+class SecretKey(Document):
+    """Key of a Secret of the same namespace."""
+
+    name: ObjectName = Field(description="Name of the Secret.")
+    key: Annotated[str, StringConstraints(strict=True, pattern=SECRET_KEY_PATTERN, max_length=253)] = Field(
+        description="Key in the Secret."
+    )
+    optional: bool = Field(False, description="Whether the pod starts without it.")
+
+    @model_validator(mode="after")
+    def _foreign(self) -> Self:
+        if self.name.endswith(RESERVED_SECRETS):
+            raise ValueError(f'found the Secret "{self.name}", named like one with keys of a federation; use another')
+        return self
+
+
+class ValueFrom(Document):
+    """Source of a variable's value."""
+
+    secret_key_ref: SecretKey = Field(description="Key of a Secret.")
+
+
 class EnvironmentVariable(Document):
-    """Environment variable of a container; not for secrets."""
+    """Environment variable of a container; a secret stands in a Secret."""
 
     name: EnvName = Field(description="Name of the variable.")
     value: Annotated[str, StringConstraints(strict=True, max_length=4096)] = Field(
         "", description="Value of the variable."
     )
+    value_from: ValueFrom | None = Field(None, description="Instead of `value`: where the value stands.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if self.value and self.value_from is not None:
+            raise ValueError("found value and valueFrom; remove one")
+        return self
 
 
 class ClaimMount(Document):
@@ -117,8 +182,25 @@ class ClaimMount(Document):
     read_only: bool = Field(True, description="Whether the volume is mounted read-only.")
 
 
+class ResourceClaim(Document):
+    """Device or other resource of Dynamic Resource Allocation (DRA), for the pod's container."""
+
+    name: Name = Field(description="Name within the pod.")
+    resource_claim_name: ObjectName | None = Field(None, description="Name of a ResourceClaim.")
+    resource_claim_template_name: ObjectName | None = Field(None, description="Name of a ResourceClaimTemplate.")
+
+    @model_validator(mode="after")
+    def _one_source(self) -> Self:
+        if (self.resource_claim_name is None) == (self.resource_claim_template_name is None):
+            raise ValueError("needed is either resourceClaimName or resourceClaimTemplateName")
+        return self
+
+
 class PodOverrides(Document):
-    """Overrides of the generated pod template. Ignored outside a cluster."""
+    """Overrides of the generated pod template. Ignored outside a cluster.
+
+    In a cluster, the operator checks these fields, and the API server what is in Kubernetes' own form.
+    """
 
     image: Image | None = Field(None, description="Container image. Default: the operator's setting.")
     image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = Field(
@@ -127,8 +209,20 @@ class PodOverrides(Document):
     image_pull_secrets: Annotated[tuple[ObjectName, ...], Field(max_length=16)] = Field(
         (), description="Secrets of the namespace with the registry's credentials."
     )
+    labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=32), AfterValidator(_are_free)] = Field(
+        {}, description="Additional labels of the pod."
+    )
+    annotations: Annotated[
+        dict[LabelKey, Annotated[str, StringConstraints(strict=True, max_length=4096)]],
+        Field(max_length=32),
+        AfterValidator(_are_free),
+    ] = Field({}, description="Additional annotations of the pod.")
     node_selector: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(
         {}, description="Labels that a node must have."
+    )
+    affinity: KubernetesPart = Field({}, description="Affinity, as in a Pod.")
+    topology_spread_constraints: Annotated[tuple[KubernetesPart, ...], Field(max_length=16)] = Field(
+        (), description="Topology spread constraints, as in a Pod."
     )
     tolerations: Annotated[tuple[Toleration, ...], Field(max_length=16)] = Field(
         (), description="Node taints that the pod tolerates."
@@ -139,8 +233,16 @@ class PodOverrides(Document):
     volumes: Annotated[tuple[ClaimMount, ...], Field(max_length=16)] = Field(
         (), description="Additional volume claims to mount."
     )
+    shared_memory: Quantity | None = Field(
+        None,
+        description="Size of /dev/shm, in memory, within the container's memory limit. Default: the node's, often 64Mi.",
+    )
+    resource_claims: Annotated[tuple[ResourceClaim, ...], Field(max_length=16)] = Field(
+        (), description="Resources of Dynamic Resource Allocation."
+    )
     runtime_class_name: ObjectName | None = Field(None, description="Name of the RuntimeClass, such as nvidia.")
     priority_class_name: ObjectName | None = Field(None, description="Name of the PriorityClass.")
+    scheduler_name: ObjectName | None = Field(None, description="Name of the scheduler. Default: the cluster's own.")
 
     @model_validator(mode="after")
     def _unique(self) -> Self:
@@ -148,6 +250,8 @@ class PodOverrides(Document):
             raise ValueError(f"found the variable {name} twice in env; remove one")
         for path in _repeated(mount.mount_path for mount in self.volumes):
             raise ValueError(f"found two volumes at {path}; give each its own mountPath")
+        for name in _repeated(claim.name for claim in self.resource_claims):
+            raise ValueError(f"found the name {name} twice in resourceClaims; rename one")
         return self
 
 

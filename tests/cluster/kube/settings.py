@@ -164,4 +164,6 @@ state = "{self.runtime}"
             f"--kubelet-client-key={pki}/admin.key",
             "--kubelet-preferred-address-types=InternalIP",
             "--shutdown-delay-duration=0s",
+            "--feature-gates=MutatingAdmissionPolicy=true",  # beta: what a webhook would do, without one
+            "--runtime-config=admissionregistration.k8s.io/v1beta1=true",
         ]

@@ -198,11 +198,13 @@ def defaulted(built: Json, before: Json | None) -> dict[str, Any]:
     made["metadata"] |= {"resourceVersion": "7", "uid": f"uid-{made['kind']}", "generation": 1}
     if made["kind"] == "StatefulSet":
         spec = made["spec"]
-        spec["template"]["spec"] |= {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default"}
+        defaults = {"restartPolicy": "Always", "dnsPolicy": "ClusterFirst", "schedulerName": "default"}
+        spec["template"]["spec"] = defaults | spec["template"]["spec"]
         for container in spec["template"]["spec"]["containers"]:
             container["terminationMessagePath"] = "/dev/termination-log"
-            for part in container.get("resources", {}).values():
-                part.update({name: "1" if value == "1000m" else value for name, value in part.items()})
+            for kind, part in container.get("resources", {}).items():
+                if kind != "claims":
+                    part.update({name: "1" if value == "1000m" else value for name, value in part.items()})
         spec["volumeClaimTemplates"][0]["status"] = {"phase": "Pending"}
     if made["kind"] == "Service":
         status = (before or {}).get("status", {"loadBalancer": {}})

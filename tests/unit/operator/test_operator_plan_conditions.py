@@ -168,6 +168,32 @@ def test_a_missing_silo_s_reason_is_told_with_the_quorum() -> None:
     assert conditions_of(found)["Ready"] == ("False", "WaitingForSilos")
 
 
+@pytest.mark.parametrize(
+    ("gate", "message"),
+    [
+        ("kueue.x-k8s.io/admission", 'waits in Kueue\'s queue "gpus"'),
+        ("example.org/later", "held by example.org/later"),
+    ],
+)
+def test_a_pod_that_waits_for_its_quota_is_queued(gate: str, message: str) -> None:
+    gated = pod("derm-server-0", "server", **unscheduled("Scheduling is blocked due to non-empty scheduling gates"))
+    gated["spec"]["schedulingGates"] = [{"name": gate}]
+    observed = world(managed("a"), federation=federation(queueName="gpus"), pods=(gated,))
+    for name in ("derm-server", "a-silo"):
+        template = observed.children["StatefulSet", name]["spec"]["template"]
+        assert template["metadata"]["labels"]["kueue.x-k8s.io/queue-name"] == "gpus"
+    gated["metadata"]["labels"] |= template["metadata"]["labels"] | {"app.kubernetes.io/component": "server"}
+    found = status_of(replace(observed, pods=(gated,)))
+    assert conditions_of(found)["ServerAvailable"] == conditions_of(found)["Ready"] == ("False", "Queued")
+    assert message in message_of(found, "Ready")
+
+
+def test_a_server_that_only_shows_results_needs_no_quota() -> None:
+    over = settled(replace(world(managed("a"), federation=federation(queueName="gpus")), report=succeeded()), NOW)[0]
+    small = settled(over, NOW + 61)[0].children["StatefulSet", "derm-server"]["spec"]["template"]
+    assert "kueue.x-k8s.io/queue-name" not in small["metadata"]["labels"]
+
+
 def test_a_claim_that_is_not_there_is_named_before_the_scheduler_speaks() -> None:
     starting = pod("derm-server-0", "server", **waiting("ContainerCreating"))
     starting["spec"]["volumes"] = [{"name": "claim-0", "persistentVolumeClaim": {"claimName": "anchors"}}]

@@ -31,7 +31,18 @@ GPU_SILO = managed(
         "imagePullSecrets": ["own"],
         "nodeSelector": {"gpu": "yes"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "env": [{"name": "OMP_NUM_THREADS", "value": "4"}, {"name": "LEVEL", "value": "own"}],
+        "env": [
+            {"name": "OMP_NUM_THREADS", "value": "4"},
+            {"name": "LEVEL", "value": "own"},
+            {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "token"}}},
+        ],
+        "labels": {"team": "derm"},
+        "annotations": {"example.org/team": "derm"},
+        "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": []}},
+        "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+        "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "a100"}],
+        "sharedMemory": "8Gi",
+        "schedulerName": "volcano",
         "volumes": [{"claimName": "cache", "mountPath": "/cache", "readOnly": False}],
         "runtimeClassName": "nvidia",
         "priorityClassName": "training",
@@ -59,6 +70,7 @@ GPU_SERVER = federation(
         "names": ["10.1.2.3"],
         "pod": {"nodeSelector": {"zone": "b"}},
     },
+    queueName="gpus",
     admission={"approval": "Automatic"},
 )
 OWN_SETTINGS = SETTINGS.model_copy(
@@ -151,7 +163,7 @@ def test_pods_keep_the_restricted_standard(each: dict[str, Any]) -> None:
     assert container["terminationMessagePolicy"] == "FallbackToLogsOnError"
     mounted = {mount["mountPath"]: mount for mount in container["volumeMounts"]}
     writable = {path for path, mount in mounted.items() if not mount.get("readOnly")}
-    assert writable <= {"/tmp", "/var/lib/anchorage", "/cache"}
+    assert writable <= {"/tmp", "/var/lib/anchorage", "/cache", "/dev/shm"}
     assert len(mounted) == len(container["volumeMounts"]), "two mounts at one place"
     volumes = {volume["name"] for volume in spec["volumes"]} | {"state"}
     assert {mount["name"] for mount in container["volumeMounts"]} == volumes

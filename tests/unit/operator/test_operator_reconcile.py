@@ -1,5 +1,7 @@
 """Observe, plan, carry out: what a federation gets, that nothing is written twice, and what happens where writing fails."""
 
+from contextlib import suppress
+
 import pytest
 from fake_api.memory import plural
 from fake_api.operator_world import DERM, World
@@ -287,6 +289,34 @@ def test_why_a_pod_was_refused_is_read_from_its_controller_s_events(settled, las
         settled.run_server()
         settled.look()
         assert settled.condition("federations", "derm", "ServerAvailable")[1] != reason
+
+
+@pytest.mark.parametrize("runs", [False, True])
+def test_a_stateful_set_that_is_refused_is_told_in_the_api_server_s_words(world, runs):
+    """What is in Kubernetes' own form is checked by the API server alone."""
+    words = "spec.template.spec.affinity: Required value: must have at least one node selector term"
+    if runs:
+        world.settle()
+        world.run_server()
+        world.connected("a", "b")
+        world.settle()
+    world.federation(server={"pod": {"affinity": {"nodeAffinity": {}}}})
+
+    def refuse(verb, kind, name):
+        if (verb, kind, name) == ("apply", "StatefulSet", "derm-server"):
+            raise ApiError(422, "Invalid", words)
+
+    world.api.refuse = refuse
+    for _ in range(6):
+        with suppress(IncompleteError):
+            world.look()
+    conditions = {c["type"]: c for c in world.store.get("federations", "study", "derm")["status"]["conditions"]}
+    assert conditions["ServerAvailable"]["reason"] == ("Available" if runs else "PodRefused")
+    assert words in conditions["Accepted" if runs else "ServerAvailable"]["message"]
+    world.api.refuse = lambda *call: None
+    world.settle(4)
+    conditions = {c["type"]: c for c in world.store.get("federations", "study", "derm")["status"]["conditions"]}
+    assert words not in str(conditions)
 
 
 def test_a_role_that_may_not_list_events_costs_only_the_words(settled):

@@ -60,6 +60,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.server.storage.size", "1Ti", FREE),
     ("spec.admission.approval", "Automatic", FREE),
     ("spec.deletionPolicy", "Delete", FREE),
+    ("spec.queueName", "gpus", FREE),
     ("spec.tracking.uri", "http://mlflow:5000", SERVER),
 ]
 OF_SILO: list[tuple[str, Any, Verdict]] = [

@@ -17,11 +17,25 @@ POD: dict[str, Any] = {
     "imagePullSecrets": ["registry"],
     "nodeSelector": {"example.org/gpu": "a100"},
     "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}, {"operator": "Exists"}],
-    "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+    "env": [
+        {"name": "OMP_NUM_THREADS", "value": "1"},
+        {"name": "TOKEN", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "token"}}},
+    ],
     "volumes": [{"claimName": "venv", "mountPath": "/opt/venv"}],
+    "labels": {"team": "derm"},
+    "annotations": {"example.org/team": "derm"},
+    "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": []}}},
+    "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}],
+    "sharedMemory": "8Gi",
+    "resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "a100"}],
+    "schedulerName": "volcano",
     "runtimeClassName": "nvidia",
     "priorityClassName": "high",
 }
+
+
+SECRET = {"secretKeyRef": {"name": "proxy", "key": "token"}}
+CLAIM = {"name": "gpu", "resourceClaimName": "gpu-0"}
 
 
 def test_a_pod_comes_back_as_it_was() -> None:
@@ -53,6 +67,18 @@ def test_defaults_of_a_cluster() -> None:
             {"volumes": [{"claimName": "a", "mountPath": "/x"}, {"claimName": "b", "mountPath": "/x"}]},
             "found two volumes at /x",
         ),
+        (PodOverrides, {"env": [{"name": "A", "value": "1", "valueFrom": SECRET}]}, "found value and valueFrom"),
+        (PodOverrides, {"labels": {"app.kubernetes.io/component": "server"}}, "is not for overrides"),
+        (PodOverrides, {"labels": {"kueue.x-k8s.io/queue-name": "mine"}}, "is not for overrides"),
+        (
+            PodOverrides,
+            {"annotations": {"container.apparmor.security.beta.kubernetes.io/server": "unconfined"}},
+            "is not for overrides",
+        ),
+        (PodOverrides, {"resourceClaims": [{"name": "gpu"}]}, "needed is either"),
+        (PodOverrides, {"resourceClaims": [CLAIM, CLAIM]}, "the name gpu twice in resourceClaims"),
+        (PodOverrides, {"affinity": {"nodeAffinity": "x" * 20_000}}, "more than 16384 characters"),
+        (PodOverrides, {"volumes": [{"claimName": "a", "mountPath": "/dev/shm"}]}, "the operator mounts itself"),
         (PodOverrides, {"nodeSelector": {"a": "b c"}}, "should match pattern"),
         (PodOverrides, {"image": "an image"}, "should match pattern"),
         (Service, {"nodePorts": {"silos": 30443}}, "the type ClusterIP has none"),

@@ -44,10 +44,6 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("FederationStatus", "metrics"): "name",
     ("StoredModel", "metrics"): "name",
     ("SiloCrStatus", "conditions"): "type",
-    ("PodOverrides", "env"): "name",
-    ("PodOverrides", "volumes"): "mountPath",
-    ("PodOverrides", "imagePullSecrets"): "set",
-    ("PodOverrides", "tolerations"): "atomic",
     ("Admission", "silos"): "set",
     ("Server", "names"): "set",
     ("FederationSpec", "warmUp"): "atomic",
@@ -59,8 +55,10 @@ LISTS: Mapping[tuple[str, str], str] = {
 SMALLER: Mapping[tuple[str, str], int] = {("FederationStatus", "silos"): 1000}
 """Lists that are shorter in a cluster, where the whole object has to fit into 1.5 MiB."""
 
-PLUGIN_SCHEMA: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-"""An alternative that another package adds, by its name and options, which the operator checks."""
+OPAQUE: Mapping[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+"""What the operator checks: an alternative that another package adds, and the mappings `UNTOLD`."""
+UNTOLD = {"PodOverrides"}
+"""Mappings with parts in Kubernetes' own form, which would fill a definition."""
 
 WITHOUT_DEFAULTS = {"MethodSpec", "FederationStatus", "SiloCrStatus"}
 """Mappings where the API server must fill in nothing.
@@ -134,6 +132,8 @@ class _Converter:
             raise NotStructuralError(f"{place} has {', '.join(sorted(unknown))}, which a structural schema cannot say")
         if "$ref" in schema:
             name = schema["$ref"].rsplit("/", 1)[1]
+            if name in UNTOLD:
+                return dict(OPAQUE)
             return self.mapping(name, self.definitions[name], place, defaults)
         if "anyOf" in schema:
             return self.choice(schema["anyOf"], place, defaults)
@@ -158,7 +158,7 @@ class _Converter:
         """Convert a slot: a mapping of exactly one alternative, with that alternative's options."""
         members = {}
         for name, of in schema["properties"].items():
-            value = PLUGIN_SCHEMA if name == PLUGIN else self.value(of, f"{place}.{name}", defaults)
+            value = OPAQUE if name == PLUGIN else self.value(of, f"{place}.{name}", defaults)
             members[name] = {"description": described(of["description"]), **value}
         return {"type": "object", "minProperties": 1, "maxProperties": 1, "properties": members}
 
@@ -246,7 +246,7 @@ def _default(value: Any, schema: Schema, place: str) -> dict[str, Any]:
         if _without_empty(value) != _filled(schema):
             raise NotStructuralError(f"{place} has a default that is not its type's own defaults")
         return {"default": {}} if _filled(schema) else {}
-    return {} if value in (None, "", [], {}) else {"default": value}
+    return {} if value in (None, "", [], {}) or OPAQUE.items() <= schema.items() else {"default": value}
 
 
 def _filled(schema: Schema) -> dict[str, Any]:
