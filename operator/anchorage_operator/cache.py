@@ -3,7 +3,7 @@
 import json
 import zlib
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from threading import Lock
 from typing import Any, NamedTuple
 
@@ -100,6 +100,12 @@ class Cache:
         with self._lock:
             held = self._pack_object.get(ref)
         return _unpacked(held.packed) if held else None
+
+    def of_kind(self, kind: str) -> Iterator[Json]:
+        """Yield every object of a kind."""
+        for ref in self.versions(kind, ()):
+            if (body := self.get(ref)) is not None:
+                yield body
 
     def federation(self, key: Key) -> Json | None:
         """Return the Federation object."""

@@ -5,6 +5,8 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.process_collector import ProcessCollector
 
+from anchorage_operator.federation_metrics import FederationCollector, Objects
+
 
 class Metrics:
     """The operator's metrics, in a registry of their own."""
@@ -65,6 +67,10 @@ class Metrics:
         Gauge(
             "anchorage_operator_watch_lag_seconds", "Seconds by which the watch is behind", registry=self._registry
         ).set_function(lag)
+
+    def observe_federations(self, objects: Objects) -> None:
+        """Register the figures of every federation and silo."""
+        self._registry.register(FederationCollector(objects))
 
     def reconciled(self, result: str, seconds: float) -> None:
         """Count one reconcile; `result` is ``success``, ``error`` (of the API server or a federation's server) or ``defect``."""

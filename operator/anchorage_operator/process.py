@@ -100,6 +100,7 @@ class Operator:
         self._probes = ProbeServer(settings.listen, answers)
         metrics.observe_depth(self._queue.__len__, self._polls.__len__)
         metrics.observe_watch(self._watch.alive, self.cache.lag)
+        metrics.observe_federations(self.cache.of_kind)
 
     def run(self) -> None:
         """Run until `stop` is called, then end within seconds."""

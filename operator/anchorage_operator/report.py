@@ -39,7 +39,7 @@ _REPORTED = (
     "bytesDown",
 )
 _FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
-_FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "lastSeenTime")
+_FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "epsilon", "lastSeenTime")
 
 
 def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:

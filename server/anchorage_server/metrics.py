@@ -1,5 +1,6 @@
 """The run's figures for Prometheus, read from the status when they are asked for."""
 
+import shutil
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,7 +17,7 @@ class StatusCollector(Collector):
         self._statuses = statuses
 
     def collect(self) -> Iterator[Metric]:
-        """Yield round, silos, traffic, seconds per step of the last round, and the global model's metrics."""
+        """Yield round, silos, traffic, the volume, seconds per step of the last round, and the global model's metrics."""
         status, record = self._statuses.snapshot(), self._statuses.last_record()
         yield GaugeMetricFamily("anchorage_round", "Last committed round.", value=status.round)
         yield GaugeMetricFamily("anchorage_rounds", "Rounds asked for.", value=status.rounds)
@@ -29,6 +30,9 @@ class StatusCollector(Collector):
         moved.add_metric(["up"], status.bytes_up)
         moved.add_metric(["down"], status.bytes_down)
         yield moved
+        size, _, free = shutil.disk_usage(self._statuses.folder)
+        yield GaugeMetricFamily("anchorage_volume_size_bytes", "Size of the server's volume.", value=size)
+        yield GaugeMetricFamily("anchorage_volume_free_bytes", "Free bytes of the server's volume.", value=free)
         seconds = GaugeMetricFamily(
             "anchorage_step_seconds", "Time per step of the last committed round.", labels=["step"]
         )

@@ -147,6 +147,8 @@ class StatusStore:
         self._patience = round_deadline_seconds + GRACE_SECONDS
         self._checkpoint, self._notice = checkpoint, notice
         self._lock = Lock()
+        self.folder = file.parent
+        """Where the server keeps its state."""
         self._silos = {name: _Silo(name) for name in silos}
         self._members: frozenset[str] | None = None
         self._conditions: dict[str, Condition] = {}

@@ -1,5 +1,6 @@
 """The agent's metrics for Prometheus, collected on each request."""
 
+import shutil
 from collections.abc import Iterator
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -16,7 +17,7 @@ class AgentCollector(Collector):
         self._state = state
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the metrics of connection, certificate, images, tasks and traffic."""
+        """Yield the metrics of connection, certificate, volume, images, tasks and traffic."""
         state, contact = self._state, self._state.contact
         ready, _ = state.ready()
         yield GaugeMetricFamily("anchorage_silo_ready", "1 while connected, and after the run is over.", value=ready)
@@ -34,6 +35,10 @@ class AgentCollector(Collector):
                 "Expiry of the silo's certificate, seconds since the epoch.",
                 value=expires,
             )
+        if state.folder.is_dir():
+            size, _, free = shutil.disk_usage(state.folder)
+            yield GaugeMetricFamily("anchorage_silo_volume_size_bytes", "Size of the agent's volume.", value=size)
+            yield GaugeMetricFamily("anchorage_silo_volume_free_bytes", "Free bytes of the agent's volume.", value=free)
         yield GaugeMetricFamily("anchorage_silo_samples", "Images available for training.", value=state.samples)
         if state.epsilon is not None:
             what = "Privacy loss of all updates so far, at the delta of the policy's privacyBudget."

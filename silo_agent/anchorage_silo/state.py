@@ -20,7 +20,7 @@ class AgentState:
     def __init__(self, certificate: Path) -> None:
         self.vitals = LivenessRegistry()
         self.contact = Contact(self.vitals)
-        self._certificate = certificate
+        self._certificate, self.folder = certificate, certificate.parent
         self._lock = threading.Lock()
         self._joined = False
         self._announced = ""

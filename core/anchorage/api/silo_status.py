@@ -34,6 +34,7 @@ class SiloCrStatus(Document):
     progress: Percentage = Field(0, description="Progress of the current task in percent.")
     samples: Total = Field(0, description="Images for training, or used in the last counted update.")
     weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
+    epsilon: Number = Field("", description="Privacy loss of all updates so far, under a privacy budget.")
     last_seen_time: Timestamp | None = Field(None, description="Time of the last contact.")
     certificate: SiloCertificate | None = Field(None, description="Certificate of the silo.")
     code: Code = Field("", description="Code of the last failure, such as ANC-1301.")

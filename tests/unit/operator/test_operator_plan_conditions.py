@@ -363,18 +363,21 @@ def test_approval_in_advance(admission: Mapping[str, Any]) -> None:
 
 def test_a_silo_tells_what_the_server_says_of_it() -> None:
     far = SiloStatus(
-        name="far", connected=True, state="Training", task="Train", progress=40, samples=812, weight="0.25",
+        name="far", connected=True, state="Training", task="Train", progress=40, samples=812, weight="0.25", epsilon="1.5",
         last_seen_time=timestamp(NOW),
     )  # fmt: skip
     invitation = Invitation("h", NOW - DAY, "a" * 64, not_after=NOW + YEAR)
     report = said(silos=(far,), connected_silos=1)
     status: Json = world(silo("far"), report=report, invitations={"far": invitation}).silos["far"]["status"]
-    assert {key: status[key] for key in ("role", "state", "progress", "samples", "weight", "lastSeenTime")} == {
+    assert {
+        key: status[key] for key in ("role", "state", "progress", "samples", "weight", "epsilon", "lastSeenTime")
+    } == {
         "role": "Remote",
         "state": "Training",
         "progress": 40,
         "samples": 812,
         "weight": "0.25",
+        "epsilon": "1.5",
         "lastSeenTime": timestamp(NOW),
     }
     assert status["certificate"] == {"key": "a" * 64, "notAfter": timestamp(NOW + YEAR)}

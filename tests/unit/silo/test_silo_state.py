@@ -35,7 +35,8 @@ def test_ready_while_connected_and_when_the_run_is_over(state: AgentState) -> No
 def test_figures_before_anything_has_happened(state: AgentState) -> None:
     found = figures(state)
     assert "anchorage_silo_certificate_expiry_timestamp_seconds" not in found
-    assert set(found.values()) == {0.0}
+    assert {value for name, value in found.items() if "volume" not in name} == {0.0}
+    assert 0 < found["anchorage_silo_volume_free_bytes"] <= found["anchorage_silo_volume_size_bytes"]
 
 
 def test_figures(state: AgentState, tmp_path: Path) -> None:

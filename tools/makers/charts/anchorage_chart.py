@@ -11,6 +11,7 @@ from makers.charts.kubernetes_parts import (
     Annotations,
     Cidr,
     Image,
+    Labels,
     MaybeName,
     Metrics,
     NodePort,
@@ -158,6 +159,19 @@ class MlflowService(Values):
     annotations: Annotations = Field({}, description="Annotations of the Service.")
 
 
+class Dashboard(Values):
+    """A dashboard for Grafana, in a ConfigMap that Grafana's sidecar finds by its labels."""
+
+    enabled: bool = Field(False, description="Create the ConfigMap.")
+    labels: Labels = Field({"grafana_dashboard": "1"}, description="Labels by which Grafana's sidecar selects it.")
+
+
+class Monitoring(Metrics):
+    """Objects for the Prometheus operator and for Grafana."""
+
+    dashboard: Dashboard = Dashboard()
+
+
 class Switch(Values):
     """Switch of the chart's MLflow."""
 
@@ -201,5 +215,5 @@ class ChartValues(Values):
     operator: Operator = Operator()
     defaults: Defaults = Defaults()
     network_policy: NetworkPolicy = NetworkPolicy()
-    metrics: Metrics = Metrics()
+    metrics: Monitoring = Monitoring()
     mlflow: Mlflow = Mlflow()
