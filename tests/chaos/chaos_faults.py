@@ -214,13 +214,16 @@ def _clock_jump(federation: Federation, fault: Fault) -> None:
     whose = fault.silo if fault.share < 0.75 else "server"
     federation.set_clock(whose, HOUR if fault.share * 100 % 2 < 1 else -HOUR)
     federation.tend_for(fault.seconds / 2)
-    process = federation.current if whose == "server" else federation.agents[whose]
-    assert process is not None
-    federation.kill(process)
-    if whose == "server":  # its certificate may not be valid yet
-        federation.start_server()
-    else:
+    if whose != "server":
+        federation.kill(federation.agents[whose])
         federation.tend_for(fault.seconds)
+        federation.set_clock(whose, 0)
+        return
+    assert federation.current is not None
+    federation.kill(federation.current)
+    if federation.start_server():  # else its authority's certificate is not valid yet
+        time.sleep(fault.seconds)
+        federation.kill(federation.current)  # the certificate that it gave itself is not valid yet for others
     federation.set_clock(whose, 0)
 
 
