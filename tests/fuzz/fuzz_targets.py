@@ -54,7 +54,7 @@ from anchorage_silo.accounting import Mechanism
 from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.audit_head import AuditHead
 from anchorage_silo.chained_log import _chain
-from anchorage_silo.ledger import LEDGER_FILE, PrivacyLedger
+from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.limits import Limits
 from anchorage_silo.outbound_gate import OutboundGate
 from anchorage_silo.policy import Policy, read_policy
@@ -74,8 +74,8 @@ class Target:
     name: str
     feed: Callable[[bytes, Path], object]
     """Parses bytes, and what it makes of them as far as strangers' input is used; the folder is its own."""
-    seeds: tuple[bytes, ...]
-    """Good input."""
+    seeds: Callable[[], tuple[bytes, ...]]
+    """Makes good input."""
     tree: bool = False
     """Whether it is JSON, whose values are damaged, too."""
     examples: int = 150
@@ -86,8 +86,8 @@ class Target:
     @property
     def inputs(self) -> "st.SearchStrategy[bytes]":
         """What it is fed with."""
-        plain = damaged(self.seeds)
-        return st.one_of(plain, damaged_json(self.seeds)) if self.tree else plain
+        seeds = self.seeds()
+        return st.one_of(damaged(seeds), damaged_json(seeds)) if self.tree else damaged(seeds)
 
     def try_one(self, data: bytes, folder: Path) -> None:
         """Feed it; whatever comes out but a failure of the catalogue is raised, and MemoryError where it took too much."""
@@ -365,26 +365,27 @@ def _enrolment(data: bytes, folder: Path) -> None:
 
 
 @cache
-def _chained() -> tuple[dict[str, bytes], ...]:
-    """Return the files of an audit log and of a ledger, by name."""
-    found = []
-    for name in ("audit.jsonl", LEDGER_FILE):
-        with tempfile.TemporaryDirectory(prefix="anchorage-fuzz-") as made:
-            folder = Path(made)
-            if name == LEDGER_FILE:
-                ledger = PrivacyLedger(folder, 8.0, 1e-5, lambda: 1.0)
-                ledger.spend(Mechanism(5.0), federation="derm", task="1", digest="ab")
-            else:
-                with closing(AuditLog(folder / name, lambda: 1.0)) as log:
-                    log.record("join", digest="ab")
-                    log.record("announce", "1.train", auxiliary=("confusion",), digest="cd")
-            found.append({path.name: path.read_bytes() for path in folder.iterdir() if path.suffix != ".lock"})
-    return tuple(found)
+def _audit_files() -> dict[str, bytes]:
+    """Return the files of an audit log, by name."""
+    with tempfile.TemporaryDirectory(prefix="anchorage-fuzz-") as folder:
+        with closing(AuditLog(Path(folder) / "audit.jsonl", lambda: 1.0)) as log:
+            log.record("join", digest="ab")
+            log.record("announce", "1.train", auxiliary=("confusion",), digest="cd")
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
+
+
+@cache
+def _ledger_files() -> dict[str, bytes]:
+    """Return the files of a ledger, by name."""
+    with tempfile.TemporaryDirectory(prefix="anchorage-fuzz-") as folder:
+        ledger = PrivacyLedger(Path(folder), 8.0, 1e-5, lambda: 1.0)
+        ledger.spend(Mechanism(5.0), federation="derm", task="1", digest="ab")
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir() if path.suffix != ".lock"}
 
 
 def _audit(data: bytes, folder: Path) -> None:
     """Feed each file of a log with the bytes, beside the others as they were; and a log whose chain was made anew."""
-    kept = _chained()[0]
+    kept = _audit_files()
     for name in kept:
         _restore(folder, kept)
         _file(folder, name, data)
@@ -412,7 +413,7 @@ def _chain_anew(data: bytes) -> bytes:
 
 
 def _ledger(data: bytes, folder: Path) -> None:
-    kept = _chained()[1]
+    kept = _ledger_files()
     for name in kept:
         _restore(folder, kept)
         _file(folder, name, data)
@@ -455,27 +456,26 @@ def _control(data: bytes, folder: Path) -> None:
             ask()
 
 
+def _header_texts() -> tuple[bytes, ...]:
+    return tuple(each[8 : 8 + struct.unpack("<Q", each[:8])[0]] for each in _tensors())
+
+
 TARGETS = {
     target.name: target
     for target in (
-        Target("documents", _documents, (FEDERATION,)),
-        Target("policy", _policy, (POLICY,)),
-        Target("to-server", _to_server, TO_SERVER),
-        Target("to-agent", _to_agent, TO_AGENT),
-        Target("run-description", _description, (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
-        Target("safetensors", _safetensors, _tensors()),
-        Target(
-            "safetensors-header",
-            _headers,
-            tuple(each[8 : 8 + struct.unpack("<Q", each[:8])[0]] for each in _tensors()),
-            tree=True,
-        ),
-        Target("images", _image, _images(), memory=1 << 30),
-        Target("manifests", _manifest, MANIFESTS),
-        Target("index-files", _index, INDEXES, tree=True),
-        Target("enrolment", _enrolment, ENROLMENTS),
-        Target("audit", _audit, (*_chained()[0].values(),), examples=20),
-        Target("ledger", _ledger, (*_chained()[1].values(),), examples=20),
-        Target("control", _control, CONTROL, tree=True),
+        Target("documents", _documents, lambda: (FEDERATION,)),
+        Target("policy", _policy, lambda: (POLICY,)),
+        Target("to-server", _to_server, lambda: TO_SERVER),
+        Target("to-agent", _to_agent, lambda: TO_AGENT),
+        Target("run-description", _description, lambda: (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
+        Target("safetensors", _safetensors, _tensors),
+        Target("safetensors-header", _headers, _header_texts, tree=True),
+        Target("images", _image, _images, memory=1 << 30),
+        Target("manifests", _manifest, lambda: MANIFESTS),
+        Target("index-files", _index, lambda: INDEXES, tree=True),
+        Target("enrolment", _enrolment, lambda: ENROLMENTS),
+        Target("audit", _audit, lambda: (*_audit_files().values(),), examples=20),
+        Target("ledger", _ledger, lambda: (*_ledger_files().values(),), examples=20),
+        Target("control", _control, lambda: CONTROL, tree=True),
     )
 }
