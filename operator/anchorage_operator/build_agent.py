@@ -44,7 +44,7 @@ def agent_objects(
     yield service_account(metadata)
     yield agent_network_policy(metadata, federation)
     if with_pod:
-        settings = situation.settings
+        settings, queue = situation.settings, situation.spec.queue_name if situation.spec is not None else None
         parts = build_pod.PodParts(
             {**metadata, "annotations": {names.AUTHORITY_HASH: authority_hash}},
             container="agent",
@@ -62,7 +62,8 @@ def agent_objects(
                 build_pod.config_mount("authority", names.AUTHORITY_FOLDER, names.authority_name(federation)),
             ],
             claims=_claims_of(managed),
-            queue=situation.spec.queue_name if situation.spec is not None else None,
+            asked=build_pod.asked(silo.spec, situation.agents_wanted, authority_hash, queue),
+            queue=queue,
         )
         yield build_pod.stateful_set(parts, settings)
 

@@ -7,7 +7,9 @@ from typing import Any
 from anchorage.api.base import Document
 from anchorage.api.pod import Amount, EnvironmentVariable, PodOverrides, Resources
 from anchorage.transport.kube.resources import Json, kube_object
+from anchorage_operator.drift import digest
 from anchorage_operator.names import (
+    ASKED_HASH,
     CONFIG_FOLDER,
     CONFIG_HASH,
     DATA_FOLDER,
@@ -68,6 +70,8 @@ class PodParts:
     """Volume claims with images, read-only below `DATA_FOLDER`."""
     secret_env: Mapping[str, str] = field(default_factory=dict)
     """Environment variables from Secrets, by name; each is the Secret's key of that name, if it has one."""
+    asked: str = ""
+    """Hash of what the documents ask; another one replaces the pod at once, what else is new waits for the end of a round."""
     grace_seconds: int = 30
     """How long the process has to end."""
     queue: str | None = None
@@ -107,7 +111,8 @@ def stateful_set(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         },
         "volumeClaimTemplates": [kube_object("PersistentVolumeClaim", {"name": STATE_VOLUME}, spec=claim)],
     }
-    return kube_object("StatefulSet", metadata, spec=spec)
+    noted = {**metadata.get("annotations", {}), ASKED_HASH: parts.asked}
+    return kube_object("StatefulSet", {**metadata, "annotations": noted}, spec=spec)
 
 
 def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
@@ -141,6 +146,11 @@ def _pod_spec(parts: PodParts, settings: OperatorSettings) -> dict[str, Any]:
         "volumes": volumes,
         **{name: value for name, value in chosen.items() if value},
     }
+
+
+def asked(spec: Document, *more: object) -> str:
+    """Return the hash of a spec and more that a pod depends on; without defaults, which newer versions and definitions add."""
+    return digest([spec.model_dump(mode="json", exclude_defaults=True, exclude={"admission"}), *more])
 
 
 def merge_overrides(own: PodOverrides, defaults: PodOverrides) -> PodOverrides:

@@ -129,6 +129,7 @@ def _stateful_set(situation: Situation, spec: FederationSpec, metadata: Json, co
         mounts=[build_pod.secret_mount("tls", names.TLS_FOLDER, tls, ("tls.key", "tls.crt", "ca.pem"))],
         claims=_claims_of(spec),
         secret_env=dict.fromkeys(CREDENTIALS, settings.tracking_secret) if settings.tracking_secret else {},
+        asked=build_pod.asked(spec, situation.server_wanted, situation.results_only),
         grace_seconds=60,
         queue=None if situation.results_only else spec.queue_name,  # results are at hand without a device
     )

@@ -68,6 +68,11 @@ class Metrics:
             "anchorage_operator_watch_lag_seconds", "Seconds by which the watch is behind", registry=self._registry
         ).set_function(lag)
 
+    def observe_upgrades(self, waiting: Callable[[], int]) -> None:
+        """Register how many federations have pods that wait to be replaced by those of the operator's version."""
+        name, about = "anchorage_operator_upgrades_waiting", "Federations whose pods are older than the operator asks"
+        Gauge(name, about, registry=self._registry).set_function(waiting)
+
     def observe_federations(self, objects: Objects) -> None:
         """Register the figures of every federation and silo."""
         self._registry.register(FederationCollector(objects))

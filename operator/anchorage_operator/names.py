@@ -25,6 +25,8 @@ INSTANCE_LABEL = "app.kubernetes.io/instance"
 
 CONFIG_HASH = "anchorage.dev/config-hash"
 """Annotation of a pod template: hash of the ConfigMap that the pod reads at its start."""
+ASKED_HASH = "anchorage.dev/asked-hash"
+"""Annotation of a StatefulSet: what the documents, not the operator's version and settings, ask of its pod."""
 APPLIED_HASH = "anchorage.dev/applied-hash"
 """Annotation of a child: hash of the object as it was applied last."""
 ACCEPTED_SPEC = "anchorage.dev/accepted-spec"

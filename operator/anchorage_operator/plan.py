@@ -20,13 +20,14 @@ from anchorage_operator.settings import OperatorSettings
 from anchorage_operator.silo_status import silo_status
 from anchorage_operator.situation import RESULTS_AFTER_SECONDS, Situation
 from anchorage_operator.transitions import federation_events, silo_events
+from anchorage_operator.upgrades import is_between_rounds, is_held
 from anchorage_operator.volumes import volume_effects
 
 LEAST_WAIT_SECONDS = 1.0
 """Shortest wait until the next look."""
 
 
-def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
+def plan(observed: Observed, settings: OperatorSettings, now: float, *, upgrade: bool = False) -> Plan:
     """Return the plan for one federation.
 
     Parameters
@@ -37,6 +38,8 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
         The operator's settings.
     now : float
         Seconds since the epoch.
+    upgrade : bool
+        Whether it is the federation's turn to have its pods replaced by those of the operator's version.
     """
     federation = observed.federation
     if federation is not None and federation["metadata"].get("deletionTimestamp"):
@@ -48,6 +51,8 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
     apply = [
         built for key, built in wanted.items() if key not in gone and needs_apply(built, observed.children.get(key))
     ]
+    later = [] if upgrade else [each for each in apply if is_held(situation, each, observed.children.get(_key(each)))]
+    apply = [each for each in apply if each not in later]
     delete = (*dead, *_surplus_objects(situation, wanted.keys()))
     if federation is None:
         statuses, news = _silo_statuses(situation, {})
@@ -62,6 +67,8 @@ def plan(observed: Observed, settings: OperatorSettings, now: float) -> Plan:
         delete=delete,
         federation_status=status if write else None,
         silo_statuses=statuses,
+        waits=bool(later),
+        ripe=bool(later) and is_between_rounds(situation),
         events=(*(federation_events(federation, before, status) if write else ()), *news),
         requeue_after=_next_look(situation, has_news=not write and has_news(before, status)),
     )

@@ -146,6 +146,10 @@ class Plan:
     """Transitions between the observed status and the new one."""
     requeue_after: float = 30.0
     """Seconds until the next look, if nothing wakes it before."""
+    waits: bool = False
+    """Whether pods wait to be replaced by those of the operator's version."""
+    ripe: bool = False
+    """Whether they wait only for the federation's turn."""
 
     @property
     def idle(self) -> bool:

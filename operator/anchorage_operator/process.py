@@ -20,6 +20,7 @@ from anchorage_operator.reconcile import IncompleteError, Reconciler
 from anchorage_operator.resync import Resync, Scope
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.upgrades import Turns
 from anchorage_operator.wiring import Watch
 from anchorage_operator.work_queue import WorkQueue
 
@@ -79,6 +80,7 @@ class Operator:
         facts = SecretFacts(api, clock)
         identity = Identity(api, facts)
         self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
+        turns = Turns(settings.upgrades_at_once, clock)
         self._reconciler = Reconciler(
             api=api,
             cache=self.cache,
@@ -88,6 +90,7 @@ class Operator:
             events=self._events,
             settings=settings,
             now=time.time,
+            turns=turns,
             contested=metrics.contested,
         )
         self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
@@ -100,6 +103,7 @@ class Operator:
         self._probes = ProbeServer(settings.listen, answers)
         metrics.observe_depth(self._queue.__len__, self._polls.__len__)
         metrics.observe_watch(self._watch.alive, self.cache.lag)
+        metrics.observe_upgrades(turns.waiting)
         metrics.observe_federations(self.cache.of_kind)
 
     def run(self) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.status import FederationStatus
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.retry import RetryPolicy
@@ -31,6 +32,7 @@ from anchorage_operator.planned import (
 from anchorage_operator.poller import Answer, Poller
 from anchorage_operator.secret_facts import SecretFacts
 from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.upgrades import Turns
 
 SECRETS_WHEN_WELL_SECONDS = 900.0
 """How long Secrets are cached while the server responds, which it could not without its certificate."""
@@ -103,6 +105,8 @@ class Reconciler:
     """The operator's settings."""
     now: Callable[[], float]
     """Seconds since the epoch."""
+    turns: Turns
+    """Says which federations may have their pods replaced for a new version of the operator."""
     contested: Callable[[str], None] = lambda kind: None
     """Told the kind of an object that somebody else keeps changing back, at every attempt."""
     _repeated: dict[Key, int] = field(default_factory=dict, init=False)
@@ -124,11 +128,16 @@ class Reconciler:
             self.identity.forget(key)
             self.poller.forget(key)
             self._refused.pop(key, None)
+            self.turns.note(key, waits=False, answers=True)
             for ref in [ref for ref, last in self._applied.items() if last.of == key]:
                 del self._applied[ref]
             return None
         observed = self.observe(key)
         planned = plan(observed, self.settings, self.now())
+        if planned.ripe and self.turns.take(key):
+            _log.info("replacing the pods by newer ones", extra={"federation": key})
+            planned = plan(observed, self.settings, self.now(), upgrade=True)
+        self.turns.note(key, waits=planned.waits, answers=isinstance(observed.report, FederationStatus))
         if not self._carry_out(key, observed, planned):
             self._repeated.pop(key, None)
             return planned.requeue_after

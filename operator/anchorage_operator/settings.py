@@ -52,6 +52,10 @@ class OperatorSettings(Document):
     poll_seconds: Interval = Field(
         5, description="Interval at which running servers are polled and progress is written to the status, in seconds."
     )
+    upgrades_at_once: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1,
+        description="Federations whose pods a new version replaces at a time, between rounds; 0: when suspended only.",
+    )
     listen: Address = Field("0.0.0.0:8080", description="Address of the probe and metrics endpoint, host:port.")
 
 

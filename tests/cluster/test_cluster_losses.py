@@ -37,10 +37,10 @@ def replaced(namespace: Namespace, pod: str, remove: Callable[[], object]) -> No
     namespace.eventually(f"another {pod} is ready", is_new_and_ready)
 
 
-def committed_rounds(namespace: Namespace) -> list[int]:
-    """Return the rounds in the server's journal, in its order."""
+def committed_rounds(namespace: Namespace, study: str = STUDY) -> list[int]:
+    """Return the rounds in a server's journal, in its order."""
     command = ("python3", "-m", "anchorage_server.read", "--state", "/var/lib/anchorage", "rounds")
-    records = json.loads(namespace.kubectl("exec", f"{STUDY}-server-0", "--", *command))
+    records = json.loads(namespace.kubectl("exec", f"{study}-server-0", "--", *command))
     return [int(record["round"]) for record in records]
 
 

@@ -18,6 +18,7 @@ from anchorage_operator.reconcile import Reconciler
 from anchorage_operator.resync import Resync
 from anchorage_operator.secret_facts import SecretFacts, encode_data
 from anchorage_operator.settings import OperatorSettings
+from anchorage_operator.upgrades import Turns
 from anchorage_operator.work_queue import WorkQueue
 
 DERM = Key("study", "derm")
@@ -107,6 +108,7 @@ class World:
             events=EventPoster(self.api, self.clock),
             settings=SETTINGS,
             now=self.clock,
+            turns=Turns(SETTINGS.upgrades_at_once, self.clock),
         )
         self.resync.run()
 

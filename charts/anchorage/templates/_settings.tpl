@@ -18,5 +18,6 @@ clusterDomain: {{ .Values.operator.clusterDomain | quote }}
 watch: {{ include "anchorage.namespaces" . }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}
 pollSeconds: {{ int .Values.operator.pollSeconds }}
+upgradesAtOnce: {{ int .Values.operator.upgradesAtOnce }}
 listen: "0.0.0.0:8080"
 {{- end -}}

@@ -303,7 +303,7 @@ def test_a_cluster_that_assigns_users_is_asked_for_none() -> None:
 def test_mlflow_s_credentials_come_from_a_secret_and_reach_the_server_alone() -> None:
     settings = SETTINGS.model_copy(update={"tracking_secret": "mlflow-login"})
     own = {"pod": {"env": [{"name": "MLFLOW_TRACKING_TOKEN", "value": "plain"}]}}
-    observed, _ = settled(world(managed("a"), federation=federation(server=own)), settings=settings)
+    observed, _ = settled(world(managed("a"), federation=federation(server=own), pods=()), settings=settings)
     server, agent = (observed.children["StatefulSet", name] for name in ("derm-server", "a-silo"))
     env = {each["name"]: each for each in server["spec"]["template"]["spec"]["containers"][0]["env"]}
     for key in ("MLFLOW_TRACKING_USERNAME", "MLFLOW_TRACKING_PASSWORD"):

@@ -108,6 +108,11 @@ class Operator(Pod):
     poll_seconds: Seconds = Field(
         5, description="Interval in seconds at which a running server is asked for its progress."
     )
+    upgrades_at_once: Annotated[int, Field(ge=0, le=1000)] = Field(
+        1,
+        description="Federations at a time whose pods are replaced, after a commit, when the chart's version, images or defaults change. "
+        "0: only when they are suspended.",
+    )
 
 
 class Defaults(Values):
