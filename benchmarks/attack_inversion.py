@@ -1,11 +1,13 @@
 """Images that a hostile server reads out of silos' updates: ``make bench-attack-inversion ARGS="--json FILE"``.
 
 60 of scikit-learn's digits (8×8) are private. The server chooses network, weights, batch size, epochs and learning rate, as a description and a
-task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Three attacks:
+task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Four attacks:
 
 - planted: one silo with all 60 images. The dense layer of LeafCnn gets equal rows with biases that step over its input's brightness, so that
   neighbours differ by the images of one step (Fowl et al. 2022, "Robbing the Fed"); what is found there is the layer's input, which is turned back
   into an image.
+- planted, mean: the same, but the 60 images are divided among three silos and the server sees the mean of their updates alone, as secure
+  aggregation (Bonawitz et al. 2017) would show it.
 - planted, aimed: the same with 8 neurons for the brightest images only, which wastes nothing of a clipped update on others.
 - gradient: 15 silos of four images, honest random weights; images whose gradient points the same way are searched for (Geiping et al. 2020).
 
@@ -122,6 +124,8 @@ class Federation:
     epochs: int = 1
     batch: int = 1000
     test: ImageSet | None = None
+    silos: int = 1
+    """Silos that share the images; the server sees the mean of their updates alone."""
     updates: int = 0
 
     def __post_init__(self) -> None:
@@ -143,7 +147,15 @@ class Federation:
         return {name: array.copy() for name, array in arrays.items()}
 
     def update(self, arrays: dict[str, Floats], held: NDArray[np.int64], policy: Policy) -> dict[str, Floats] | None:
-        """Return the change of every array that a silo with the images `held` lets out, None where it refuses."""
+        """Return the mean change of every array that the silos with the images `held` let out, None where one refuses."""
+        changes = [self._update_of(arrays, part, policy) for part in np.array_split(held, self.silos)]
+        sent = [change for change in changes if change is not None]
+        return {name: np.mean([c[name] for c in sent], axis=0) for name in arrays} if len(sent) == self.silos else None
+
+    def _update_of(
+        self, arrays: dict[str, Floats], held: NDArray[np.int64], policy: Policy
+    ) -> dict[str, Floats] | None:
+        """Return what one silo lets out."""
         self.updates += 1
         layout, server = self.server.down, Server(ModelBytes.from_arrays(self.server.down, arrays))
         with tempfile.TemporaryDirectory() as folder:
@@ -310,10 +322,11 @@ def main() -> None:
     )
     private, public = (everything[part].astype(np.float32) / 255 for part in (held, others))
     print(f"by chance (other digits as candidates): {count_read(public[: 4 * IMAGES], private)} of {IMAGES}")
-    wide, honest = Federation(images, "100"), Federation(images, "0.1")
+    wide, honest, shared = Federation(images, "100"), Federation(images, "0.1"), Federation(images, "100", silos=3)
     groups = np.split(held, IMAGES // GROUP)
     attacks: dict[str, Callable[[Policy], Floats | None]] = {
         "planted": lambda policy: planted(wide, policy, public, held, aimed=False),
+        "planted, mean": lambda policy: planted(shared, policy, public, held, aimed=False),
         "planted, aimed": lambda policy: planted(wide, policy, public, held, aimed=True),
         "gradient": lambda policy: gradient(honest, policy, groups, options.steps),
     }
