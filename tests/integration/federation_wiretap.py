@@ -57,7 +57,10 @@ class Wiretap:
                 writer.write(data)
                 await writer.drain()
         finally:
-            writer.close()
+            if (
+                not writer.is_closing()
+            ):  # closed by the other side: a second close takes the transport's protocol away, and no abort works then
+                writer.close()
 
     def close(self) -> None:
         async def end() -> None:

@@ -298,6 +298,7 @@ def test_no_request_and_no_certificate_holds_a_private_key(
         assert secret not in pem.public_bytes(serialization.Encoding.DER)
 
 
+@pytest.mark.filterwarnings("ignore:Parsed a serial number which wasn't positive:UserWarning")
 @pytest.mark.parametrize("which", ["key", "certificate", "authority"])
 def test_files_of_which_a_byte_is_damaged_are_named(
     authority: Authority, tmp_path: Path, time: Time, which: str
