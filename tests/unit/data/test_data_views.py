@@ -141,6 +141,30 @@ def test_crops_are_drawn_as_torchvision_draws_them():
     assert mirrored.float().mean() == pytest.approx(0.5, abs=0.04)
 
 
+def test_lesions_are_seen_in_every_position_of_a_square():
+    count, side = 1600, 24
+    place = (torch.arange(side) + 0.5).expand(side, side)
+    crops = resized_crop(
+        torch.stack([place, place.T]).expand(count, 2, side, side), generator(), smallest=0.4, rotated=True
+    )
+    across, down = crops[:, :, 12, 16] - crops[:, :, 12, 8], crops[:, :, 16, 12] - crops[:, :, 8, 12]
+    area = 9 * (across[:, 0] * down[:, 1] - across[:, 1] * down[:, 0]).abs()
+    assert 0.38 * side**2 < area.min() and area.max() == pytest.approx(side**2, rel=0.01)
+    turned = across[:, 0].abs() < across[:, 1].abs()
+    assert torch.all(torch.where(turned, across[:, 0], across[:, 1]).abs() < 1e-4)
+    signs = torch.stack([turned, (across + down > 0)[:, 0], (across + down > 0)[:, 1]], 1)
+    _, seen = signs.unique(dim=0, return_counts=True)
+    assert len(seen) == 8 and seen.float().tolist() == pytest.approx([count / 8] * 8, rel=0.25)
+
+
+def test_rotated_views_are_normalised_and_repeat():
+    augmentation, images = augmentation_of("RotatedDermoscopy"), picture(32).expand(8, -1, -1, -1)
+    views = augmentation.weak(images, generator())
+    assert views.shape == (8, 3, 32, 32) and torch.equal(views, augmentation.weak(images, generator()))
+    assert torch.equal(augmentation.plain(images), augmentation_of("Dermoscopy").plain(images))
+    assert len(views.unique(dim=0)) == 8
+
+
 def test_barlows_views_have_their_chances():
     images = torch.rand(1, 3, 16, 16, generator=generator()).expand(700, -1, -1, -1)
     first, second = barlow_views(images, generator())

@@ -9,6 +9,8 @@ Natural, Cifar100, Svhn, Dermoscopy
 Resized*
     RSCFed's and SemiAnAgg's: enlarge (32 to 40, lesions 224 to 250), crop, flip; strong: RandAugment(3) of any magnitude and a grey
     square in front. Plain images are not enlarged.
+RotatedDermoscopy
+    Boxes of 40 % to 100 % of the area enlarged to the whole, mirrored both ways and turned by quarters; strong: then RandAugment(n = 2, m = 10).
 CroppedNatural
     The TensorFlow tutorial's: three quarters of the side (24 of 32) at random, flip, contrast, each image standardised; its change of
     brightness is left out, because standardising undoes it. Plain images are cut from the middle.
@@ -32,6 +34,7 @@ from anchorage.learning.data.geometry import (
     identities,
     maybe_mirrored,
     placed,
+    resized_crop,
     shifts,
     uniform,
     warped,
@@ -108,6 +111,13 @@ class ResizedAugmentation(Augmentation):
         rows = windows(count, height, larger[0], generator, images.device)
         columns = windows(count, width, larger[1], generator, images.device)
         return gathered(values, rows, maybe_mirrored(columns, generator))
+
+
+class RotatedAugmentation(Augmentation):
+    """Resized crops in any of a square's eight positions, of what has no upper side (Perez et al. 2018, their crops and flips)."""
+
+    def _moved(self, images: Tensor, generator: torch.Generator) -> Tensor:
+        return resized_crop(_fractions(images), generator, smallest=0.4, rotated=True)
 
 
 class CroppedAugmentation(Augmentation):

@@ -79,10 +79,24 @@ def warped(values: Tensor, matrices: Tensor, *, mode: str = "bilinear", padding:
     return functional.grid_sample(values, grid, mode=mode, padding_mode=padding, align_corners=False)
 
 
-def resized_crop(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Cut a box of 8 % to 100 % of the area and 3:4 to 4:3 out of each image and enlarge it to the whole, mirrored half of the time."""
+def resized_crop(
+    values: Tensor, generator: torch.Generator, *, smallest: float = 0.08, rotated: bool = False
+) -> Tensor:
+    """Cut a box of 3:4 to 4:3 out of each image and enlarge it to the whole, mirrored half of the time.
+
+    Parameters
+    ----------
+    values : Tensor, shape [b, channels, h, w]
+        Float images.
+    generator : torch.Generator
+        Source of all draws.
+    smallest : float
+        Least share of the area that a box has; the most is all of it.
+    rotated : bool
+        Whether to mirror top to bottom, too, and turn by quarters: each of the eight positions of a square is as likely.
+    """
     count, _, height, width = values.shape
-    area = height * width * uniform(0.08, 1.0, (count, _TRIES), generator)
+    area = height * width * uniform(smallest, 1.0, (count, _TRIES), generator)
     ratio = uniform(log(3 / 4), log(4 / 3), (count, _TRIES), generator).exp()
     wide, high = (area * ratio).sqrt().round(), (area / ratio).sqrt().round()
     fits = (wide > 0) & (wide <= width) & (high > 0) & (high <= height)
@@ -96,6 +110,10 @@ def resized_crop(values: Tensor, generator: torch.Generator) -> Tensor:
     matrices = identities(count, generator.device)
     matrices[:, 0, 0], matrices[:, 0, 2] = wide * sign, 2 * left + wide - 1
     matrices[:, 1, 1], matrices[:, 1, 2] = high, 2 * top + high - 1
+    if rotated:
+        matrices[:, 1, 1] *= 1.0 - 2 * integers(2, (count,), generator)
+        transposed = integers(2, (count, 1, 1), generator).bool()
+        matrices[..., :2] = torch.where(transposed, matrices[..., :2].flip(2), matrices[..., :2])
     return warped(values, placed(matrices, values.device), padding="border")
 
 
