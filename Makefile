@@ -7,7 +7,7 @@ HELM ?= helm
 TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites clean
+.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -109,6 +109,12 @@ quality-sites: $(VENV)/.dev ## HAM10000's four sites, all labels: together, each
 	$(HAM)/alone.yaml --workdir $(QUALITY)/ham-alone --data-root $(QUALITY)/data $(ARGS)
 	$(HAM)/all-labels.yaml --workdir $(QUALITY)/ham-all-labels --data-root $(QUALITY)/data $(ARGS)
 	$(BIN)/fedctl compare $(QUALITY)/ham-alone/* $(QUALITY)/ham-all-labels/* --metric macro_auc
+
+quality-few-labels: $(VENV)/.dev ## The same with a tenth of the labels at every site, 3 seeds; resumes
+	test -d $(QUALITY)/data/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data
+	$(HAM)/few-labels.yaml --workdir $(QUALITY)/ham-few-labels --data-root $(QUALITY)/data $(ARGS)
+	$(HAM)/few-labels-alone.yaml --workdir $(QUALITY)/ham-few-labels-alone --data-root $(QUALITY)/data $(ARGS)
+	$(BIN)/fedctl compare $(QUALITY)/ham-few-labels-alone/* $(QUALITY)/ham-few-labels/* --metric macro_auc
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist
