@@ -164,12 +164,12 @@ def peer_rounds(name: str, rounds: int, environments: Path) -> list[float]:
         (site / "shared.pth").write_text(
             sysconfig.get_path("purelib") + "\n"
         )  # behind its own: torch and what it needs
-        subprocess.run([python, "-m", "pip", "install", "--quiet", PEERS[name]], check=True)
+        _run([str(python), "-m", "pip", "install", "--quiet", PEERS[name]])
         (environments / name / ".made").touch()
     return _printed([str(python), str(SCRIPTS / f"{name}_rounds.py"), str(rounds)])
 
 
-def _printed(command: list[str]) -> list[float]:
+def _run(command: list[str]) -> str:
     quiet = {
         "RAY_DEDUP_LOGS": "1",
         "FLWR_TELEMETRY_ENABLED": "0",
@@ -179,7 +179,11 @@ def _printed(command: list[str]) -> list[float]:
     done = subprocess.run(command, env={**os.environ, **quiet}, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(command)} ended with {done.returncode}: {done.stderr[-2000:]}")
-    seconds: list[float] = json.loads(done.stdout.splitlines()[-1])
+    return done.stdout
+
+
+def _printed(command: list[str]) -> list[float]:
+    seconds: list[float] = json.loads(_run(command).splitlines()[-1])
     return seconds[SKIPPED:]
 
 
