@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import json
+import os
+import shutil
 import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -41,6 +43,7 @@ IMAGE = "image"
 """The column of images that a registered model takes."""
 _SERVING = Path(__file__).with_name("serving.py")
 """The registered model's code, which MLflow runs; it is not imported."""
+_SQLITE = "sqlite:///"
 _LOGGED = "models:/"
 """What the source of a version begins with, before the id of the logged model."""
 _LONGEST_PARAM = 6000
@@ -88,6 +91,8 @@ class MlflowRun:
     @classmethod
     def open(cls, uri: str, event: Mapping[str, Any]) -> "MlflowRun":
         """Return the run with an event's key; make experiment and run where there are none yet."""
+        if uri.startswith(_SQLITE):
+            _make_store(Path(uri.removeprefix(_SQLITE)))
         client = MlflowClient(uri)
         experiment = _experiment(client, uri, event["experiment"])
         found = client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{event['key']}'", max_results=1)
@@ -310,6 +315,23 @@ def _example(described: Inference) -> DataFrame:
     return DataFrame({IMAGE: [base64.b64encode(content.getvalue()).decode()]})
 
 
+def _make_store(file: Path) -> None:
+    """Put a whole SQLite store where there is no file: MLflow refuses for ever a store whose making, which takes seconds, was cut off."""
+    if file.exists():
+        return
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder) / "mlflow.db"
+        MlflowClient(f"{_SQLITE}{made}").search_experiments(max_results=1)
+        beside = file.with_name(f".{file.name}.{os.getpid()}")
+        try:
+            shutil.copyfile(made, beside)
+            os.link(beside, file)
+        except FileExistsError:  # another federation's sender was first
+            return
+        finally:
+            beside.unlink(missing_ok=True)
+
+
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:
     """Return the id of an experiment, made where there is none, described as model training; an SQLite file's artifacts go beside the file."""
     tags = {**KIND, MLFLOW_RUN_NOTE: EXPERIMENT}
@@ -319,8 +341,8 @@ def _experiment(client: MlflowClient, uri: str, name: str) -> str:
             client.set_experiment_tag(experiment.experiment_id, tag, tags[tag])
         return str(experiment.experiment_id)
     location = None
-    if uri.startswith("sqlite:///"):
-        location = (Path(uri.removeprefix("sqlite:///")).absolute().parent / "mlartifacts").as_uri()
+    if uri.startswith(_SQLITE):
+        location = (Path(uri.removeprefix(_SQLITE)).absolute().parent / "mlartifacts").as_uri()
     try:
         return str(client.create_experiment(name, artifact_location=location, tags=tags))
     except MlflowException:  # another federation's sender made it meanwhile
