@@ -171,7 +171,8 @@ def _stage(
     leaves = [
         Leaving(
             name="update",
-            size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays",
+            size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays"
+            + ("" if method.encoding.name == "float32" else f", changes rounded to {method.encoding.name}"),
             when="once a round",
             reveals="the model's weights after training here" + (", with control variates" if control else "")
             + "; a hostile server can read images out of them, see Protection",

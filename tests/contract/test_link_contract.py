@@ -28,6 +28,7 @@ from anchorage.transport.messages import (
 )
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.differences import Differences, Restored
+from anchorage.transport.tensors.encoded import Bits, Decoded, Encoded, Encoding
 from anchorage.transport.tensors.large_arrays import LargeArrays
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -305,6 +306,43 @@ def test_an_update_may_travel_as_differences(world: World) -> None:
     assert world.event() == Arrived("a", task.id)
     assert content(update) == b"".join(OTHER.chunks)
     assert 0 < world.link.traffic()[0] < OTHER.manifest.nbytes / 100
+
+
+@pytest.mark.parametrize("bits", [8, 16])
+def test_an_update_may_travel_encoded(world: World, bits: Bits) -> None:
+    """Cut and resumed; damaged chunks and those of another encoding are refused, and what arrives is the announced update."""
+    layout = Layout.of([("weight", "F32", (700, 1000))])
+    base, rounded = (np.random.default_rng(seed).standard_normal(700_000, np.float32) for seed in range(2))
+    encoding = Encoding(bits, layout, layout)
+    encoding.round_update(rounded.view(np.uint8), base.view(np.uint8))
+    model, update = (ModelBytes.of(layout, each.view(np.uint8)) for each in (base, rounded))
+    silo, task = at_work(world)
+    silo.announce(announcement_of(task, update))
+    world.event()
+    spool = MemorySpool(update.manifest)
+    world.link.permit("a", task.id, Decoded(spool, model, encoding))
+    assert order_of(silo) == Permit(task.id)
+
+    class Damaged(Encoded):
+        def chunk(self, index: int) -> bytes:
+            return super().chunk(index) if index != 1 else super().chunk(index)[:-1]
+
+    other = Encoding(16 if bits == 8 else 8, layout, layout)
+    for wrong in (Damaged(update, model, encoding), _Unchecked(update, model, other)):
+        refused(transfer.CHUNK_MISMATCH, silo.push, task.id, wrong)
+        assert 1 in spool.missing()
+    silo.push(task.id, Encoded(update, model, encoding))
+    assert world.event() == Arrived("a", task.id)
+    assert content(spool) == b"".join(update.chunks)
+
+
+class _Unchecked(Encoded):
+    """Sends every chunk encoded, right or wrong."""
+
+    def chunk(self, index: int) -> bytes:
+        code = self._encoding.encode(index, self._update.chunk(index), self._base.chunk(index))
+        assert code is not None
+        return code
 
 
 def test_a_sink_for_other_bytes_is_refused(world: World) -> None:

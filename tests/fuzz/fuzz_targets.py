@@ -42,6 +42,7 @@ from anchorage.transport.server_client import ServerClient
 from anchorage.transport.silo_tasks import Upload
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 from anchorage.transport.tensors.differences import Restored
+from anchorage.transport.tensors.encoded import Decoded, Encoding
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description as read_header
@@ -190,6 +191,10 @@ def _to_server(data: bytes, folder: Path) -> None:
         lambda session: session.progress(*_of(pb.Progress, data, "task", "done", "total")),
         lambda session: session.source(convert.parse(pb.ChunkList, data).model),
         lambda session: session.upload(convert.parse(pb.Offer, data).task),
+        lambda session: [
+            Upload(Decoded(MemorySpool(MODEL.manifest), MODEL, encoding)).write(TASK.id, 1, data[:CHUNK_BYTES])
+            for encoding in (Encoding(8, MODEL.layout, MODEL.layout), Encoding(16, MODEL.layout, MODEL.layout))
+        ],
         lambda session: Upload(Restored(MemorySpool(MODEL.manifest), MODEL)).write(TASK.id, 1, data[:CHUNK_BYTES]),
     ):
         session = exchange.join("a", profile)

@@ -10,7 +10,7 @@ from anchorage.engine.silo import SiloWorker
 from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
-from anchorage.methods.study import round_settings
+from anchorage.methods.study import describe_run, round_settings
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.run import WallClock
 from anchorage.transport.messages import Profile
@@ -43,7 +43,7 @@ def null_digests(study: Study, rounds: int) -> list[str]:
                 worker.handle(order)
         return any(order is not None for _, order in orders)
 
-    link = InProcessLink(WallClock(), "{}", pump)
+    link = InProcessLink(WallClock(), describe_run(study, learner).model_dump_json(by_alias=True), pump)
     for silo in study.silos:
         step, samples = null_step(silo.metadata.name)
         end = link.connect(silo.metadata.name, Profile("All", samples, "test"))

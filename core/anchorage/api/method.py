@@ -122,6 +122,9 @@ class MethodSpec(Document):
     server_step: Annotated[Piece, Slot("server_step")] | None = Field(
         None, description="Server optimiser.\n\nHow the aggregated update changes the global model."
     )
+    encoding: Annotated[Piece, Slot("encoding")] | None = Field(
+        None, description="How updates travel.\n\nFewer bits make them smaller, for slow links."
+    )
     local: Local | None = Field(None, description="Local training of a silo in one round.")
 
 
@@ -145,6 +148,7 @@ class ResolvedMethod(Document):
     aggregation: Annotated[Piece, Slot("aggregation")] = Field(description="Aggregation.")
     batch_norm: Annotated[Piece, Slot("batch_norm")] = Field(description="Batch normalisation.")
     server_step: Annotated[Piece, Slot("server_step")] = Field(description="Server optimiser.")
+    encoding: Annotated[Piece, Slot("encoding")] = Field(description="How updates travel.")
     local: Local = Field(description="Local training.")
 
     def facts(self) -> frozenset[str]:

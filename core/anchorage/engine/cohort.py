@@ -7,9 +7,10 @@ import numpy as np
 
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import DIFFERENCES, Announcement, AuxiliaryData, Task
+from anchorage.transport.messages import DIFFERENCES, ENCODED, Announcement, AuxiliaryData, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.differences import Restored
+from anchorage.transport.tensors.encoded import Decoded, Encoding
 from anchorage.transport.tensors.joined import part_of
 from anchorage.transport.tensors.large_arrays import LargeArrays
 
@@ -27,9 +28,11 @@ def sample_cohort(silos: list[str], count: int | None, seed: int, round_number: 
 
 @dataclass
 class OpenRound:
-    """A round between dispatch and commit; `traffic` is what the link had received and sent before it, `tailored` the digests of models
-    that were made for one silo, `base` the model that updates travel as differences from, if they do, `behind` what every silo is sent
-    behind the model, `large` what came behind the silos' updates.
+    """A round between dispatch and commit.
+
+    `traffic` is what the link had received and sent before it, `tailored` the digests of models that were made for one silo, `base` the model
+    that updates travel as differences from, or as encoded changes of, if they do, `encoding` how in the second case, `behind` what every silo
+    is sent behind the model, `large` what came behind the silos' updates.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -45,6 +48,7 @@ class OpenRound:
     failures: dict[str, tuple[str, str]] = field(default_factory=dict)
     tailored: set[str] = field(default_factory=set)
     base: ChunkSource | None = None
+    encoding: Encoding | None = None
     behind: Sequence[LargeArrays] = ()
 
     def __post_init__(self) -> None:
@@ -53,11 +57,21 @@ class OpenRound:
     @property
     def auxiliary_data(self) -> AuxiliaryData:
         """What every silo is told."""
-        return self.task.auxiliary_data if self.base is None else {**self.task.auxiliary_data, DIFFERENCES: np.array(1)}
+        if self.base is None:
+            return self.task.auxiliary_data
+        return {**self.task.auxiliary_data, DIFFERENCES if self.encoding is None else ENCODED: np.array(1)}
 
     def sink(self, update: ChunkSink) -> ChunkSink:
         """Return where an update arrives as it travels."""
-        return update if self.base is None else Restored(update, self.base)
+        if self.base is None:
+            return update
+        if self.encoding is None:
+            return Restored(update, self.base)
+        return (
+            Decoded(update, self.base, self.encoding)
+            if self.encoding.fits(self.task.model, update.manifest)
+            else update
+        )
 
     def arrive(self, silo: str, announcement: Announcement, update: ChunkSource) -> None:
         """Take what a silo sent whole, apart: its update, and large auxiliary data; without an update of its own it is inactive."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from anchorage.engine.aggregation.weigher import BaseWeigher
     from anchorage.transport.messages import Announcement
     from anchorage.transport.tensors.chunks import ChunkSource
+    from anchorage.transport.tensors.encoded import Bits
     from anchorage.transport.tensors.layout import Layout
     from anchorage.transport.tensors.model import ModelBytes
 
@@ -50,6 +51,13 @@ class EngineHooks(Piece):
             What it was made of, in one order.
         """
         return mean
+
+
+class EncodingHooks(EngineHooks):
+    """How updates travel."""
+
+    bits: ClassVar[Bits | None] = None
+    """Of every number of an update; None: as it is."""
 
 
 class WeightingEngineHooks(EngineHooks):

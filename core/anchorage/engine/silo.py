@@ -3,21 +3,37 @@
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.api.run import RunDescription
 from anchorage.engine.buffers import Buffers, BufferSource, ModelBuffer
+from anchorage.engine.hooks import EncodingHooks
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.transport import messages
 from anchorage.transport.link import ServerLink
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.differences import Differences
+from anchorage.transport.tensors.encoded import Encoded, Encoding, encoding_of
 
 MAX_EVALUATIONS = 4096
 """Evaluate tasks that a silo has open or remembers the answer of."""
+
+
+@lru_cache(maxsize=8)
+def _run_of(description: str) -> RunDescription:
+    return RunDescription.model_validate_json(description)
+
+
+def _encoding_in(description: str, round_number: int) -> Encoding | None:
+    """Return how updates of a round travel, of a run's description (JSON); None: as they are."""
+    run = _run_of(description).stage(round_number)
+    bits = run.method.encoding.bits if isinstance(run.method.encoding, EncodingHooks) else None
+    return encoding_of(bits, run.down, run.up) if bits else None
 
 
 class WithdrawnError(Exception):
@@ -206,8 +222,25 @@ class SiloWorker:
 
         announcement = self._learner.train(work.task, model, out, progress)
         work.check()
+        announcement = self._rounded(work, announcement, model)
         self._buffers.keep(announcement)
         return announcement
+
+    def _rounded(
+        self, work: _Training, announcement: messages.Announcement, model: NDArray[np.uint8]
+    ) -> messages.Announcement:
+        """Round an update to what its encoding says, after all that learner and policy did to it, and announce that."""
+        update = announcement.update
+        if update is None or (encoding := self._encoding(work.task, update)) is None:
+            return announcement
+        buffer = self._buffers.update(update.nbytes)
+        encoding.round_update(buffer, encoding.base(model))
+        return replace(announcement, update=Manifest.of(update.layout, buffer))
+
+    def _encoding(self, task: messages.Task, update: Manifest) -> Encoding | None:
+        """Return how a task's update travels; None: as it is."""
+        encoding = _encoding_in(self._link.welcome(), task.round) if messages.ENCODED in task.auxiliary_data else None
+        return encoding if encoding is not None and encoding.fits(task.model, update) else None
 
     def _received(self, work: _Work) -> NDArray[np.uint8]:
         """Fetch a task's model, uint8, shape [nbytes]."""
@@ -253,8 +286,12 @@ class SiloWorker:
     def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
         """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
         model = self._buffers.model(messages.TaskKind.TRAIN)
-        if messages.DIFFERENCES in work.task.auxiliary_data and model.manifest == work.task.model:
+        if model.manifest != work.task.model:
+            return update
+        if messages.DIFFERENCES in work.task.auxiliary_data:
             return Differences(update, BufferSource(model.manifest, model.array))
+        if (encoding := self._encoding(work.task, update.manifest)) is not None:
+            return Encoded(update, BufferSource(update.manifest, encoding.base(model.array)), encoding)
         return update
 
     def _still_permitted(self, work: _Training) -> bool:

@@ -15,11 +15,12 @@ from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher
-from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.store.large_files import LargeFiles
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.encoded import Bits
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.layout import NOTHING, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
@@ -60,6 +61,9 @@ class Strategy:
     refiners: Sequence[EngineHooks] = ()
     """Pieces that aggregate some tensors otherwise."""
 
+    bits: Bits | None = None
+    """Synchronous: of every number of an update as it travels; None: as it is."""
+
     counts_steps: bool = False
     """Asynchronous: whether silos are told how many steps are committed."""
 
@@ -78,6 +82,7 @@ class Strategy:
             step.mixing(),
             {slot: memory for slot, memory in memories.items() if memory is not None},
             [piece for piece in pieces.values() if isinstance(piece, EngineHooks)],
+            expect(method.encoding, EncodingHooks).bits,
             method.local.cycle is not None,
         )
 

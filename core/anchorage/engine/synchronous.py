@@ -23,6 +23,7 @@ from anchorage.engine.held_out import is_sound, over_all, pooled, with_scores
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
+    ENCODED,
     HELD_OUT,
     Evaluated,
     Evaluation,
@@ -33,6 +34,7 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.encoded import Encoding
 from anchorage.transport.tensors.joined import behind_front, models_in
 from anchorage.transport.tensors.large_arrays import split_large
 from anchorage.transport.tensors.model import ModelBytes
@@ -172,8 +174,10 @@ class SynchronousEngine(Gathering):
         cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
         task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
-        sparse = self.strategy.sparse_updates and self.learner.up == model.layout
-        opened = OpenRound(task, cohort, self.link.traffic(), base=model if sparse else None, behind=behind)
+        sparse, bits = self.strategy.sparse_updates and self.learner.up == model.layout, self.strategy.bits
+        encoding = Encoding(bits, model.layout, self.learner.up) if bits and not sparse else None
+        base = encoding.base_of(model) if encoding else model if sparse else None
+        opened = OpenRound(task, cohort, self.link.traffic(), base=base, encoding=encoding, behind=behind)
         self._take_kept(opened)
         self.link.offer(model)
         last: dict[str, ChunkSource] = {}
@@ -189,6 +193,7 @@ class SynchronousEngine(Gathering):
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
         auxiliary = {**opened.auxiliary_data, **told}
         if source is not model:
+            auxiliary.pop(ENCODED, None)  # the server decodes with the model of all
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
         return replace(opened.task, model=source.manifest, auxiliary_data=auxiliary, behind=behind)

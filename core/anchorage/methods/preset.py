@@ -7,6 +7,7 @@ from anchorage.api.method import Local, ResolvedMethod
 from anchorage.api.piece import AuxiliaryArray
 from anchorage.pieces.aggregation.mean import Mean
 from anchorage.pieces.batch_norm.average import Average
+from anchorage.pieces.encoding.float32 import Float32
 from anchorage.pieces.input_mixing.none import NoInputMixing
 from anchorage.pieces.local_loss.cross_entropy import CrossEntropy
 from anchorage.pieces.mixup.none import NoMixup
@@ -98,6 +99,7 @@ def slots(name: str, **pieces: Any) -> ResolvedMethod:
         "aggregation": Mean(),
         "batch_norm": Average(),
         "server_step": Replace(),
+        "encoding": Float32(),
     }
     local: Local = pieces.pop("local", None) or Local()
     if local.optimiser is None:

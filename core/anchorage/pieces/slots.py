@@ -4,7 +4,7 @@ from typing import ClassVar
 
 from anchorage.api.mistakes import FieldPath
 from anchorage.api.task import CLASSIFICATION
-from anchorage.engine.hooks import AggregationHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.engine.hooks import AggregationHooks, EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.learning.hooks import (
     BatchNormHooks,
     InputMixingHooks,
@@ -113,6 +113,12 @@ class ServerStep(ServerStepHooks, LearningHooks):
     """Server optimiser: how the aggregated update changes the global model."""
 
     slot: ClassVar[str] = "server_step"
+
+
+class UpdateEncoding(EncodingHooks):
+    """How updates travel."""
+
+    slot: ClassVar[str] = "encoding"
 
 
 class Optimiser(OptimiserHooks):

@@ -24,6 +24,8 @@ Progress = Callable[[int, int], int]
 
 DIFFERENCES = "differences"
 """What a silo is told whose update travels as differences from the task's model (`anchorage.transport.tensors.differences`)."""
+ENCODED = "encoded"
+"""What a silo is told whose update travels in the encoding of the run's method (`anchorage.transport.tensors.encoded`)."""
 VALIDATION = "validation"
 """What a silo announces that scored its own update: counts as in `Evaluation.confusion`."""
 SYSTEM = "system/"

@@ -9,6 +9,7 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.messages import Task
 from anchorage.transport.tensors.chunks import ChunkSink
 from anchorage.transport.tensors.differences import Restored
+from anchorage.transport.tensors.encoded import Decoded
 
 if TYPE_CHECKING:
     from anchorage.transport.session import Session
@@ -49,7 +50,7 @@ class Upload:
             The upload was closed meanwhile, or the bytes are not the announced ones.
         """
         start, end = self.sink.manifest.span(index)
-        shorter = len(data) < end - start and isinstance(self.sink, Restored)
+        shorter = len(data) < end - start and isinstance(self.sink, Restored | Decoded)
         if len(data) != end - start and not shorter:
             found = f"chunk {index} has {end - start} bytes, {len(data)} came"
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"task {task}: {found}")

@@ -47,7 +47,7 @@ def test_fedavg_is_plain() -> None:
     method = resolve(MethodSpec(name="FedAvg"))
     chosen = {slot: getattr(method, slot).name for slot in SLOTS}
     others = {"local_loss": "crossEntropy", "weighting": "sampleCount", "aggregation": "mean", "batch_norm": "average"}
-    assert chosen == dict.fromkeys(SLOTS, "none") | others | {"server_step": "replace"}
+    assert chosen == dict.fromkeys(SLOTS, "none") | others | {"server_step": "replace", "encoding": "float32"}
 
 
 @pytest.mark.parametrize(

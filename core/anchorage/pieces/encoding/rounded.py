@@ -1,0 +1,35 @@
+"""What every encoding that rounds needs: a server that still has the model that an update came from."""
+
+from collections.abc import Iterator, Sequence
+
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.method import SLOTS
+from anchorage.api.mistakes import Mistake
+from anchorage.api.piece import Need
+from anchorage.api.plan import ROUNDS, Plan
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.engine.hooks import EngineHooks, WeightingEngineHooks
+from anchorage.pieces.slots import UpdateEncoding
+
+
+class RoundedChange(UpdateEncoding):
+    """The change of the model that a silo received, rounded."""
+
+    def needs(self) -> Sequence[Need]:
+        """Need rounds: the asynchronous server does not keep the models that silos started from."""
+        message = (
+            f"found Asynchronous, but encoding {self.name} rounds the change of the model that a silo started from, which the asynchronous "
+            "server does not keep; set Synchronous, or encoding: {float32: {}}"
+        )
+        return (Need(ROUNDS, message, path=("spec", "protocol", "mode")),)
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need updates that are one model each, of the model that all silos receive."""
+        for slot in SLOTS:
+            piece = getattr(plan.method, slot)
+            memory = piece.memory(2, 0) if isinstance(piece, EngineHooks) else None
+            own = memory is not None and (memory.sparse_updates or type(memory).model_for is not RoundMemory.model_for)
+            if own or (isinstance(piece, WeightingEngineHooks) and piece.repeats):
+                why = "sends silos models of their own" if own else "has a silo train more than once in a round"
+                message = f"found {self.name}, but {piece.name} {why}, and such updates travel as they are; set float32"
+                yield Mistake(MEANINGLESS_OVERRIDE, self.path, message)
