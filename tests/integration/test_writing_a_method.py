@@ -35,7 +35,7 @@ def study(tmp_path: Path) -> Path:
 
 def run(environment: Mapping[str, str], *arguments: str, status: int = 0, folder: Path = ROOT) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=240, cwd=folder
+        [sys.executable, *arguments], env=environment, capture_output=True, text=True, timeout=600, cwd=folder
     )
     assert done.returncode == status, done.stdout + done.stderr
     return done.stdout if status == 0 else done.stderr
