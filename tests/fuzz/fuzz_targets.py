@@ -63,7 +63,7 @@ from anchorage_silo.review import read_description
 from anchorage_silo.state import AgentState
 
 CLASSES = ("a", "b")
-LAYOUT = Layout.of([("weight", "F32", (300_000,)), ("bn.running_mean", "F32", (5,)), ("count", "I64", ())])
+LAYOUT = Layout.of([("weight", "F32", (300, 1000)), ("bn.running_mean", "F32", (5,)), ("count", "I64", ())])
 MODEL = ModelBytes.of(LAYOUT, np.zeros(LAYOUT.nbytes, np.uint8))
 TASK = messages.Task("1.train", messages.TaskKind.TRAIN, 1, MODEL.manifest, {"scores": np.zeros(3, np.float32)})
 

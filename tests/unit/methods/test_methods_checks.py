@@ -83,6 +83,7 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             "spec.method.serverTraining.anchors.optimiser.sgd.state=Persist",
             ("ANC-1116", "method.serverTraining.anchors.optimiser.sgd.state"),
         ),
+        (LABELLED, f"{METHOD}{{name: FedMatch, encoding: {{int8: {{}}}}}}", ("ANC-1116", "method.encoding")),
         (LABELLED, "spec.method.mixup={server: {}}", ("ANC-1116", "method.mixup")),
         (LABELLED, "spec.method.serverTraining={anchors: {}}", ("ANC-1112", "anchorData")),
         (LABELLED, "spec.method.pseudoLabels={anchorSimilarity: {}}", ("ANC-1112", "anchorData")),
@@ -143,6 +144,7 @@ def test_an_unknown_method_is_told_with_those_there_are() -> None:
             ("ANC-1116", "method.local.cycle"),
         ),
         (["spec.method.name=SemiAnAgg", ASYNCHRONOUS], ("ANC-1114", "protocol.mode")),
+        (["spec.method.encoding={int8: {}}", ASYNCHRONOUS], ("ANC-1120", "protocol.mode")),
         (["spec.method.name=FedAvgSemi", ASYNCHRONOUS], ("ANC-1114", "protocol.mode")),
     ],
 )

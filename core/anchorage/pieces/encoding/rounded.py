@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
 from anchorage.api.method import SLOTS
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need
@@ -21,7 +21,7 @@ class RoundedChange(UpdateEncoding):
             f"found Asynchronous, but encoding {self.name} rounds the change of the model that a silo started from, which the asynchronous "
             "server does not keep; set Synchronous, or encoding: {float32: {}}"
         )
-        return (Need(ROUNDS, message, path=("spec", "protocol", "mode")),)
+        return (Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),)
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need updates that are one model each, of the model that all silos receive."""
