@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import cache
 from typing import Any
 
 from pydantic.alias_generators import to_camel
@@ -34,10 +35,16 @@ def drawn_federations(seed: int, count: int) -> dict[str, Object]:
     return {name: _federation(draw, name) for name in (f"drawn-{index}" for index in range(count))}
 
 
+@cache
+def _options_in_presets(kind: type[Piece]) -> list[dict[str, Any]]:
+    found = [own for preset in PRESETS.values() for own in preset.slots.pieces() if type(own) is kind]
+    return [own.model_dump(mode="json", by_alias=True) for own in found]
+
+
 def _options(draw: random.Random, kind: type[Piece]) -> dict[str, Any]:
     """Set some options to values that they have in a preset or by default, few to others, and seldom one that there is not."""
-    presets = [own for preset in PRESETS.values() for own in preset.slots.pieces() if type(own) is kind]
-    plain = draw.choice(presets).model_dump(mode="json", by_alias=True) if presets else {}
+    presets = _options_in_presets(kind)
+    plain = draw.choice(presets) if presets else {}
     options = {name: value for name, value in plain.items() if draw.random() < 0.2}
     options |= {to_camel(name): draw.choice(STRANGE) for name in kind.model_fields if draw.random() < 0.02}
     return options | ({"share": "0.5"} if draw.random() < 0.02 else {})
