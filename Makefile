@@ -6,6 +6,9 @@ ARGS ?=
 HELM ?= helm
 TORCH_INDEX ?=
 
+# Every process would compile the product anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained clean
 

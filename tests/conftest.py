@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+# before torch and numpy are loaded, and for processes that tests start: threads of one worker wait busily for processors of another
+os.environ |= dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 settings.register_profile("anchorage", deadline=None)  # a busy machine is no failure
 settings.load_profile("anchorage")
 
