@@ -473,8 +473,8 @@ class Throttle(threading.Thread):
 
 @pytest.mark.slow
 def test_nothing_is_lost_where_the_sender_has_a_hundredth_of_a_processor(tmp_path, uri):
-    """Loading MLflow, 4 s of processor time, and making models, 5 s, are not slowed down: that would take a quarter of an hour."""
-    folder, rounds = tmp_path / "outbox", 4
+    """Loading MLflow, 4 s of processor time, is not slowed down: that would take minutes."""
+    folder, rounds = tmp_path / "outbox", 2
     run = start(folder, rounds)
     for number in range(rounds):
         run(RoundCommitted(record_of(number), NOTHING, None))
@@ -487,9 +487,9 @@ def test_nothing_is_lost_where_the_sender_has_a_hundredth_of_a_processor(tmp_pat
     assert throttle.stops > rounds
     history = MlflowClient(uri).get_metric_history(sent.run_id, "accuracy")
     assert [m.step for m in history] == list(range(rounds))
-    run.finish("", write_models(tmp_path / "model"))
-    done = Sender(folder, uri).finish()
-    assert (done.missing, done.model_version != "") == (None, True)
+    run.finish("", None)
+    assert Sender(folder, uri).finish().missing is None
+    assert only_run(uri).info.status == "FINISHED"
 
 
 @pytest.mark.slow
