@@ -14,6 +14,7 @@ from pathlib import Path
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, silo, transfer
 from anchorage.api.run import RunDescription
+from anchorage.engine.secure_silo import MaskingSilo
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import GrpcServerLink
 from anchorage.transport.grpc.single_calls import describe, renew
@@ -205,12 +206,20 @@ def _run_once(
             extras_of(layouts),
             partial(_approved, config, policy, review),
             guard,
+            run.secure_aggregation is not None,
         )
+        secure = None
+        if run.secure_aggregation is not None:
+            secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        return carry_out_tasks(gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()))
+        return carry_out_tasks(
+            gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()), secure
+        )
 
 
-def carry_out_tasks(gate: OutboundGate, trainer: TrainerProcess, buffers: MappedBuffers) -> str:
+def carry_out_tasks(
+    gate: OutboundGate, trainer: TrainerProcess, buffers: MappedBuffers, secure: MaskingSilo | None
+) -> str:
     """Carry out tasks until the run is over; close the link and the trainer; return why the run is over.
 
     Raises
@@ -218,7 +227,7 @@ def carry_out_tasks(gate: OutboundGate, trainer: TrainerProcess, buffers: Mapped
     AnchorageError
         The connection cannot be restored, or a failure could not be reported.
     """
-    worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit)
+    worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit, secure=secure)
     try:
         why = worker.run() or "the connection was closed"
         _log.info("the run is over: %s", why)

@@ -29,13 +29,13 @@ class AuditLog:
         self._now = now
         self._lock = threading.Lock()
         self._run = ""
-        self._sent: dict[str, set[tuple[str, str, str]]] = {"announce": set(), "evaluation": set()}
+        self._sent: dict[str, set[tuple[str, str, str]]] = {"announce": set(), "evaluation": set(), "reveal": set()}
         self._log = ChainedLog(_file(path))
         for entry in self._log.entries:
             self._note(entry)
 
     def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
-        """Return tasks and digests of all entries of a kind, ``announce`` or ``evaluation``: of the whole log, or of the run joined last."""
+        """Return tasks and digests of all entries of a kind, ``announce``, ``evaluation`` or ``reveal``: of the whole log, or of the last run."""
         with self._lock:
             return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
 
@@ -54,7 +54,7 @@ class AuditLog:
         Parameters
         ----------
         kind : str
-            ``enrol``, ``renew``, ``approval``, ``join``, ``announce``, ``update``, ``evaluation``, ``progress`` or ``failure``.
+            ``enrol``, ``renew``, ``approval``, ``join``, ``announce``, ``update``, ``evaluation``, ``keys``, ``reveal``, ``progress`` or ``failure``.
         task : str
             Id of the task; empty for messages without one.
         nbytes : int

@@ -1,5 +1,6 @@
 """The only way out of the hospital: the policy checks and the audit log records every outbound message."""
 
+import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
@@ -13,6 +14,8 @@ from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
 from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
+from anchorage.transport.secure_aggregation.member import ProtocolError
+from anchorage.transport.secure_aggregation.wire import Lost, content_of, read
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 from anchorage.transport.tensors.layout import MOMENTS, Layout
 from anchorage_silo.accounting import Mechanism
@@ -43,6 +46,7 @@ class OutboundGate:
     `methods` are the methods of all stages of the run, as its description resolves them, and `needed` the least that it needs. `update_extras`
     names what an update carries beside the network's parameters, in the policy's vocabulary (``control``, ``moments``). `check_approval` raises
     AnchorageError while the hospital has not approved what it must approve. `guard` keeps the policy's privacy budget.
+    `secure` says that updates leave masked.
     """
 
     link: ServerLink
@@ -54,9 +58,11 @@ class OutboundGate:
     update_extras: Sequence[str] = ()
     check_approval: Callable[[], None] = lambda: None
     guard: BudgetGuard | None = None
+    secure: bool = False
     _cost: Mechanism | None = field(default=None, init=False)
     _progressing: str = field(default="", init=False)
     _scored: dict[str, str] = field(default_factory=dict, init=False)
+    _steps: dict[str, tuple[str, str, str]] = field(default_factory=dict, init=False)
 
     def admit(self, task: Task) -> None:
         """Check a task against the policy before any work on it.
@@ -69,9 +75,13 @@ class OutboundGate:
         """
         self.check_approval()
         self.needed.check_size(task)
+        self.policy.check_secure(self.secure)
         for method in self.methods:
             self.policy.check_method(method)
         self.policy.check_auxiliary_data(self.update_extras)
+        if task.kind.step:
+            self._admit_step(task)
+            return
         if task.kind is TaskKind.TRAIN:
             self.policy.check_rounds(self.audit, self.needed, task.id)
             if (times := repetitions_of(task)) > self.needed.repetitions:
@@ -83,6 +93,21 @@ class OutboundGate:
         if self.guard is not None:
             cost = self.guard.admit(task, self.state.samples, self.update_extras)
             self._cost = cost if task.kind is TaskKind.TRAIN else self._cost
+
+    def _admit_step(self, task: Task) -> None:
+        """Check a step of secure aggregation: a round's sum is revealed for one set of silos, or two sums would differ by one silo's update."""
+        if task.kind is not TaskKind.REVEAL_SHARES:
+            self._steps[task.id] = ("keys", task.id, "")
+            return
+        try:
+            survivors = sorted(read(Lost, content_of(task.auxiliary_data)).survivors)
+        except ProtocolError as error:
+            raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{task.id}: {error}") from error
+        name, digest = f"{task.round}.reveal", hashlib.sha256(" ".join(survivors).encode()).hexdigest()
+        if any(known == name and other != digest for known, other in self.audit.sent("reveal", whole=False)):
+            found = f"{task.id}: the sum of round {task.round} was revealed for other silos"
+            raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, found)
+        self._steps[task.id] = ("reveal", name, digest)
 
     def welcome(self) -> str:
         """Return the run's description."""
@@ -144,6 +169,12 @@ class OutboundGate:
         AnchorageError
             The policy refuses it, it is out of bounds, or the audit log cannot be written.
         """
+        if evaluation.answer:
+            kind, name, digest = self._steps.pop(evaluation.task)
+            check_evaluation(evaluation, self.state.samples)
+            self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
+            self.link.report(evaluation)
+            return
         task, counts, digest = evaluation.task, evaluation.confusion, self._scored.pop(evaluation.task, "")
         self.policy.check_evaluations(self.audit, self.needed, task, digest)
         self.policy.check_evaluation(evaluation)
@@ -155,6 +186,7 @@ class OutboundGate:
     def fail(self, task: str, code: str, message: str) -> None:
         """Report a failed task: with all details in the local log, without file names to the server."""
         self._scored.pop(task, None)
+        self._steps.pop(task, None)
         _log.error("%s %s: %s", code, task, message)
         self.audit.record("failure", task, code=code)
         self.state.count("failed")

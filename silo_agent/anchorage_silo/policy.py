@@ -92,6 +92,10 @@ class Policy(Document):
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
+    require_secure_aggregation: bool = Field(
+        False,
+        description="Whether the silo takes part only where the server learns sums of updates, and no single one.",
+    )
     system_metrics: bool = Field(
         False,
         description="Whether the server learns, with each update, how much processor, memory and GPU memory its training used.",
@@ -140,6 +144,19 @@ class Policy(Document):
         if further := sorted(sent - {array.name for array in PRESETS[method.name].up}):
             found = f"under the name {method.name} the run also sends {', '.join(further)}"
             raise AnchorageError(silo.METHOD_REFUSED, f"{found}, which that method does not (allowedMethods)")
+
+    def check_secure(self, secure: bool) -> None:
+        """Check whether updates leave masked.
+
+        Raises
+        ------
+        AnchorageError
+            They do not, and the policy requires it.
+        """
+        if self.require_secure_aggregation and not secure:
+            raise AnchorageError(
+                silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)"
+            )
 
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""

@@ -70,6 +70,7 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy does to an update before it leaves.")
+    secure_aggregation: bool = Field(False, description="Whether the server learns sums of updates, and no single one.")
     privacy: str = Field(
         "", description="What of the policy's privacy budget is spent, and what the run needs; empty: none."
     )
@@ -109,6 +110,7 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy),
+            secure_aggregation=run.secure_aggregation is not None,
             privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
             policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
             packages=packages,
@@ -136,6 +138,8 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        if self.secure_aggregation:
+            yield "Secure aggregation: updates leave masked; the server learns the sum of at least two thirds of a round's silos"
         yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
         rules = ", ".join(f"{name}: {value}" for name, value in self.policy.items()) or "none, only the limits above"
         yield f"Policy: {rules}"

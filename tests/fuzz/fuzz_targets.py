@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
+from cryptography import x509
 from fuzz_damage import damaged, damaged_json
 from hypothesis import strategies as st
 from PIL import Image
@@ -38,6 +39,8 @@ from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.pki import Authority, Registrar, SigningRequest, Tokens, silo_uri
 from anchorage.transport.pki.keys import make_key
+from anchorage.transport.secure_aggregation import wire
+from anchorage.transport.secure_aggregation.member import ProtocolError
 from anchorage.transport.server_client import ServerClient
 from anchorage.transport.silo_tasks import Upload
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
@@ -461,6 +464,27 @@ def _control(data: bytes, folder: Path) -> None:
             ask()
 
 
+def _secure_messages() -> tuple[bytes, ...]:
+    keys = {"mask": "ab" * 32, "seal": "cd" * 32, "most": 5, "certificate": "-----BEGIN", "signature": "ef" * 70}
+    shares = {"sealed": {"b": "ab" * 148}, "signature": "ef" * 70}
+    lost, by_silo = {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}}, {"b": "ab" * 66}
+    roster = {"keys": {"a": keys, "b": keys, "c": keys}}
+    messages_ = (keys, roster, shares, {"signatures": by_silo}, lost, {"shares": by_silo})
+    return tuple(json.dumps(each).encode() for each in messages_)
+
+
+def _secure(data: bytes, folder: Path) -> None:
+    """Read messages of secure aggregation, and check the keys in them, as a silo does."""
+    for kind in (wire.Roster, wire.Shares, wire.Agreement, wire.Lost, wire.Revealed, wire.KeysMessage):
+        with suppress(ProtocolError):
+            found = wire.read(kind, data)
+            if isinstance(found, wire.KeysMessage):
+                found.keys().check("derm", TASK.id, "a", _ROOT, 0.0)
+
+
+_ROOT = x509.load_pem_x509_certificate(Authority.make("derm").certificate_pem)
+
+
 def _header_texts() -> tuple[bytes, ...]:
     return tuple(each[8 : 8 + struct.unpack("<Q", each[:8])[0]] for each in _tensors())
 
@@ -481,6 +505,7 @@ TARGETS = {
         Target("enrolment", _enrolment, lambda: ENROLMENTS),
         Target("audit", _audit, lambda: (*_audit_files().values(),), examples=20),
         Target("ledger", _ledger, lambda: (*_ledger_files().values(),), examples=20),
+        Target("secure-aggregation", _secure, _secure_messages, tree=True),
         Target("control", _control, lambda: CONTROL, tree=True),
     )
 }

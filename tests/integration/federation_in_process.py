@@ -1,11 +1,14 @@
 """What null trainers reach in one process: the engine, the workers and the store in memory, without sockets and files."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 from anchorage.api.files import Study
+from anchorage.api.run import RunDescription
 from anchorage.engine import ENGINES
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.events import tell_all
+from anchorage.engine.secure_silo import FixedPointSilo, UnmaskedSilo
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
@@ -16,6 +19,9 @@ from anchorage.simulation.run import WallClock
 from anchorage.transport.messages import Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
+
+Silos = Callable[[RunDescription, str, int], FixedPointSilo]
+"""``silos(run, silo, samples)`` protects a silo's updates."""
 
 
 def null_step(silo: str) -> tuple[float, int]:
@@ -29,11 +35,15 @@ def null_digest(study: Study) -> str:
     return null_digests(study, study.federation.spec.rounds)[-1]
 
 
-def null_digests(study: Study, rounds: int) -> list[str]:
-    """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0."""
+def null_digests(study: Study, rounds: int, silos: Silos | None = None) -> list[str]:
+    """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0; `silos` protect their updates."""
     initial = study.federation.spec.model.initial
     assert initial is not None
     learner = FileModel(study.file.parent / initial)
+    run = describe_run(study, learner)
+    if silos is None and run.secure_aggregation is not None:
+        unmasked = UnmaskedSilo(run)
+        silos = lambda run, silo, samples: unmasked
     workers: list[tuple[SiloWorker, object]] = []
 
     def pump() -> bool:
@@ -47,8 +57,10 @@ def null_digests(study: Study, rounds: int) -> list[str]:
     for silo in study.silos:
         step, samples = null_step(silo.metadata.name)
         end = link.connect(silo.metadata.name, Profile("All", samples, "test"))
-        workers.append((SiloWorker(end, NullLearner(learner.down, learner.up, step, samples), MemoryBuffers()), end))
-    spec = study.federation.spec
+        secure = silos(run, silo.metadata.name, samples) if silos else None
+        null = NullLearner(learner.down, learner.up, step, samples)
+        workers.append((SiloWorker(end, null, MemoryBuffers(), secure=secure), end))
+    spec, masked = study.federation.spec, not isinstance(secure, UnmaskedSilo)
     store = MemoryStore()
     engine = ENGINES[spec.protocol.mode](
         link=link,
@@ -56,7 +68,7 @@ def null_digests(study: Study, rounds: int) -> list[str]:
         clock=WallClock(),
         learner=learner,
         strategy=Strategy.of(resolve(spec.method), len(spec.task.classes), spec.seed),
-        settings=replace(round_settings(study), rounds=rounds),
+        settings=replace(round_settings(study), rounds=rounds, masked=masked),
         observer=tell_all(),
     )
     engine.run()

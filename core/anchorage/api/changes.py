@@ -44,6 +44,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.protocol.roundDeadlineSeconds": Verdict.LATER,
     "spec.protocol.idleTimeoutSeconds": Verdict.SERVER,
     "spec.protocol.maximumImages": Verdict.LATER,
+    "spec.protocol.secureAggregation": Verdict.FROZEN,
     "spec.suspend": Verdict.FREE,
     "spec.activeDeadlineSeconds": Verdict.SERVER,
     "spec.anchorData": Verdict.FROZEN,

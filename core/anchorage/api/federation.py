@@ -45,6 +45,14 @@ Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min
 """A name that people read, as MLflow takes it: neither slash nor colon."""
 
 
+class SecureAggregation(Document):
+    """Silos mask their updates, and the server learns their weighted sum alone."""
+
+    fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
+        24, description="Fractional bits of sums modulo 2^32; a number may change by 2^(31 - bits) in a round."
+    )
+
+
 class Protocol(Document):
     """How rounds are run (methods reference, section 3, slot 12)."""
 
@@ -57,6 +65,9 @@ class Protocol(Document):
     idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
         None, description="Most images of any silo; the update of one that counts more is refused."
+    )
+    secure_aggregation: SecureAggregation | None = Field(
+        None, description="Secure aggregation: the server learns sums of updates, and no single one; 3 silos or more."
     )
 
 

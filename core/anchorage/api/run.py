@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from anchorage.api.base import Document, Name
+from anchorage.api.federation import SecureAggregation
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 
@@ -51,6 +52,9 @@ class RunDescription(Document):
     )
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
         0, description="Percentage of a silo's labelled images that it scores models on and does not train on."
+    )
+    secure_aggregation: SecureAggregation | None = Field(
+        None, description="Updates leave masked; the server learns their sum."
     )
     held_out: HeldOut | None = Field(None, description="Images that no silo may train on.")
     warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(

@@ -31,6 +31,10 @@ class RoundSettings:
         Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
     most_images : int
         Images that a silo may count; the update of one that counts more is refused.
+    fractional_bits : int or None
+        Secure aggregation: fractional bits of the sums; None: updates arrive as they are.
+    masked : bool
+        Whether those updates are masked; a simulation's are not.
     documents : str
         Digest of what in the federation's document decides the model, for the records of rounds.
     """
@@ -45,4 +49,6 @@ class RoundSettings:
     evaluate_every: int = 1
     held_out_classes: int = 0
     most_images: int = MOST_IMAGES
+    fractional_bits: int | None = None
+    masked: bool = True
     documents: str = ""

@@ -11,12 +11,14 @@ from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.run import RunDescription
-from anchorage.engine.buffers import Buffers, BufferSource, ModelBuffer
+from anchorage.engine.buffers import Buffers, BufferSource
 from anchorage.engine.hooks import EncodingHooks
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.secure_silo import FixedPointSilo
+from anchorage.engine.watched import WatchedSink, WatchedSource
 from anchorage.transport import messages
 from anchorage.transport.link import ServerLink
-from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.chunks import ChunkSource, Manifest
 from anchorage.transport.tensors.differences import Differences
 from anchorage.transport.tensors.encoded import Encoded, Encoding, encoding_of
 
@@ -90,6 +92,8 @@ class SiloWorker:
         another; `handle` returns at once.
     admit : callable
         Called with every task before anything is fetched for it; raises AnchorageError to refuse it.
+    secure : FixedPointSilo, optional
+        Protects updates before anything of them leaves; the run has secure aggregation.
     """
 
     def __init__(
@@ -101,11 +105,13 @@ class SiloWorker:
         threads: bool = False,
         lanes: Callable[[str, Callable[[], None]], None] | None = None,
         admit: Callable[[messages.Task], None] = lambda task: None,
+        secure: FixedPointSilo | None = None,
     ) -> None:
         self._link = link
         self._learner = learner
         self._buffers = buffers
         self._admit = admit
+        self._secure = secure
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._training: _Training | None = None
@@ -223,6 +229,9 @@ class SiloWorker:
         announcement = self._learner.train(work.task, model, out, progress)
         work.check()
         announcement = self._rounded(work, announcement, model)
+        if self._secure is not None and announcement.update is not None:
+            buffer = self._buffers.update(announcement.update.nbytes)
+            announcement = self._secure.protect(work.task, announcement, buffer, model)
         self._buffers.keep(announcement)
         return announcement
 
@@ -246,10 +255,10 @@ class SiloWorker:
         """Fetch a task's model, uint8, shape [nbytes]."""
         buffer = self._buffers.model(work.task.kind)
         buffer.receive(work.task.model)
-        for kind in messages.TaskKind:
+        for kind in (messages.TaskKind.TRAIN, messages.TaskKind.EVALUATE):
             buffer.borrow(self._buffers.model(kind))
         if buffer.missing():
-            self._link.fetch(work.task.model, _WatchedSink(work, buffer))
+            self._link.fetch(work.task.model, WatchedSink(work.check, buffer))
         return buffer.array
 
     def _take_permit(self, task_id: str) -> None:
@@ -277,7 +286,7 @@ class SiloWorker:
                 with self._sending:
                     work.check()
                     source = BufferSource(update, self._buffers.update(update.nbytes))
-                    self._link.push(work.task.id, _WatchedSource(work, self._as_told(work, source)))
+                    self._link.push(work.task.id, WatchedSource(work.check, self._as_told(work, source)))
         except WithdrawnError:
             return
         except AnchorageError as error:
@@ -328,13 +337,20 @@ class SiloWorker:
             work.check()
             self._admit(work.task)
             if work.evaluation is None:
-                work.evaluation = self._learner.evaluate(work.task, self._received(work))
+                work.evaluation = self._answered(work)
             work.check()
             self._link.report(work.evaluation)
         except WithdrawnError:
             return
         except AnchorageError as error:
             self._fail(work, error)
+
+    def _answered(self, work: _Scoring) -> messages.Evaluation:
+        if not work.task.kind.step:
+            return self._learner.evaluate(work.task, self._received(work))
+        if self._secure is None:
+            raise AnchorageError(silo.SECURE_AGGREGATION_REFUSED, f"{work.task.id}: the run has no secure aggregation")
+        return self._secure.answer(work.task)
 
     def _fail(self, work: _Work, error: AnchorageError) -> None:
         """Tell the server, unless the task is over anyway; the same task may be given again."""
@@ -363,39 +379,3 @@ class SiloWorker:
                     work.withdrawn = True
             self._training = None
             self._scorings.clear()
-
-
-class _WatchedSink:
-    """A model's sink that stops when the task is withdrawn."""
-
-    def __init__(self, work: _Work, sink: ModelBuffer) -> None:
-        self._work = work
-        self._sink: ChunkSink = sink
-
-    @property
-    def manifest(self) -> Manifest:
-        return self._sink.manifest
-
-    def missing(self) -> tuple[int, ...]:
-        self._work.check()
-        return self._sink.missing()
-
-    def write(self, index: int, data: bytes) -> None:
-        self._work.check()
-        self._sink.write(index, data)
-
-
-class _WatchedSource:
-    """An update that stops to be readable when the task is withdrawn."""
-
-    def __init__(self, work: _Work, source: ChunkSource) -> None:
-        self._work = work
-        self._source = source
-
-    @property
-    def manifest(self) -> Manifest:
-        return self._source.manifest
-
-    def chunk(self, index: int) -> bytes:
-        self._work.check()
-        return self._source.chunk(index)

@@ -25,6 +25,7 @@ from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
     ENCODED,
     HELD_OUT,
+    AuxiliaryData,
     Evaluated,
     Evaluation,
     MembersChanged,
@@ -123,7 +124,7 @@ class SynchronousEngine(Gathering):
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
         received, sent = (now - before for now, before in zip(self.link.traffic(), opened.traffic, strict=True))
         following = None
-        if number < self._stage.last and len(self.connected) >= self.settings.min_silos:
+        if self._ahead and number < self._stage.last and len(self.connected) >= self.settings.min_silos:
             following = self._dispatch(number + 1, new)
         marks.append(("dispatch", self.clock.now()))
         test: Mapping[str, Report] | None = None
@@ -171,9 +172,11 @@ class SynchronousEngine(Gathering):
         sampled = sample_cohort(
             self._without_silent(present), self.settings.silos_per_round, self.settings.seed, number
         )
-        cohort = tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number))
+        cohort = self._agree(number, tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number)))
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
-        task = Task(f"{number}.train.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
+        task = Task(
+            f"{number}.train.{model.digest[:16]}{self._attempt}", TaskKind.TRAIN, number, model.manifest, auxiliary
+        )
         sparse, bits = self.strategy.sparse_updates and self.learner.up == model.layout, self.strategy.bits
         encoding = Encoding(bits, model.layout, self.learner.up) if bits and not sparse else None
         base = encoding.base_of(model) if encoding else model if sparse else None
@@ -187,11 +190,29 @@ class SynchronousEngine(Gathering):
             self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
 
+    def _agree(self, number: int, cohort: tuple[str, ...]) -> tuple[str, ...]:
+        """Return who of a cohort takes part."""
+        return cohort
+
+    @property
+    def _attempt(self) -> str:
+        """What tells a round that is played again from what it was before."""
+        return ""
+
+    @property
+    def _ahead(self) -> bool:
+        """Whether a round is dispatched before the one before it is committed."""
+        return True
+
+    def _told(self) -> AuxiliaryData:
+        """Return what every silo is told beside what the method tells."""
+        return {}
+
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
         number, up = opened.task.round, self.learner.up
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
-        auxiliary = {**opened.auxiliary_data, **told}
+        auxiliary = {**opened.auxiliary_data, **told, **self._told()}
         if source is not model:
             auxiliary.pop(ENCODED, None)  # the server decodes with the model of all
             self.link.offer(source)

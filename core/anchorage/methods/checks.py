@@ -8,9 +8,12 @@ from anchorage.api.method import MethodSpec
 from anchorage.api.mistakes import Mistake
 from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, Plan
 from anchorage.api.stages import stage_method
+from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
+from anchorage.engine.strategy import memory_of
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
+from anchorage.transport.secure_aggregation.member import FEWEST
 
 _NAME = ("spec", "method", "name")
 _MODE = ("spec", "protocol", "mode")
@@ -55,7 +58,14 @@ def _takes_unlabelled(method: MethodSpec) -> bool:
 def mistakes_of(plan: Plan) -> Iterator[Mistake]:
     """Yield the mistakes of one method, each once."""
     found: dict[tuple[object, ...], Mistake] = {}
-    for mistake in (*_unmet(plan), *_contradicted(plan), *_of_labels(plan), *_of_protocol(plan), *_of_scoring(plan)):
+    for mistake in (
+        *_unmet(plan),
+        *_contradicted(plan),
+        *_of_labels(plan),
+        *_of_protocol(plan),
+        *_of_scoring(plan),
+        *_of_secure(plan),
+    ):
         found.setdefault((mistake.failure.code, mistake.path), mistake)
     yield from found.values()
     if not any(mistake.path == _MODE for mistake in found.values()):
@@ -140,6 +150,47 @@ def _of_protocol(plan: Plan) -> Iterator[Mistake]:
         path = ("spec", "protocol", "silosPerRound")
         message = "found a number, but an asynchronous protocol samples no silos: all train all the time; remove it"
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+
+
+def _of_secure(plan: Plan) -> Iterator[Mistake]:
+    """Secure aggregation needs at least three silos, and a method that makes nothing of single updates."""
+    if plan.spec.protocol.secure_aggregation is None:
+        return
+    path, why = ("spec", "protocol", "secureAggregation"), list(_of_single_updates(plan))
+    if plan.asynchronous:
+        why.insert(0, "an asynchronous protocol, which adds each update as it arrives")
+    protocol = plan.spec.protocol
+    fewest = [protocol.min_silos, protocol.silos_per_round or FEWEST, len(plan.silos) or FEWEST]
+    if min(fewest) < FEWEST:
+        why.append(
+            f"rounds of {min(fewest)} silos (minSilos, silosPerRound), where {FEWEST} are needed to hide one among others"
+        )
+    for found in why[:1]:
+        message = f"found it with {found}; remove secureAggregation, or choose otherwise"
+        yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+
+
+def _of_single_updates(plan: Plan) -> Iterator[str]:
+    """Yield what of a method needs single updates; what nobody knows to need the sum alone is taken to need more."""
+    classes = len(plan.spec.task.classes)
+    for piece in plan.method.pieces():
+        own = f"{piece.slot} {piece.name}"
+        if sent := [array.name for array in piece.auxiliary() if array.up]:
+            yield f"{own}, whose silos send {sent[0]} unmasked"
+        if isinstance(piece, WeightingEngineHooks) and piece.weigher(classes).most(1) is None:
+            yield f"{own}, whose weights are no numbers of a silo's own images"
+        if isinstance(piece, EngineHooks):
+            refines = type(piece).refine is not EngineHooks.refine
+            if refines or memory_of(piece, classes, plan.spec.seed) is not None:
+                yield f"{own}, which looks at single updates"
+        if isinstance(piece, EncodingHooks) and piece.bits is not None:
+            yield f"{own}, which rounds single updates"
+        if isinstance(piece, ServerStepHooks) and (step := piece.step()) and step.scores_each_update:
+            yield f"{own}, which scores every silo's model"
+    if "sumOfUpdates" not in plan.facts:
+        yield f"the aggregation {plan.method.aggregation.name}, which compares single updates"
+    if plan.facts & {"controlVariates", "untrained"}:
+        yield f"{plan.method.name}, whose silos send more than a change of the model"
 
 
 def _of_preset(plan: Plan) -> Iterator[Mistake]:

@@ -9,6 +9,7 @@ from typing import Protocol
 from anchorage.api.federation import Silo
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.store import SpareUpdates
 from anchorage.learning.device import own_stream
 from anchorage.simulation.buffers import WorkingModel
@@ -89,15 +90,22 @@ class SilosInLanes(SimulatedSilos):
         Memory of updates.
     learners : PlacedLearners
         Give a silo its learner and its lane.
+    secure : FixedPointSilo, optional
+        As in `SiloWorker`.
     """
 
     def __init__(
-        self, link: InProcessLink, profiles: Mapping[str, Profile], spare: SpareUpdates, learners: PlacedLearners
+        self,
+        link: InProcessLink,
+        profiles: Mapping[str, Profile],
+        spare: SpareUpdates,
+        learners: PlacedLearners,
+        secure: FixedPointSilo | None = None,
     ) -> None:
         self._link, self._learners = link, learners
         self._of_lanes: dict[int, Mapping[TaskKind, WorkingModel]] = {}
         self._lanes = [ThreadPoolExecutor(1, "silos", own_stream, (learners.device,)) for _ in range(learners.lanes)]
-        super().__init__(link, profiles, spare, learners)
+        super().__init__(link, profiles, spare, learners, secure)
 
     def _models_of(self, silo: str) -> Mapping[TaskKind, WorkingModel]:
         """Return the working models of a silo's lane."""

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from typing import Any
@@ -14,9 +14,11 @@ from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.piece import LENGTH_MATTERS
-from anchorage.engine import ENGINES
+from anchorage.api.run import RunDescription
+from anchorage.engine import ENGINES, RoundSettings
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
+from anchorage.engine.secure_silo import UnmaskedSilo
 from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore, RoundStore, SpareUpdates
 from anchorage.engine.strategy import Strategy
 from anchorage.learning.data.fingerprints import Fingerprint
@@ -268,13 +270,13 @@ class Rounds:
         AnchorageError
             The run failed.
         """
-        spec, settings = self.study.federation.spec, round_settings(self.study)
-        method = resolve(spec.method)
+        spec, settings = self.study.federation.spec, replace(round_settings(self.study), masked=False)
+        method, secure = resolve(spec.method), self._secure(settings)
         link, clock = self._link(method, lambda: silos.work())
         silos = (
-            SilosInLanes(link, self.profiles, self.spare, self.learners)
+            SilosInLanes(link, self.profiles, self.spare, self.learners, secure)
             if isinstance(self.learners, LaneLearners | RayLearners)
-            else SimulatedSilos(link, self.profiles, self.spare, self.learners, method.local.cycle is not None)
+            else SimulatedSilos(link, self.profiles, self.spare, self.learners, secure, method.local.cycle is not None)
         )
         engine = ENGINES[spec.protocol.mode](
             link=link,
@@ -292,6 +294,11 @@ class Rounds:
             silos.close()
             if isinstance(clock, VirtualTime):
                 clock.close()
+
+    def _secure(self, settings: RoundSettings) -> UnmaskedSilo | None:
+        if settings.fractional_bits is None:
+            return None
+        return UnmaskedSilo(RunDescription.model_validate_json(self.welcome))
 
     def _link(self, method: ResolvedMethod, work: Callable[[], bool]) -> tuple[InProcessLink, Clock]:
         """Return the server's end, and the clock: virtual time where speeds are given, or silos do not wait for each other."""

@@ -14,6 +14,7 @@ from anchorage.api.federation import Silo
 from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
 from anchorage.api.run import RunDescription
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.silo import SiloWorker
 from anchorage.engine.stages import staged
 from anchorage.engine.store import SpareUpdates
@@ -204,6 +205,8 @@ class SimulatedSilo:
         Memory of updates.
     learners : callable
         Gives it its learner.
+    secure : FixedPointSilo, optional
+        As in `SiloWorker`.
     """
 
     def __init__(
@@ -214,12 +217,13 @@ class SimulatedSilo:
         working: Mapping[TaskKind, WorkingModel],
         spare: SpareUpdates,
         learners: Learners,
+        secure: FixedPointSilo | None = None,
     ) -> None:
         self.link = link.connect(name, profile)
         self._buffers = SiloBuffers(working, spare, self.link.source)
         self.link.hand_over = self._buffers.hand_over
         self.worker = SiloWorker(
-            self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name)
+            self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name), secure=secure
         )
 
     def handle(self, order: Order) -> None:
@@ -247,6 +251,8 @@ class SimulatedSilos:
         Memory of updates.
     learners : callable
         Gives a silo its learner.
+    secure : FixedPointSilo, optional
+        As in `SiloWorker`.
     take_turns : bool
         Whether a silo may go on before another one's training is over, so that each needs a working model of its own.
     """
@@ -257,12 +263,13 @@ class SimulatedSilos:
         profiles: Mapping[str, Profile],
         spare: SpareUpdates,
         learners: Learners,
+        secure: FixedPointSilo | None = None,
         take_turns: bool = False,
     ) -> None:
         self._due, self._take_turns = link.due, take_turns
         self._common = working_models()
         self._silos = {
-            name: SimulatedSilo(name, profile, link, self._models_of(name), spare, learners)
+            name: SimulatedSilo(name, profile, link, self._models_of(name), spare, learners, secure)
             for name, profile in profiles.items()
         }
 

@@ -19,6 +19,8 @@ MOST_USED = 1e9
 MOST_NAMES = 256
 """Samples, metrics or arrays in one message."""
 LONGEST_TASK = 128
+MOST_ANSWER_BYTES = 1 << 20
+"""Bytes of an answer to a step of secure aggregation."""
 LONGEST_MESSAGE = 1024
 """Characters of a failure's message; the rest is cut off."""
 IMAGE_COUNTS = frozenset({"train", "labelled", "unlabelled", "selected", "smallest_group"})
@@ -79,6 +81,10 @@ def check_evaluation(evaluation: Evaluation, images: int) -> None:
         OUT_OF_BOUNDS: the counts are no confusion matrix and no pair (correct, total), or of more images.
     """
     check_task(evaluation.task)
+    if evaluation.answer:
+        fits = len(evaluation.answer) <= MOST_ANSWER_BYTES and not evaluation.confusion.size
+        _require(fits, "answer", f"it has {len(evaluation.answer)} bytes, or comes with counts")
+        return
     _check_tally("confusion", evaluation.confusion, images)
 
 

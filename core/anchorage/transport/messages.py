@@ -45,6 +45,14 @@ class TaskKind(StrEnum):
 
     TRAIN = "Train"
     EVALUATE = "Evaluate"
+    SHOW_KEYS = "ShowKeys"
+    SHARE_SECRETS = "ShareSecrets"
+    REVEAL_SHARES = "RevealShares"
+
+    @property
+    def step(self) -> bool:
+        """Whether it is a step of secure aggregation, about no model."""
+        return self not in (TaskKind.TRAIN, TaskKind.EVALUATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +110,8 @@ class Evaluation:
     """The task's id."""
     confusion: NDArray[np.int64]
     """int64, shape [C, C], rows are true classes; or shape [2], only (correct, total), where the metric needs no more."""
+    answer: bytes = b""
+    """In place of counts, the answer to a step of secure aggregation."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,6 +84,9 @@ class Session:
         with self._closing(evaluation.task):
             check_evaluation(evaluation, self.images)
         with self._while_open() as known:
+            task = known.tasks.get(evaluation.task)
+            if task is not None and task.kind.step != bool(evaluation.answer):
+                raise AnchorageError(transfer.OUT_OF_BOUNDS, "answer: it does not fit the task")
             if known.tasks.pop(evaluation.task, None) is None:
                 raise unknown_task(evaluation.task)
             self._exchange._post(messages.Evaluated(self.silo, evaluation))

@@ -57,6 +57,11 @@ OUTLYING_UPDATE = failure(
     "A silo's update is many times longer than the median of its round.",
     "Look at the silo that the message names: its training diverged, or somebody sends wrong numbers. The update was not used.",
 )
+UNUSABLE_ANSWER = failure(
+    "ANC-3012 UnusableAnswer",
+    "A silo's answer to a step of secure aggregation cannot be used, so that the sum of a round is not known.",
+    "Bring the silo that the message names to the server's version, or take it out; start the run again: it resumes at the last committed round.",
+)
 SILO_REMOVED = failure(
     "ANC-3010 SiloRemoved",
     "A silo was removed from the federation during a round.",

@@ -90,6 +90,19 @@ ACCOUNTING_MISSING = failure(
     "The hospital's policy has a privacy budget, and the package that accounts it is not installed.",
     "Install it at the agent: `pip install 'anchorage[agent]'`, or take the agent's image. Nothing was sent.",
 )
+SECURE_AGGREGATION_REFUSED = failure(
+    2,
+    "ANC-2219 SecureAggregationRefused",
+    "The server, or another silo, asked for what would undo secure aggregation, or an update has no place in the sum.",
+    "Read the message. A change beyond the range: lower spec.protocol.secureAggregation.fractionalBits, or the learning rate. Keys of a round that "
+    "are not here any more: the agent was started again, and takes part in the next round. Anything else: ask who runs the server. Nothing was sent.",
+)
+SECURE_AGGREGATION_MISSING = failure(
+    2,
+    "ANC-2224 SecureAggregationMissing",
+    "The hospital's policy requires secure aggregation, and the run has none.",
+    "Set spec.protocol.secureAggregation in the federation's document, or take requireSecureAggregation out of the policy. Nothing was sent.",
+)
 AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.transport.bounds import IMAGE_COUNTS
 from anchorage.transport.messages import Announcement, AuxiliaryData, Evaluation
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
@@ -28,6 +29,10 @@ class BaseWeigher(ABC):
     """Whether weights need every update scored by the silos first (DVW)."""
     repetitions = 1
     """How many models an update may hold at most, one behind the other: a silo may be asked to train more than once (RSCFed)."""
+
+    def most(self, images: int) -> float | None:
+        """Return the largest weight of a silo with so many images, where weights depend on its own counts alone; else None."""
+        return None
 
     def choose(self, silos: Sequence[str], seed: int, round_number: int) -> Sequence[str]:
         """Return who of a round's silos takes part, in their order: all of them, unless groups are drawn (RSCFed)."""
@@ -81,6 +86,10 @@ class CountWeigher(BaseWeigher):
 
     def __init__(self, *of: str) -> None:
         self._of = of
+
+    def most(self, images: int) -> float | None:
+        """Return as many as all images in each count; None where others than images are counted."""
+        return float(images * len(self._of)) if IMAGE_COUNTS.issuperset(self._of) else None
 
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         return {silo: float(sum(a.samples.get(of, 0) for of in self._of)) for silo, a in active.items()}

@@ -21,5 +21,9 @@ class Uniform(Weighting):
 class UniformWeigher(BaseWeigher):
     """Every update counts the same."""
 
+    def most(self, images: int) -> float:
+        """Return the weight of each."""
+        return 1.0
+
     def _weigh(self, active: Announcements, evaluations: Evaluations) -> dict[str, float]:
         return dict.fromkeys(active, 1.0)

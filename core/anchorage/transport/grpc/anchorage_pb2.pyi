@@ -73,14 +73,16 @@ class Announcement(_message.Message):
     def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., auxiliary_data: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("task", "shape", "confusion")
+    __slots__ = ("task", "shape", "confusion", "answer")
     TASK_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CONFUSION_FIELD_NUMBER: _ClassVar[int]
+    ANSWER_FIELD_NUMBER: _ClassVar[int]
     task: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     confusion: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ...) -> None: ...
+    answer: bytes
+    def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., answer: _Optional[bytes] = ...) -> None: ...
 
 class Hello(_message.Message):
     __slots__ = ("labels", "samples", "version", "fingerprint")

@@ -73,7 +73,9 @@ def decode_profile(hello: pb.Hello) -> messages.Profile:
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
     """Write an evaluation as bytes."""
     confusion = evaluation.confusion
-    proto = pb.Evaluation(task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist())
+    proto = pb.Evaluation(
+        task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist(), answer=evaluation.answer
+    )
     return proto.SerializeToString()
 
 
@@ -87,7 +89,7 @@ def decode_evaluation(data: bytes) -> messages.Evaluation:
     """
     proto = parse(pb.Evaluation, data)
     counts = np.array(proto.confusion, np.int64)
-    return messages.Evaluation(proto.task, _checked("Evaluation", counts.reshape, tuple(proto.shape)))
+    return messages.Evaluation(proto.task, _checked("Evaluation", counts.reshape, tuple(proto.shape)), proto.answer)
 
 
 def parse(kind: type[M], data: bytes) -> M:

@@ -1,0 +1,101 @@
+"""The sum is the plain one bit for bit, whoever is lost within a third; nothing else is revealed."""
+
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from cryptography import x509
+
+from anchorage.transport.pki import Authority, SigningRequest, silo_uri
+from anchorage.transport.pki.keys import make_key
+from anchorage.transport.secure_aggregation.member import Keys, Member, ProtocolError, roster_digest, threshold, unmask
+from anchorage.transport.secure_aggregation.shamir import combine, split
+
+TASK = "1.keys.0"
+
+
+def members(folder: Path, count: int, authority: Authority | None = None) -> dict[str, Member]:
+    authority = authority or Authority.create(folder, "derm")
+    root = x509.load_pem_x509_certificate(authority.certificate_path.read_bytes())
+    found = {}
+    for silo in "abcdefgh"[:count]:
+        key = make_key()
+        certificate = authority.issue_silo(SigningRequest.make(key, silo_uri("derm", silo)), silo)
+        found[silo] = Member("derm", silo, TASK, 100, key, certificate, root)
+    return found
+
+
+def shared(silos: dict[str, Member]) -> tuple[dict[str, Keys], dict[str, dict[str, bytes]], dict[str, bytes]]:
+    roster = {name: silo.keys for name, silo in silos.items()}
+    answers = {name: silo.share(roster, time.time()) for name, silo in silos.items()}
+    return roster, {n: sealed for n, (sealed, _) in answers.items()}, {n: sign for n, (_, sign) in answers.items()}
+
+
+@pytest.mark.parametrize(
+    ("count", "late", "lost"), [(3, "", ""), (3, "", "b"), (5, "a", ""), (8, "c", "h"), (8, "", "ad")]
+)
+def test_the_sum_is_the_plain_sum_bit_for_bit(count: int, late: str, lost: str, tmp_path: Path) -> None:
+    """`late` silos are lost after the shares, `lost` ones before they upload."""
+    silos = members(tmp_path, count)
+    roster, sealed, signatures = shared(silos)
+    taking = {name: sign for name, sign in signatures.items() if name not in late}
+    plain = {name: np.random.default_rng(ord(name)).integers(0, 2**32, 300_001, np.uint32) for name in taking}
+    masked = {name: numbers.copy() for name, numbers in plain.items()}
+    for name, numbers in masked.items():
+        silos[name].mask(numbers, taking)
+    survivors = [name for name in taking if name not in lost]
+    total = np.zeros(300_001, np.uint32)
+    for name in survivors:
+        total += masked[name]
+    tellers = survivors[: threshold(count)]
+    revealed = {n: silos[n].reveal(survivors, {o: sealed[o][n] for o in taking if o != n}) for n in tellers}
+    unmask(total, roster, roster_digest(TASK, roster), survivors, revealed)
+    assert np.array_equal(total, sum(plain[name] for name in survivors).astype(np.uint32))
+    assert all(abs(np.corrcoef(masked[name], plain[name])[0, 1]) < 0.02 for name in taking)
+
+
+def test_keys_that_the_server_made_are_refused(tmp_path: Path) -> None:
+    silos, foreign = members(tmp_path / "own", 4), members(tmp_path / "foreign", 4)
+    roster = {name: silo.keys for name, silo in silos.items()} | {"d": foreign["d"].keys}
+    with pytest.raises(ProtocolError, match="d are not signed"):
+        silos["a"].share(roster, time.time())
+
+
+def test_two_silos_are_too_few(tmp_path: Path) -> None:
+    silos = members(tmp_path, 2)
+    with pytest.raises(ProtocolError, match="too short"):
+        silos["a"].share({name: silo.keys for name, silo in silos.items()}, time.time())
+
+
+def test_a_silo_that_signed_another_list_is_refused(tmp_path: Path) -> None:
+    silos = members(tmp_path, 4)
+    whole = {name: silo.keys for name, silo in silos.items()}
+    signatures = {name: silos[name].share(whole, time.time())[1] for name in "abc"}
+    part = {name: whole[name] for name in "bcd"}
+    signatures["d"] = silos["d"].share(part, time.time())[1]
+    with pytest.raises(ProtocolError, match="d has not signed"):
+        silos["a"].mask(np.zeros(8, np.uint32), signatures)
+
+
+def test_one_update_and_one_answer_per_round(tmp_path: Path) -> None:
+    silos = members(tmp_path, 4)
+    _, sealed, signatures = shared(silos)
+    own = silos["a"]
+    own.mask(np.zeros(8, np.uint32), signatures)
+    with pytest.raises(ProtocolError, match="one update"):
+        own.mask(np.zeros(8, np.uint32), signatures)
+    to_a = {name: sealed[name]["a"] for name in "bcd"}
+    with pytest.raises(ProtocolError, match="sum of 2"):
+        own.reveal(["a", "b"], to_a)
+    own.reveal(["a", "b", "c"], to_a)
+    with pytest.raises(ProtocolError, match="once"):
+        own.reveal(["a", "b", "d"], to_a)
+
+
+def test_fewer_shares_than_the_threshold_tell_nothing() -> None:
+    secret = bytes(range(32))
+    shares = dict(enumerate(split(secret, 8, threshold(8))))
+    assert combine({i: shares[i] for i in (7, 1, 2, 5, 0, 3)}) == secret
+    with pytest.raises(ValueError, match="not of one secret"):
+        combine({i: shares[i] for i in range(5)})

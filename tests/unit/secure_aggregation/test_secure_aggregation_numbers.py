@@ -1,0 +1,106 @@
+"""Fixed-point numbers: exact sums, refused where they do not fit; what needs single updates is refused with its line."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from anchorage.api.errors import AnchorageError, silo
+from anchorage.methods import validate_study
+from anchorage.transport.secure_aggregation.fixed_point import RangeError, add_up, decode, encode
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes, write_arrays
+from anchorage_silo.policy import Policy
+
+LAYOUT = Layout.of([("count", "I64", ()), ("weight", "F32", (5,)), ("flag", "BOOL", (3,))])
+FLAGS, COUNT = np.zeros(3, bool), np.array(7)
+ZERO = ModelBytes.from_arrays(LAYOUT, {"weight": np.zeros(5, np.float32), "count": COUNT, "flag": FLAGS})
+
+
+def buffer_of(weight: np.ndarray) -> np.ndarray:
+    buffer = np.empty(LAYOUT.nbytes, np.uint8)
+    write_arrays(LAYOUT, buffer, {"weight": weight, "count": np.array(9), "flag": ~FLAGS})
+    return buffer
+
+
+changes = st.lists(arrays(np.float32, 5, elements=st.floats(-100, 100, width=32)), min_size=3, max_size=6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(changes)
+def test_the_sum_is_that_of_whole_numbers(updates: list[np.ndarray]) -> None:
+    encoded, share = [buffer_of(update) for update in updates], 1 / len(updates)
+    for each in encoded:
+        encode(LAYOUT, each, ZERO.buffer(), LAYOUT, share, 24)
+    total = add_up([ModelBytes.of(LAYOUT, each) for each in encoded], LAYOUT)
+    mean = decode(total, LAYOUT, ZERO, 1.0, 24).arrays()
+    exact = sum(np.rint(update.astype(np.float64) * share * 2**24) for update in updates) / 2**24
+    assert np.array_equal(mean["weight"], exact.astype(np.float32))
+    assert mean["count"] == 7
+    assert not mean["flag"].any()
+
+
+@pytest.mark.parametrize("value", [128.0, -128.0, np.nan, np.inf])
+def test_what_does_not_fit_is_refused(value: float) -> None:
+    with pytest.raises(RangeError, match="tensor weight changes by more than 128"):
+        encode(LAYOUT, buffer_of(np.full(5, value, np.float32)), ZERO.buffer(), LAYOUT, 0.1, 24)
+
+
+def federation(folder: Path, method: str, protocol: str) -> Path:
+    path = folder / "federation.yaml"
+    path.write_text(
+        f"""kind: Federation
+metadata: {{name: derm}}
+spec:
+  rounds: 1
+  task: {{classification: {{classes: [a, b]}}}}
+  model: {{network: ResNet18, imageSize: 32}}
+  method: {method}
+  protocol: {{{protocol}}}
+"""
+        + "".join(
+            f"---\nkind: Silo\nmetadata: {{name: {name}}}\nspec: {{federation: derm, labels: All}}\n" for name in "abc"
+        )
+    )
+    return path
+
+
+ROUNDS = "minSilos: 3, secureAggregation: {}"
+REFUSED = [
+    ("{name: FedAvg}", "minSilos: 2, secureAggregation: {}", "rounds of 2 silos"),
+    ("{name: FedAvg}", f"silosPerRound: 2, {ROUNDS}", "rounds of 2 silos"),
+    ("{name: AsyncFedAvg}", f"mode: Asynchronous, {ROUNDS}", "an asynchronous protocol"),
+    ("{name: FedAvg, aggregation: {median: {}}}", ROUNDS, "aggregation median"),
+    ("{name: FedAvg, weighting: {stepCount: {}}}", ROUNDS, "weighting stepCount, whose weights"),
+    ("{name: SyncDVW}", ROUNDS, "weighting dvw"),
+    ("{name: SCAFFOLD}", ROUNDS, "control"),
+    ("{name: FedMatch}", ROUNDS, "helpers"),
+    ("{name: SemiAnAgg}", ROUNDS, "weighting semiAnAgg"),
+]
+
+
+@pytest.mark.parametrize(("method", "protocol", "why"), REFUSED)
+def test_what_needs_single_updates_is_refused_with_its_line(
+    method: str, protocol: str, why: str, tmp_path: Path
+) -> None:
+    with pytest.raises(AnchorageError) as refused:
+        validate_study(federation(tmp_path, method, protocol))
+    assert "federation.yaml:8" in str(refused.value)
+    assert why in str(refused.value)
+
+
+@pytest.mark.parametrize("method", ["{name: FedAvg}", "{name: FedProx}", "{name: FedAvg, weighting: {uniform: {}}}"])
+def test_what_needs_sums_alone_is_accepted(method: str, tmp_path: Path) -> None:
+    study = validate_study(federation(tmp_path, method, ROUNDS))
+    assert study.federation.spec.protocol.secure_aggregation is not None
+
+
+def test_a_policy_may_insist() -> None:
+    policy = Policy(require_secure_aggregation=True)
+    policy.check_secure(True)
+    with pytest.raises(AnchorageError) as refused:
+        policy.check_secure(False)
+    assert refused.value.failure is silo.SECURE_AGGREGATION_MISSING
