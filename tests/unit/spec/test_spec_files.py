@@ -206,7 +206,8 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             "{name: FedAvg}\n  protocol: {mode: Synchronous, min_silos: 1}",
             (
                 "ANC-1007 UnknownField: derm.yaml:8: spec.protocol.min_silos: found an unknown field, "
-                "did you mean minSilos? allowed are mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds, maximumImages, secureAggregation"
+                "did you mean minSilos? allowed are mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds, "
+                "maximumImages, secureAggregation"
             ),
         ),
         (
