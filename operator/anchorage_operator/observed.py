@@ -101,6 +101,8 @@ class Observed:
     """By the silo's name; a silo without its Secret is left out."""
     report: FederationStatus | Unreachable | None = None
     """The server's own status; None where it was not asked, since no pod of it runs."""
+    committed: bool = False
+    """Whether a round was committed between the server's last two answers to this process; no other process's memory tells when one was."""
     members: Sequence[Member] | None = None
     """The members that the server has; None where it was not asked or did not answer."""
     requests: Sequence[CertificateRequest] = ()

@@ -34,6 +34,8 @@ class Answer:
     """Its list of members; None if it did not respond."""
     requests: tuple[CertificateRequest, ...] = field(default=())
     """Signing requests that wait at the server."""
+    committed: bool = False
+    """Whether a round was committed since the answer before."""
 
 
 @dataclass(eq=False)
@@ -159,7 +161,9 @@ class Poller:
     def _ask(self, key: Key, before: Answer | None) -> Answer:
         try:
             client = self.client(key)
-            return Answer(client.status(), client.members(), client.requests())
+            report, last = client.status(), before.report if before else None
+            committed = isinstance(last, FederationStatus) and report.round > last.round
+            return Answer(report, client.members(), client.requests(), committed)
         except ServerError as error:
             reason, message = error.reason, error.message
         except ApiError:
@@ -192,4 +196,4 @@ def _without_time(answer: Answer) -> Answer:
     """Return an answer without values that change constantly."""
     if isinstance(answer.report, Unreachable):
         return replace(answer, report=replace(answer.report, message=""))
-    return replace(answer, report=answer.report.model_copy(update={"last_updated_time": None}))
+    return replace(answer, committed=False, report=answer.report.model_copy(update={"last_updated_time": None}))

@@ -176,6 +176,7 @@ class Reconciler:
             server_certificate=self.facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
+            committed=answer.committed if answer else False,
             members=answer.members if answer else None,
             requests=answer.requests if answer else (),
         )

@@ -29,7 +29,7 @@ def is_held(situation: Situation, built: Json, found: Json | None) -> bool:
 def is_between_rounds(situation: Situation) -> bool:
     """Return whether a restart of the server now costs little: a round was just committed, or none is open."""
     report = situation.report
-    return report is not None and (report.round > int(situation.status.get("round", 0)) or not report.step)
+    return report is not None and (situation.observed.committed or not report.step)
 
 
 @dataclass(eq=False)

@@ -6,6 +6,7 @@ import pytest
 from fake_api.operator_world import DERM, SETTINGS, World
 
 from anchorage.api.status import FederationStatus, SiloStatus
+from anchorage.transport.server_client import ServerError
 from anchorage_operator.cache import Key
 from anchorage_operator.names import agent_labels
 from anchorage_operator.settings import OperatorSettings
@@ -58,6 +59,26 @@ def test_pods_are_replaced_after_the_next_commit(training: World) -> None:
     assert images(training) == NEW
     training.look()
     assert training.reconciler.turns.waiting() == 0
+
+
+def test_a_restarted_operator_waits_for_a_commit_that_it_sees(training: World) -> None:
+    """Rounds were committed while it was away: the status is behind the server's first answer, in the middle of round 8."""
+    training.server.report = report(7)
+    training.start()
+    training.reconciler.settings = NEWER
+    training.settle(3)
+    assert images(training) == OLD
+    training.server.report = report(8)
+    training.look()
+    assert images(training) == NEW
+
+
+def test_a_server_that_comes_back_tells_of_no_commit(training: World) -> None:
+    training.server.fails = ServerError("Timeout", "no answer in time")
+    training.look()
+    training.server.fails, training.server.report = None, report(6)
+    training.settle(2)
+    assert images(training) == OLD, "nobody saw when round 6 was committed"
 
 
 def test_pods_are_replaced_when_no_round_is_open(training: World) -> None:
