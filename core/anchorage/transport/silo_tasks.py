@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.messages import Task
 from anchorage.transport.tensors.chunks import ChunkSink
-from anchorage.transport.tensors.differences import Restored
-from anchorage.transport.tensors.encoded import Decoded
+from anchorage.transport.tensors.shortened import Shortened
 
 if TYPE_CHECKING:
     from anchorage.transport.session import Session
@@ -50,7 +49,7 @@ class Upload:
             The upload was closed meanwhile, or the bytes are not the announced ones.
         """
         start, end = self.sink.manifest.span(index)
-        shorter = len(data) < end - start and isinstance(self.sink, Restored | Decoded)
+        shorter = len(data) < end - start and isinstance(self.sink, Shortened)
         if len(data) != end - start and not shorter:
             found = f"chunk {index} has {end - start} bytes, {len(data)} came"
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"task {task}: {found}")

@@ -4,9 +4,8 @@ import zlib
 
 import numpy as np
 
-from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.transfer import CHUNK_MISMATCH
-from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.chunks import ChunkSource
+from anchorage.transport.tensors.shortened import Shortened
 
 _RAW = -15  # deflate without a header, with the widest window
 _WORD = 4  # bytes; their first, second, ... bytes are packed apart, for the high ones hardly differ
@@ -40,47 +39,17 @@ class Differences:
         return packed if len(packed) < len(data) else data
 
 
-class Restored:
-    """Where an update's chunks arrive as `Differences` sends them (`ChunkSink`).
+class Restored(Shortened):
+    """Where an update's chunks arrive as `Differences` sends them."""
 
-    Parameters
-    ----------
-    update : ChunkSink
-        Gets the bytes that they stand for, and checks their digests.
-    model : ChunkSource
-        As at the sender.
-    """
-
-    def __init__(self, update: ChunkSink, model: ChunkSource) -> None:
-        self._update, self._model = update, model
-
-    @property
-    def manifest(self) -> Manifest:
-        """What is being received."""
-        return self._update.manifest
-
-    def missing(self) -> tuple[int, ...]:
-        """Return the indices of the chunks that have not arrived."""
-        return self._update.missing()
-
-    def write(self, index: int, data: bytes) -> None:
-        """Restore one chunk and keep it.
-
-        Raises
-        ------
-        AnchorageError
-            The bytes are not the ones that the manifest names.
-        """
-        start, stop = self.manifest.span(index)
-        if len(data) < stop - start:
-            try:
-                changes = zlib.decompressobj(_RAW).decompress(data, stop - start)
-                planes = np.frombuffer(changes, np.uint8).reshape(_WORD, -1)
-                data = _exclusive_or(planes.T.tobytes(), self._model.chunk(index)).tobytes()
-            except (zlib.error, ValueError) as error:
-                found = f"chunk {index} of {self.manifest.digest[:16]}: {len(data)} bytes that are no differences"
-                raise AnchorageError(CHUNK_MISMATCH, found) from error
-        self._update.write(index, data)
+    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+        """Return the chunk that differences tell."""
+        try:
+            changes = zlib.decompressobj(_RAW).decompress(data, len(model))
+            planes = np.frombuffer(changes, np.uint8).reshape(_WORD, -1)
+            return _exclusive_or(planes.T.tobytes(), model).tobytes()
+        except (zlib.error, ValueError) as error:
+            raise ValueError(f"{len(data)} bytes that are no differences") from error
 
 
 def _exclusive_or(data: bytes, other: bytes) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:

@@ -12,11 +12,10 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.transfer import CHUNK_MISMATCH
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest, spans
 from anchorage.transport.tensors.layout import BESIDE, PSI, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage.transport.tensors.shortened import Shortened
 
 Bits = Literal[8, 16]
 Floats = NDArray[np.float32]
@@ -177,8 +176,8 @@ class Encoded:
         return code if code is not None and self._encoding.decode(index, code, base) == data else data
 
 
-class Decoded:
-    """Where an update's chunks arrive as `Encoded` sends them (`ChunkSink`).
+class Decoded(Shortened):
+    """Where an update's chunks arrive as `Encoded` sends them.
 
     Parameters
     ----------
@@ -189,33 +188,12 @@ class Decoded:
     """
 
     def __init__(self, update: ChunkSink, base: ChunkSource, encoding: Encoding) -> None:
-        self._update, self._base, self._encoding = update, base, encoding
+        super().__init__(update, base)
+        self._encoding = encoding
 
-    @property
-    def manifest(self) -> Manifest:
-        """What is being received."""
-        return self._update.manifest
-
-    def missing(self) -> tuple[int, ...]:
-        """Return the indices of the chunks that have not arrived."""
-        return self._update.missing()
-
-    def write(self, index: int, data: bytes) -> None:
-        """Decode one chunk and keep it.
-
-        Raises
-        ------
-        AnchorageError
-            The bytes are not the ones that the manifest names.
-        """
-        start, stop = self.manifest.span(index)
-        if len(data) < stop - start:
-            try:
-                data = self._encoding.decode(index, data, self._base.chunk(index))
-            except ValueError as error:
-                found = f"chunk {index} of {self.manifest.digest[:16]}: {error}"
-                raise AnchorageError(CHUNK_MISMATCH, found) from error
-        self._update.write(index, data)
+    def restored(self, index: int, data: bytes, model: bytes) -> bytes:
+        """Return the chunk that encoded bytes stand for."""
+        return self._encoding.decode(index, data, model)
 
 
 def _to_16(change: Floats) -> bytes | None:
