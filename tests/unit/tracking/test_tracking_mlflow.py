@@ -242,6 +242,16 @@ def test_a_store_whose_making_was_cut_off_is_made_again(tmp_path, monkeypatch):
     assert MlflowRun.open(uri, event).run_id == run.run_id and [f.name for f in tmp_path.iterdir()] == ["mlflow.db"]
 
 
+def test_a_store_is_made_where_there_are_no_hard_links(tmp_path, monkeypatch):
+    def refuse(source, target):
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "link", refuse)
+    event = {"experiment": "e", "key": "k", "federation": "f", "registeredModel": "m", "classes": ["a", "b"]}
+    assert MlflowRun.open(f"sqlite:///{tmp_path / 'mlflow.db'}", event).run_id
+    assert [file.name for file in tmp_path.iterdir()] == ["mlflow.db"]
+
+
 def test_a_failed_run_says_why_and_can_go_on(tmp_path, uri):
     folder = tmp_path / "outbox"
     run = start(folder)

@@ -325,11 +325,19 @@ def _make_store(file: Path) -> None:
         beside = file.with_name(f".{file.name}.{os.getpid()}")
         try:
             shutil.copyfile(made, beside)
-            os.link(beside, file)
-        except FileExistsError:  # another federation's sender was first
-            return
+            _place(beside, file)
         finally:
             beside.unlink(missing_ok=True)
+
+
+def _place(whole: Path, file: Path) -> None:
+    """Give a file its name, unless another federation's sender was first."""
+    try:
+        os.link(whole, file)
+    except FileExistsError:
+        return
+    except OSError:  # a file system without hard links
+        whole.replace(file)
 
 
 def _experiment(client: MlflowClient, uri: str, name: str) -> str:
