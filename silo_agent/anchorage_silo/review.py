@@ -12,6 +12,8 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.api.text import printable
+from anchorage.engine.hooks import EncodingHooks
+from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.pki import key_fingerprint
@@ -176,7 +178,7 @@ def _stage(
         Leaving(
             name="update",
             size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays"
-            + ("" if method.encoding.name == "float32" else f", changes rounded to {method.encoding.name}"),
+            + (f", changes rounded to {bits} bits" if (bits := expect(method.encoding, EncodingHooks).bits) else ""),
             when="once a round",
             reveals="the model's weights after training here" + (", with control variates" if control else "")
             + "; a hostile server can read images out of them, see Protection",

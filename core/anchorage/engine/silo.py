@@ -16,6 +16,7 @@ from anchorage.engine.hooks import EncodingHooks
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.watched import WatchedSink, WatchedSource
+from anchorage.learning.hooks import expect
 from anchorage.transport import messages
 from anchorage.transport.link import ServerLink
 from anchorage.transport.tensors.chunks import ChunkSource, Manifest
@@ -34,7 +35,7 @@ def _run_of(description: str) -> RunDescription:
 def _encoding_in(description: str, round_number: int) -> Encoding | None:
     """Return how updates of a round travel, of a run's description (JSON); None: as they are."""
     run = _run_of(description).stage(round_number)
-    bits = run.method.encoding.bits if isinstance(run.method.encoding, EncodingHooks) else None
+    bits = expect(run.method.encoding, EncodingHooks).bits
     return encoding_of(bits, run.down, run.up) if bits else None
 
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator, Sequence
 
 from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PROTOCOL_REFUSED
-from anchorage.api.method import SLOTS
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need
 from anchorage.api.plan import ROUNDS, Plan
 from anchorage.engine.aggregation.round_memory import RoundMemory
-from anchorage.engine.hooks import EngineHooks, WeightingEngineHooks
+from anchorage.engine.hooks import WeightingEngineHooks
+from anchorage.engine.strategy import memory_of
 from anchorage.pieces.slots import UpdateEncoding
 
 
@@ -25,9 +25,8 @@ class RoundedChange(UpdateEncoding):
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need updates that are one model each, of the model that all silos receive."""
-        for slot in SLOTS:
-            piece = getattr(plan.method, slot)
-            memory = piece.memory(2, 0) if isinstance(piece, EngineHooks) else None
+        for piece in plan.method.pieces():
+            memory = memory_of(piece, len(plan.spec.task.classes), plan.spec.seed)
             own = memory is not None and (memory.sparse_updates or type(memory).model_for is not RoundMemory.model_for)
             if own or (isinstance(piece, WeightingEngineHooks) and piece.repeats):
                 why = "sends silos models of their own" if own else "has a silo train more than once in a round"
