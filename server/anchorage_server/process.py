@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
-from anchorage.engine import ENGINES
+from anchorage.engine import engine_of
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import Observer, RoundCommitted, RunEnded, RunEvent, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
@@ -170,7 +170,7 @@ class _Server:
             The engine's failure, or the results cannot be written.
         """
         tracking = Tracking(self._config.state, self._study, self._store.history())
-        engine = ENGINES[self._run.mode](
+        engine = engine_of(self._run.mode, self._settings)(
             link=self._listening.link,
             store=self._store,
             clock=self._clock,

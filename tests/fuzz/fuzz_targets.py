@@ -467,15 +467,20 @@ def _control(data: bytes, folder: Path) -> None:
 def _secure_messages() -> tuple[bytes, ...]:
     keys = {"mask": "ab" * 32, "seal": "cd" * 32, "most": 5, "certificate": "-----BEGIN", "signature": "ef" * 70}
     shares = {"sealed": {"b": "ab" * 148}, "signature": "ef" * 70}
-    lost, by_silo = {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}}, {"b": "ab" * 66}
+    lost, by_silo = (
+        {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}, "signatures": {"b": "ef" * 70}},
+        {"b": "ab" * 66},
+    )
     roster = {"keys": {"a": keys, "b": keys, "c": keys}}
-    messages_ = (keys, roster, shares, {"signatures": by_silo}, lost, {"shares": by_silo})
+    confirmation = ({"survivors": ["a", "b"]}, {"signature": "ef" * 70})
+    messages_ = (keys, roster, shares, {"signatures": by_silo}, *confirmation, lost, {"shares": by_silo})
     return tuple(json.dumps(each).encode() for each in messages_)
 
 
 def _secure(data: bytes, folder: Path) -> None:
     """Read messages of secure aggregation, and check the keys in them, as a silo does."""
-    for kind in (wire.Roster, wire.Shares, wire.Agreement, wire.Lost, wire.Revealed, wire.KeysMessage):
+    answers = (wire.KeysMessage, wire.Shares, wire.Confirmed, wire.Revealed)
+    for kind in (*answers, wire.Roster, wire.Agreement, wire.Survivors, wire.Lost):
         with suppress(ProtocolError):
             found = wire.read(kind, data)
             if isinstance(found, wire.KeysMessage):

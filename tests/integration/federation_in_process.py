@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
-from anchorage.engine import ENGINES
+from anchorage.engine import engine_of
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.events import tell_all
 from anchorage.engine.secure_silo import FixedPointSilo, UnmaskedSilo
@@ -53,7 +53,7 @@ def null_digests(study: Study, rounds: int, silos: Silos | None = None) -> list[
                 worker.handle(order)
         return any(order is not None for _, order in orders)
 
-    link = InProcessLink(WallClock(), describe_run(study, learner).model_dump_json(by_alias=True), pump)
+    link = InProcessLink(WallClock(), run.model_dump_json(by_alias=True), pump)
     for silo in study.silos:
         step, samples = null_step(silo.metadata.name)
         end = link.connect(silo.metadata.name, Profile("All", samples, "test"))
@@ -62,13 +62,14 @@ def null_digests(study: Study, rounds: int, silos: Silos | None = None) -> list[
         workers.append((SiloWorker(end, null, MemoryBuffers(), secure=secure), end))
     spec, masked = study.federation.spec, not isinstance(secure, UnmaskedSilo)
     store = MemoryStore()
-    engine = ENGINES[spec.protocol.mode](
+    settings = replace(round_settings(study), rounds=rounds, masked=masked)
+    engine = engine_of(spec.protocol.mode, settings)(
         link=link,
         store=store,
         clock=WallClock(),
         learner=learner,
         strategy=Strategy.of(resolve(spec.method), len(spec.task.classes), spec.seed),
-        settings=replace(round_settings(study), rounds=rounds, masked=masked),
+        settings=settings,
         observer=tell_all(),
     )
     engine.run()

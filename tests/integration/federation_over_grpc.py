@@ -9,7 +9,7 @@ from anchorage.api.changes import frozen_fields
 from anchorage.api.federation import Silo
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
-from anchorage.engine import ENGINES
+from anchorage.engine import engine_of
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
@@ -58,7 +58,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
         )
         port = link.start()
         stack.callback(link.stop)
-        engine = ENGINES[spec.protocol.mode](
+        engine = engine_of(spec.protocol.mode, settings)(
             link=link,
             store=store,
             clock=WallClock(),

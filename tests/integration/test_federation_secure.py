@@ -109,3 +109,14 @@ def test_processes_play_it_though_one_is_killed_between_masking_and_unmasking(tm
         (log,) = site.root.rglob("b/**/audit.jsonl")
         kinds = [json.loads(line)["kind"] for line in log.read_text().splitlines()]
         assert kinds.count("reveal") == 3
+
+
+@pytest.mark.slow
+def test_a_server_killed_before_and_after_the_sum_is_known_plays_the_round_again(tmp_path: Path) -> None:
+    with Site(secure_study(tmp_path, 3, rounds=3)) as site:
+        first = site.server("Arrived", 1, "SIGKILL")
+        agents = [site.null_agent(silo) for silo in "abc"]
+        assert first.end() == SIGKILLED
+        assert site.server("renamed", 2, "SIGKILL").end() == SIGKILLED
+        site.finish(site.server(), *agents)
+        assert site.digest() == null_digest(site.study)

@@ -6,7 +6,12 @@ from anchorage.engine.secure_rounds import SecureRounds
 from anchorage.engine.settings import RoundSettings
 from anchorage.engine.synchronous import SynchronousEngine
 
-ENGINES: dict[str, type[Engine]] = {"Synchronous": SecureRounds, "Asynchronous": AsynchronousEngine}
-"""The engine of each `spec.protocol.mode`."""
+__all__ = ["AsynchronousEngine", "Engine", "RoundSettings", "SecureRounds", "SynchronousEngine", "engine_of"]
 
-__all__ = ["ENGINES", "AsynchronousEngine", "Engine", "RoundSettings", "SynchronousEngine"]
+
+def engine_of(mode: str, settings: RoundSettings) -> type[Engine]:
+    """Return the engine of a `spec.protocol.mode`, with secure aggregation where the settings have it."""
+    if settings.fractional_bits is not None:
+        return SecureRounds
+    engines: dict[str, type[Engine]] = {"Synchronous": SynchronousEngine, "Asynchronous": AsynchronousEngine}
+    return engines[mode]

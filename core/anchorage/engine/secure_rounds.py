@@ -23,15 +23,18 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.secure_aggregation.fixed_point import add_up, decode
+from anchorage.transport.secure_aggregation.masks import Words
 from anchorage.transport.secure_aggregation.member import FEWEST, Keys, ProtocolError, roster_digest, threshold, unmask
 from anchorage.transport.secure_aggregation.wire import (
     Agreement,
+    Confirmed,
     KeysMessage,
     Lost,
     Revealed,
     Roster,
     Scale,
     Shares,
+    Survivors,
     read,
     told,
 )
@@ -56,7 +59,7 @@ class _Group:
 
 
 class SecureRounds(SynchronousEngine):
-    """Synchronous rounds, with secure aggregation where the federation asks for it.
+    """Synchronous rounds with secure aggregation.
 
     A round that a crash of the server cuts off is played again with fresh keys.
     """
@@ -71,8 +74,6 @@ class SecureRounds(SynchronousEngine):
         AnchorageError
             QuorumLost: too few silos do.
         """
-        if self.settings.fractional_bits is None:
-            return cohort
         if not self.settings.masked:
             while set(cohort) - self.connected.keys() and (event := self._next(self.clock.now())) is not None:
                 self._early.keep(event)
@@ -94,15 +95,13 @@ class SecureRounds(SynchronousEngine):
 
     @property
     def _ahead(self) -> bool:
-        return self.settings.fractional_bits is None or not self.settings.masked
+        return not self.settings.masked
 
     @property
     def _attempt(self) -> str:
         return f".{self._group.session.rsplit('.', 1)[-1]}" if self._group.session else ""
 
     def _told(self) -> AuxiliaryData:
-        if self.settings.fractional_bits is None:
-            return {}
         if not self.settings.masked:
             return told(Scale(scale=self._group.scale))
         return told(Agreement(signatures={silo: shares.signature for silo, shares in self._group.shares.items()}))
@@ -110,32 +109,48 @@ class SecureRounds(SynchronousEngine):
     def _aggregate(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]], model: ModelBytes
     ) -> tuple[ModelBytes | None, Mapping[str, float]]:
-        if self.settings.fractional_bits is None:
-            return super()._aggregate(opened, evaluations, model)
         self.observer(StepBegan("aggregate"))
         weights = None
         while opened.arrived() and weights is None:
             weights = self._weights(opened, {})
         if not weights:
             return None, {}
-        silos, group, up = list(weights), self._group, self.learner.up
+        silos, up, bits = list(weights), self.learner.up, self.settings.fractional_bits
+        assert bits is not None, "secure aggregation has some"
         total = add_up([opened.updates[silo] for silo in silos], up)
         if self.settings.masked:
-            need = threshold(len(group.roster))
-            self._require(len(silos), need, opened.task.round, "sent updates")
-            messages = {silo: told(Lost(survivors=tuple(silos), sealed=self._sealed_for(silo))) for silo in silos}
-            asked = {silo: message for silo, message in messages.items() if silo in self.connected}
-            answers = self._step(opened, TaskKind.REVEAL_SHARES, asked, partial(read, Revealed), need)
-            self._require(len(answers), need, opened.task.round, "revealed shares")
-            revealed = {s: {of: bytes.fromhex(x) for of, x in a.shares.items()} for s, a in answers.items()}
-            try:
-                unmask(total, group.roster, roster_digest(group.session, group.roster), silos, revealed)
-            except ProtocolError as error:
-                raise AnchorageError(UNUSABLE_ANSWER, f"round {opened.task.round}: {error}") from error
+            self._unmask(opened, total, silos)
         sum_of = math.fsum(weights.values())
-        bits, scale = self.settings.fractional_bits, group.scale / sum_of
-        mean = decode(total, up, model.trainable, scale, bits)
+        mean = decode(total, up, model.trainable, self._group.scale / sum_of, bits)
         return mean, {silo: weight / sum_of for silo, weight in weights.items()}
+
+    def _unmask(self, opened: OpenRound, total: Words, silos: Sequence[str]) -> None:
+        """Take the masks off the sum of these silos' updates, in place, when enough of them confirm that it is of these.
+
+        Raises
+        ------
+        AnchorageError
+            QuorumLost: too few silos do; UnusableAnswer: their shares do not belong together.
+        """
+        roster, number = self._group.roster, opened.task.round
+        need, survivors = threshold(len(roster)), tuple(silos)
+        self._require(len(silos), need, number, "sent updates")
+        asked = {silo: told(Survivors(survivors=survivors)) for silo in silos if silo in self.connected}
+        confirmed = self._step(opened, TaskKind.CONFIRM_SURVIVORS, asked, partial(read, Confirmed), need)
+        self._require(len(confirmed), need, number, "confirmed whose updates arrived")
+        signed = {silo: answer.signature for silo, answer in confirmed.items()}
+        asked = {
+            silo: told(Lost(survivors=survivors, sealed=self._sealed_for(silo), signatures=signed))
+            for silo in silos
+            if silo in self.connected
+        }
+        answers = self._step(opened, TaskKind.REVEAL_SHARES, asked, partial(read, Revealed), need)
+        self._require(len(answers), need, number, "revealed shares")
+        revealed = {s: {of: bytes.fromhex(x) for of, x in a.shares.items()} for s, a in answers.items()}
+        try:
+            unmask(total, roster, roster_digest(self._group.session, roster), silos, revealed)
+        except ProtocolError as error:
+            raise AnchorageError(UNUSABLE_ANSWER, f"round {number}: {error}") from error
 
     def _sealed_for(self, silo: str) -> dict[str, str]:
         return {other: s.sealed[silo] for other, s in self._group.shares.items() if silo in s.sealed}
@@ -160,7 +175,8 @@ class SecureRounds(SynchronousEngine):
         enough: int | None = None,
     ) -> dict[str, T]:
         """Ask silos for a step and return their answers, as soon as there are enough; who leaves or is slow is not waited for."""
-        task, found = f"{self._group_of(opened, kind)}.{kind.lower()}", dict[str, T]()
+        session = opened.task.id if opened.task.kind.step else self._group.session
+        task, found = f"{session}.{kind.lower()}", dict[str, T]()
         for silo, told_it in content.items():
             self.link.assign(silo, Task(task, kind, opened.task.round, _NO_MODEL, told_it))
         awaited, deadline = set(content), self.clock.now() + STEP_SECONDS
@@ -188,6 +204,3 @@ class SecureRounds(SynchronousEngine):
         for silo in content.keys() - found.keys():
             self.link.dismiss(silo, task, "not needed any more")
         return found
-
-    def _group_of(self, opened: OpenRound, kind: TaskKind) -> str:
-        return self._group.session if kind is TaskKind.REVEAL_SHARES else opened.task.id

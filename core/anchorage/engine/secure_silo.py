@@ -21,12 +21,14 @@ from anchorage.transport.secure_aggregation.masks import Words
 from anchorage.transport.secure_aggregation.member import Member, ProtocolError
 from anchorage.transport.secure_aggregation.wire import (
     Agreement,
+    Confirmed,
     KeysMessage,
     Lost,
     Revealed,
     Roster,
     Scale,
     Shares,
+    Survivors,
     content_of,
     read,
     write,
@@ -155,10 +157,12 @@ class MaskingSilo(FixedPointSilo):
                     sealed, signature = self._at_hand(task).share(roster, self._now())
                     shares = {name: share.hex() for name, share in sealed.items()}
                     answer = write(Shares(sealed=shares, signature=signature.hex()))
+                case TaskKind.CONFIRM_SURVIVORS:
+                    signature = self._at_hand(task).confirm(read(Survivors, content).survivors)
+                    answer = write(Confirmed(signature=signature.hex()))
                 case _:
                     lost = read(Lost, content)
-                    own = {name: bytes.fromhex(text) for name, text in lost.sealed.items()}
-                    found = self._at_hand(task).reveal(lost.survivors, own)
+                    found = self._at_hand(task).reveal(lost.survivors, _bytes(lost.sealed), _bytes(lost.signatures))
                     answer = write(Revealed(shares={name: share.hex() for name, share in found.items()}))
         except ProtocolError as error:
             raise _refused(f"{task.id}: {error}") from error
@@ -186,8 +190,11 @@ class MaskingSilo(FixedPointSilo):
 
     def _mask(self, task: Task, words: Words) -> None:
         agreement = read(Agreement, content_of(task.auxiliary_data))
-        signatures = {name: bytes.fromhex(text) for name, text in agreement.signatures.items()}
-        self._at_hand(task).mask(words, signatures)
+        self._at_hand(task).mask(words, _bytes(agreement.signatures))
+
+
+def _bytes(texts: Mapping[str, str]) -> dict[str, bytes]:
+    return {name: bytes.fromhex(text) for name, text in texts.items()}
 
 
 def _refused(found: str) -> AnchorageError:

@@ -15,7 +15,7 @@ from anchorage.api.files import Study
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.piece import LENGTH_MATTERS
 from anchorage.api.run import RunDescription
-from anchorage.engine import ENGINES, RoundSettings
+from anchorage.engine import RoundSettings, engine_of
 from anchorage.engine.events import Observer, tell_all
 from anchorage.engine.interfaces import RoundRecord, ServerLearner
 from anchorage.engine.secure_silo import UnmaskedSilo
@@ -278,7 +278,7 @@ class Rounds:
             if isinstance(self.learners, LaneLearners | RayLearners)
             else SimulatedSilos(link, self.profiles, self.spare, self.learners, secure, method.local.cycle is not None)
         )
-        engine = ENGINES[spec.protocol.mode](
+        engine = engine_of(spec.protocol.mode, settings)(
             link=link,
             store=self.store,
             clock=clock,

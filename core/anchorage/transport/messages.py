@@ -47,6 +47,7 @@ class TaskKind(StrEnum):
     EVALUATE = "Evaluate"
     SHOW_KEYS = "ShowKeys"
     SHARE_SECRETS = "ShareSecrets"
+    CONFIRM_SURVIVORS = "ConfirmSurvivors"
     REVEAL_SHARES = "RevealShares"
 
     @property

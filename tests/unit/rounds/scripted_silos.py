@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from anchorage.engine import ENGINES, RoundSettings
+from anchorage.engine import RoundSettings, engine_of
 from anchorage.engine.aggregation.weigher import BaseWeigher
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import (
@@ -291,13 +291,14 @@ def set_scene(
         "silos": tuple(s.name for s in silos),
         "round_deadline_seconds": 100.0,
     } | settings
-    engine = ENGINES[mode](
+    settings_ = RoundSettings(**plain)
+    engine = engine_of(mode, settings_)(
         link=link,
         store=store,
         clock=clock,
         learner=learner or PlainLearner(),
         strategy=strategy or Strategy(weigher or CountWeigher()),
-        settings=RoundSettings(**plain),
+        settings=settings_,
         observer=seen,
         started=started,
     )

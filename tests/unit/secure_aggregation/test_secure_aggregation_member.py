@@ -49,7 +49,8 @@ def test_the_sum_is_the_plain_sum_bit_for_bit(count: int, late: str, lost: str, 
     for name in survivors:
         total += masked[name]
     tellers = survivors[: threshold(count)]
-    revealed = {n: silos[n].reveal(survivors, {o: sealed[o][n] for o in taking if o != n}) for n in tellers}
+    signed = {n: silos[n].confirm(survivors) for n in tellers}
+    revealed = {n: silos[n].reveal(survivors, {o: sealed[o][n] for o in taking if o != n}, signed) for n in tellers}
     unmask(total, roster, roster_digest(TASK, roster), survivors, revealed)
     assert np.array_equal(total, sum(plain[name] for name in survivors).astype(np.uint32))
     assert all(abs(np.corrcoef(masked[name], plain[name])[0, 1]) < 0.02 for name in taking)
@@ -87,10 +88,35 @@ def test_one_update_and_one_answer_per_round(tmp_path: Path) -> None:
         own.mask(np.zeros(8, np.uint32), signatures)
     to_a = {name: sealed[name]["a"] for name in "bcd"}
     with pytest.raises(ProtocolError, match="sum of 2"):
-        own.reveal(["a", "b"], to_a)
-    own.reveal(["a", "b", "c"], to_a)
+        own.confirm(["a", "b"])
+    for name in "bc":
+        silos[name].mask(np.zeros(8, np.uint32), signatures)
+    signed = {name: silos[name].confirm(["c", "a", "b"]) for name in "abc"}
+    own.reveal(["a", "b", "c"], to_a, signed)
     with pytest.raises(ProtocolError, match="once"):
-        own.reveal(["a", "b", "d"], to_a)
+        own.reveal(["a", "b", "c"], to_a, signed)
+
+
+def test_nothing_is_revealed_of_survivors_that_others_do_not_confirm(tmp_path: Path) -> None:
+    """A server that tells silos of different losses would gather both secrets of a silo."""
+    silos = members(tmp_path, 4)
+    _, sealed, signatures = shared(silos)
+    fewer = {name: signatures[name] for name in "abc"}
+    for name, silo in silos.items():
+        silo.mask(np.zeros(8, np.uint32), fewer if name == "c" else signatures)
+    to_a = {name: sealed[name]["a"] for name in "bcd"}
+    signed = {name: silos[name].confirm(["a", "b", "c"]) for name in "abc"}
+    with pytest.raises(ProtocolError, match="one set"):
+        silos["b"].confirm(["a", "b", "d"])
+    with pytest.raises(ProtocolError, match="c has not confirmed"):  # it masked its numbers for other silos
+        silos["a"].reveal(["a", "b", "c"], to_a, signed)
+    with pytest.raises(ProtocolError, match="2 of 4"):
+        silos["a"].reveal(["a", "b", "c"], to_a, {name: signed[name] for name in "ab"})
+    signed["d"] = silos["d"].confirm(["a", "b", "d"])
+    with pytest.raises(ProtocolError, match="or others"):
+        silos["a"].reveal(["a", "b", "c"], to_a, {name: signed[name] for name in "abd"})
+    with pytest.raises(ProtocolError, match="one set"):
+        silos["a"].reveal(["a", "b", "d"], to_a, {name: signed[name] for name in "abd"})
 
 
 def test_fewer_shares_than_the_threshold_tell_nothing() -> None:

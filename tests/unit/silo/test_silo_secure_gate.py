@@ -20,7 +20,7 @@ RUN = "of-the-run"
 
 
 def reveal(attempt: str, round_number: int, *survivors: str) -> Task:
-    message = told(Lost(survivors=survivors, sealed={}))
+    message = told(Lost(survivors=survivors, sealed={}, signatures={}))
     return Task(f"{attempt}.revealshares", TaskKind.REVEAL_SHARES, round_number, Manifest("", 0, ()), message)
 
 

@@ -1,7 +1,8 @@
 """One silo in one round of secure aggregation, and what the server makes of the answers.
 
-Four steps: a silo shows signed keys of the round; it seals shares of its two secrets for every other and signs the list of all keys; it
-masks its numbers, once; and for every other silo it reveals the share of one of the two secrets, once.
+Five steps: a silo shows signed keys of the round; it seals shares of its two secrets for every other and signs the list of all keys; it
+masks its numbers, once; it signs whose numbers arrived, once; and when enough silos have signed the same, it reveals, once, the share of
+one of the two secrets of every silo. Without the fourth step a server could tell each silo of other losses and gather both secrets of one.
 """
 
 import hashlib
@@ -113,6 +114,7 @@ class Member:
         self._digest = b""
         self._own_shares: dict[str, tuple[bytes, bytes]] = {}
         self._participants: tuple[str, ...] = ()
+        self._confirmed: frozenset[str] = frozenset()
         self._revealed = False
 
     def share(self, roster: Mapping[str, Keys], now: float) -> tuple[dict[str, bytes], bytes]:
@@ -183,19 +185,45 @@ class Member:
                 key = mask_key(self._mask, self._roster[silo].mask, self._digest)
                 add_mask(words, key, 1 if self.silo < silo else -1)
 
-    def reveal(self, survivors: Sequence[str], sealed: Mapping[str, bytes]) -> dict[str, bytes]:
+    def confirm(self, survivors: Sequence[str]) -> bytes:
+        """Return the signature of whose numbers arrived, in a round for one such set alone.
+
+        Raises
+        ------
+        ProtocolError
+            Another set was signed before, it is too small, or numbers were not masked.
+        """
+        alive = frozenset(survivors)
+        if not self._participants or self._confirmed not in (frozenset(), alive):
+            raise ProtocolError("one set of silos is confirmed in a round, after the masks")
+        if not alive <= set(self._participants) or len(alive) < threshold(len(self._roster)):
+            raise ProtocolError(f"a sum of {len(alive)} of {len(self._roster)} silos is not revealed")
+        self._confirmed = alive
+        return self._sign(self._sum_of(alive))
+
+    def reveal(
+        self, survivors: Sequence[str], sealed: Mapping[str, bytes], signatures: Mapping[str, bytes]
+    ) -> dict[str, bytes]:
         """Return, once, the share of every participant's seed where its numbers are in the sum, and of its mask key where they are not.
 
         Raises
         ------
         ProtocolError
-            This was answered before, the survivors are too few, or a share was changed on its way.
+            This was answered before, too few silos or other ones have signed these survivors, or a share was changed on its way.
         """
-        alive = set(survivors)
-        if self._revealed or not self._participants:
-            raise ProtocolError("shares are revealed once, after the masks")
-        if not alive <= set(self._participants) or len(alive) < threshold(len(self._roster)):
-            raise ProtocolError(f"a sum of {len(alive)} of {len(self._roster)} silos is not revealed")
+        if self._revealed:
+            raise ProtocolError("shares are revealed once")
+        self.confirm(survivors)
+        alive = self._confirmed
+        if not alive >= signatures.keys() or len(signatures) < threshold(len(self._roster)):
+            raise ProtocolError(
+                f"{len(signatures)} of {len(self._roster)} silos confirm whose numbers arrived, which is too few, or others"
+            )
+        for silo, signature in signatures.items():
+            try:
+                _verify(self._roster[silo].certificate, signature, self._sum_of(alive))
+            except (ValueError, TypeError, InvalidSignature) as error:
+                raise ProtocolError(f"{silo} has not confirmed whose numbers arrived") from error
         self._revealed, found = True, dict(self._own_shares)
         for silo in self._participants:
             if silo != self.silo:
@@ -209,6 +237,11 @@ class Member:
     def _sealing(self, sender: str, receiver: str) -> bytes:
         other = self._roster[receiver if sender == self.silo else sender].seal
         return _derived(self._seal, other, b"seal" + self._digest + json.dumps([sender, receiver]).encode())
+
+    def _sum_of(self, alive: frozenset[str]) -> bytes:
+        """Return the bytes that are signed of a sum: who masked numbers for whom, and whose arrived."""
+        content = [_CONTEXT, "sum", self._digest.hex(), list(self._participants), sorted(alive)]
+        return json.dumps(content).encode()
 
     def _sign(self, content: bytes) -> bytes:
         return self._key.sign(content, ec.ECDSA(hashes.SHA256()))

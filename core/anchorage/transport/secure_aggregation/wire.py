@@ -71,11 +71,23 @@ class Scale(Document):
     scale: Annotated[int, Field(ge=1)]
 
 
-class Lost(Document):
-    """Task RevealShares: whose updates arrived, and the shares that were sealed for the receiver."""
+class Survivors(Document):
+    """Task ConfirmSurvivors: whose updates arrived."""
 
     survivors: Annotated[tuple[Name, ...], Field(max_length=1000)]
+
+
+class Confirmed(Document):
+    """Answer of ConfirmSurvivors: a signature of the survivors, of which each silo gives one in a round."""
+
+    signature: Hex
+
+
+class Lost(Survivors):
+    """Task RevealShares: whose updates arrived, who signed that, and the shares that were sealed for the receiver."""
+
     sealed: BySilo
+    signatures: BySilo
 
 
 class Revealed(Document):
