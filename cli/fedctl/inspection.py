@@ -80,23 +80,33 @@ def _silos_table(silos: Sequence[Any], wide: bool) -> RenderableType:
     columns = ["silo", "connected", "state", "progress", "images", "weight", "accepted"]
     in_cluster = wide and any("role" in silo for silo in silos)
     if wide:
-        columns += ["epsilon", "last seen", *(("role", "approved", "certificate ends") if in_cluster else ())]
+        columns += ["epsilon", "last seen", *(("role", "approved") if in_cluster else ()), "certificate ends"]
     table = plain_table(*columns, "failure", right=("progress", "images", "weight", "accepted", "epsilon"))
     for silo in silos:
         cells = [
             silo["name"],
             "yes" if silo["connected"] else "no",
             silo["state"],
-            f"{silo['progress']} %" if silo["task"] else "",
+            _progress(silo),
             str(silo["samples"]),
             f"{float(silo['weight']):.3f}",
             f"{float(share):.0%}" if (share := silo.get("acceptance")) else "",
         ]
         cells += [silo.get("epsilon", ""), silo["lastSeenTime"] or ""] if wide else []
         if in_cluster:
-            cells += [silo["role"], silo["approved"], (silo["certificate"] or {}).get("notAfter") or ""]
+            cells += [silo["role"], silo["approved"]]
+        if wide:
+            cells.append((silo["certificate"] or {}).get("notAfter") or "")
         table.add_row(*cells, f"{silo['code']} {silo['message']}".strip())
     return table
+
+
+def _progress(silo: Mapping[str, Any]) -> str:
+    """Format how far a silo's task is, or the pace of its model or update while that travels."""
+    if silo["rate"]:
+        left = silo["secondsLeft"]
+        return f"{amount(silo['rate'])}/s" + ("" if left is None else f", {duration(left)} left")
+    return f"{silo['progress']} %" if silo["task"] else ""
 
 
 def show_rounds(source: Source, output: Format, watch: bool) -> None:

@@ -207,7 +207,12 @@ def _store(api: KubeClient, silo: Json, federation: str, token: str, seconds: in
     facts = {"hash": hashlib.sha256(token.encode()).hexdigest(), "expires": timestamp(time.time() + seconds)}
     data: dict[str, Any] = {key: base64.b64encode(value.encode()).decode() for key, value in facts.items()}
     if exists:
-        api.patch("Secret", api.namespace, secret_name(name), {"data": {**data, "key": None, "notAfter": None}})
+        api.patch(
+            "Secret",
+            api.namespace,
+            secret_name(name),
+            {"data": {**data, "key": None, "nextKey": None, "notAfter": None}},
+        )
         return
     owner = {"apiVersion": API_VERSION, "kind": "Silo", "name": name, "uid": silo["metadata"]["uid"]}
     metadata = {

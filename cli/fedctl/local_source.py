@@ -11,6 +11,7 @@ from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.inference import DESCRIPTION
 from anchorage.api.model_card import CARD, ModelCard
 from anchorage.api.status import ALL_ROUNDS_COMMITTED, timestamp
+from anchorage.transport.pki import certificate_of, key_fingerprint
 from fedctl.observation import observe, read_federation_of, read_journal, require_run
 from fedctl.source import Event, ModelFile, Observation, Round, SiloRow, no_model, parse_card
 from fedctl.workdir import Workdir, read_json
@@ -32,9 +33,18 @@ class LocalSource:
         return Observation({**read_federation_of(self.run), "status": shown}, status, live)
 
     def silos(self) -> Sequence[SiloRow]:
-        """Return the silos of the server's status."""
-        rows: list[SiloRow] = observe(self.run)[0].model_dump(mode="json", by_alias=True)["silos"]
-        return rows
+        """Return the silos of the server's status, with their certificates, which lie on this machine."""
+        rows = observe(self.run)[0].model_dump(mode="json", by_alias=True)["silos"]
+        return [{**row, "certificate": self._certificate(row["name"])} for row in rows]
+
+    def _certificate(self, silo: str) -> dict[str, str] | None:
+        """Return expiry and key of a silo's certificate; None where it has none yet."""
+        try:
+            pem = (self.run.silo(silo) / "state" / "silo.crt").read_bytes()
+            ends = certificate_of(pem, silo).not_valid_after_utc.timestamp()
+            return {"notAfter": timestamp(ends), "key": key_fingerprint(pem)}
+        except (OSError, AnchorageError):
+            return None
 
     def rounds(self) -> Sequence[Round]:
         """Return the journal."""

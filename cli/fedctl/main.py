@@ -16,17 +16,18 @@ from fedctl.arguments import (
     Folder,
     Labels,
     Model,
-    ModelFormat,
     Namespace,
     Run,
     Set,
     Silo,
     Site,
 )
+from fedctl.authority import authority_app
 from fedctl.command_groups import DOCUMENTS, OTHER, RESEARCH, RUNS, SITES, GroupedCommands
 from fedctl.failures import ending
+from fedctl.models import model_app
 from fedctl.output import Format, Output, Watch
-from fedctl.research.commands import bench_rounds, compare, partition, simulate, study
+from fedctl.research.commands import bench_rounds, compare, partition, simulate, study, tune
 from fedctl.weights import weights_app
 
 app = typer.Typer(
@@ -38,11 +39,11 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 silo_app = typer.Typer(help="Hospitals that join a federation in a cluster.", no_args_is_help=True)
-model_app = typer.Typer(help="Models of a run.", no_args_is_help=True)
 data_app = typer.Typer(help="Images of a federation.", no_args_is_help=True)
 methods_app = typer.Typer(help="Methods that a federation can use.", no_args_is_help=True)
 bench_app = typer.Typer(help="How fast this machine is.", no_args_is_help=True)
 app.add_typer(silo_app, name="silo", rich_help_panel=SITES)
+app.add_typer(authority_app, name="authority", rich_help_panel=SITES)
 app.add_typer(model_app, name="model", rich_help_panel=RUNS)
 app.add_typer(data_app, name="data", rich_help_panel=DOCUMENTS)
 app.add_typer(methods_app, name="methods", rich_help_panel=DOCUMENTS)
@@ -60,7 +61,7 @@ def run(
     run_federation(file, workdir, data_root, overrides or [], output)
 
 
-for _command in (simulate, study, compare):
+for _command in (simulate, study, tune, compare):
     app.command(rich_help_panel=RESEARCH)(_command)
 data_app.command("partition")(partition)
 bench_app.command("rounds")(bench_rounds)
@@ -117,6 +118,10 @@ def plan(
             "--trial/--no-trial", help="Time a few steps on the images; without, bytes, disk and what leaves alone."
         ),
     ] = True,
+    link: Annotated[
+        float | None,
+        typer.Option(min=0.001, help="Forecast the transfers over a line of so many Mbit/s at every silo."),
+    ] = None,
     data_root: DataRoot = None,
     overrides: Set = None,
     output: Output = Format.TABLE,
@@ -124,7 +129,7 @@ def plan(
     """Forecast bytes, time, memory and disk of a federation, and say what will leave each hospital."""
     from fedctl.plan import plan_federation
 
-    plan_federation(file, data_root, overrides or [], output, trial=trial)
+    plan_federation(file, data_root, overrides or [], output, trial=trial, link=link)
 
 
 _VIEWS = {
@@ -266,37 +271,6 @@ def silo_remove(
     from fedctl.choice import Place
 
     remove(name, silo, Place(None, namespace, context), output)
-
-
-@model_app.command("pull")
-def model_pull(
-    out: Annotated[Path, typer.Option(help="Folder for the model; made where it is missing.")],
-    name: Run = None,
-    workdir: Folder = None,
-    namespace: Namespace = None,
-    context: Context = None,
-    best: Best = False,
-    output: Output = Format.TABLE,
-) -> None:
-    """Copy a federation's model (safetensors) and check its digest."""
-    from fedctl.choice import Place, choose
-    from fedctl.model_pull import pull_model
-
-    pull_model(choose(name, Place(workdir, namespace, context)), out, best, output)
-
-
-@model_app.command("export")
-def model_export(
-    model: Model,
-    out: Annotated[Path, typer.Option(help="File for the model.")],
-    form: Annotated[ModelFormat, typer.Option("--format", help="torchscript, onnx or safetensors.")],
-    best: Best = False,
-    output: Output = Format.TABLE,
-) -> None:
-    """Write a model as one file: a program that scores pixels without Anchorage, or its weights."""
-    from fedctl.model_export import export_model
-
-    export_model(model, out, form, best, output)
 
 
 @app.command(rich_help_panel=RUNS)

@@ -23,7 +23,7 @@ CHECKPOINTS = 5
 
 
 def plan_federation(
-    file: Path, data_root: Path | None, overrides: Sequence[str], output: Format, *, trial: bool
+    file: Path, data_root: Path | None, overrides: Sequence[str], output: Format, *, trial: bool, link: float | None
 ) -> None:
     """Print a forecast.
 
@@ -39,6 +39,8 @@ def plan_federation(
         How to print.
     trial : bool
         Whether to read images and time a few steps of training; else time and memory are left out.
+    link : float or None
+        Rate of every silo's line in Mbit/s, each way; None: transfers are left out.
 
     Raises
     ------
@@ -53,14 +55,14 @@ def plan_federation(
         )
     with tempfile.TemporaryDirectory(prefix="fedctl-plan-") as state:
         found = forecast(study, (data_root or file.parent).resolve(), Path(state), trial=trial)
-    document = plan_document(study, found, trial=trial)
+    document = plan_document(study, found, trial=trial, link=link)
     if output.for_people:
         people().print(draw(document))
     else:
         emit(document, output)
 
 
-def plan_document(study: Study, found: Forecast, *, trial: bool) -> dict[str, Any]:
+def plan_document(study: Study, found: Forecast, *, trial: bool, link: float | None = None) -> dict[str, Any]:
     """Return a forecast as JSON values."""
     spec = study.federation.spec
     return {
@@ -79,6 +81,7 @@ def plan_document(study: Study, found: Forecast, *, trial: bool) -> dict[str, An
             "rehearsedRounds": found.rehearsed,
         },
         "time": _time(study, found) if trial else None,
+        "link": _link(study, found, link, timed=trial and not found.unknown) if link is not None else None,
         "memory": _memory(found) if trial else None,
         "disk": _disk(study, found),
         "leaves": leaving(study, found.up),
@@ -117,6 +120,35 @@ def _time(study: Study, found: Forecast) -> dict[str, Any]:
         "onThisMachine": found.seconds(at_once, waiting=waiting) + loading * -(-silos // at_once),
         "silosAtOnce": at_once,
         "machineForEverySilo": found.seconds(silos, waiting=waiting) + loading,
+    }
+
+
+def _link(study: Study, found: Forecast, megabits: float, *, timed: bool) -> dict[str, Any]:
+    """Return seconds of transfers where every silo has a line of its own of this rate, each way, and the server's carries all of them.
+
+    With `timed`, the slowest silo's training on this machine counts against the deadline, too.
+    """
+    spec, second = study.federation.spec, megabits * 1e6 / 8
+    parts = parts_of(spec)
+    barriers = {part.method.name for at, part in enumerate(parts) if _strategy(study, at).weigher.barrier}
+    rows, longest = [], 0.0
+    for part in found.rounds:
+        row = _rounds(part)
+        down, up = row["downPerSilo"] / second, row["upPerSilo"] / second
+        before = down + (part.slowest_seconds if timed else 0.0)
+        longest = max(longest, *((before, up) if part.method in barriers else (before + up,)))  # uploads have their own
+        rows.append({key: row[key] for key in ("method", "kind", "count")} | {"downSeconds": down, "upSeconds": up})
+    deadline = spec.protocol.round_deadline_seconds
+    at_once = len(study.silos) if spec.protocol.mode == "Asynchronous" else 1
+    return {
+        "megabitsPerSecond": megabits,
+        "encoding": {part.method.name: part.method.encoding.name for part in parts},
+        "rounds": rows,
+        "seconds": sum(row["count"] * (row["downSeconds"] + row["upSeconds"]) for row in rows) / at_once,
+        "deadlineSeconds": deadline,
+        "longestSeconds": longest,
+        "withTraining": timed,
+        "inTime": False if longest > deadline else True if timed else None,
     }
 
 

@@ -1,6 +1,6 @@
 """A plan for people: tables and sentences that fit 80 columns."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
@@ -24,6 +24,8 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield from _bytes(document)
     if document["time"] is not None:
         yield from _time(document)
+    if document["link"] is not None:
+        yield from _link(document)
     yield from _room(document)
     yield from _leaving(document)
     notes = list(document["notes"])
@@ -37,21 +39,26 @@ def _parts(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 
 
 def _bytes(document: Mapping[str, Any]) -> Iterator[RenderableType]:
-    sizes, several = document["bytes"], len({part["method"] for part in document["bytes"]["rounds"]}) > 1
+    sizes = document["bytes"]
     table = plain_table("bytes", "count", "silos", "up", "down", "per silo up", "per silo down", right=_NUMBERS)
-    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
-    for part in sizes["rounds"]:
-        alike.setdefault((part["method"], part["silos"], part["up"], part["down"]), []).append(part)
-    for parts in alike.values():
-        kinds = [KINDS[part["kind"]] for part in parts]
-        kind = "each round" if len(kinds) > 1 else kinds[0]
-        ways = (amount(parts[0][name]) for name in ("up", "down", "upPerSilo", "downPerSilo"))
-        count = sum(part["count"] for part in parts)
-        of = f"{parts[0]['method']}, {kind}" if several else kind
-        table.add_row(of, str(count), f"{parts[0]['silos']:.3g}", *ways)
+    for of, count, part in _alike(sizes["rounds"], "silos", "up", "down"):
+        ways = (amount(part[name]) for name in ("up", "down", "upPerSilo", "downPerSilo"))
+        table.add_row(of, str(count), f"{part['silos']:.3g}", *ways)
     table.add_row("in all", str(document["rounds"]), "", amount(sizes["up"]), amount(sizes["down"]), "", "")
     yield table
     yield Text()
+
+
+def _alike(rows: Sequence[Mapping[str, Any]], *figures: str) -> Iterator[tuple[str, int, Mapping[str, Any]]]:
+    """Yield names, counts and the first of the kinds of rounds that have the same figures."""
+    several = len({row["method"] for row in rows}) > 1
+    alike: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        alike.setdefault((row["method"], *(row[name] for name in figures)), []).append(row)
+    for found in alike.values():
+        kind = "each round" if len(found) > 1 else KINDS[found[0]["kind"]]
+        of = f"{found[0]['method']}, {kind}" if several else kind
+        yield of, sum(row["count"] for row in found), found[0]
 
 
 _NUMBERS = ("count", "silos", "up", "down", "per silo up", "per silo down")
@@ -70,6 +77,30 @@ def _time(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     yield table
     yield Text("Of a trial of a few steps, for an idle machine; without transfers and start-up.")
     yield Text()
+
+
+def _link(document: Mapping[str, Any]) -> Iterator[RenderableType]:
+    link = document["link"]
+    encodings = ", ".join(dict.fromkeys(link["encoding"].values()))
+    head = f"on a line of {link['megabitsPerSecond']:g} Mbit/s, {encodings}"
+    table = plain_table(head, "count", "model down", "update up", right=("count", "model down", "update up"))
+    for of, count, row in _alike(link["rounds"], "downSeconds", "upSeconds"):
+        table.add_row(of, str(count), duration(row["downSeconds"]), duration(row["upSeconds"]))
+    yield table
+    yield Text(f"All transfers one after another: {duration(link['seconds'])}. {_deadline(link)}")
+    yield Text("Every silo is taken to have such a line, each way, and the server one for all of them.")
+    yield Text()
+
+
+def _deadline(link: Mapping[str, Any]) -> str:
+    """Say whether silos make the deadline."""
+    allowed = f"roundDeadlineSeconds allows {duration(link['deadlineSeconds'])}"
+    needed = f"{'transfers and training' if link['withTraining'] else 'transfers alone'} take {duration(link['longestSeconds'])}"
+    if link["inTime"] is None:
+        return f"{allowed}: {needed}; how long training takes is not known here."
+    if link["inTime"]:
+        return f"{allowed}: {needed}, in time."
+    return f"{allowed}: {needed}, too long; take an encoding with fewer bits, or a later deadline."
 
 
 def _room(document: Mapping[str, Any]) -> Iterator[RenderableType]:

@@ -216,16 +216,17 @@ def _rendered(text: str, *, deeper: bool = False) -> str:
 def _sent(run: Workdir) -> str:
     """Return a table of the messages in the audit logs of the silos on this machine; nothing where there are none."""
     rows = []
-    for path in sorted(run.silo("x").parent.glob("*/state/audit.jsonl")):
+    for log in sorted(run.silo("x").parent.glob("*/state/audit.jsonl")):
         kinds: Counter[str] = Counter()
         nbytes = 0
-        for line in path.read_bytes().splitlines():
+        for line in (line for path in log.parent.glob("audit*.jsonl") for line in path.read_bytes().splitlines()):
             try:
                 entry = json.loads(line)
                 kinds[str(entry["kind"])] += 1
                 nbytes += int(entry["bytes"])
             except (ValueError, KeyError, TypeError):
                 continue  # the last line, while the silo writes it
+        kinds.pop("segment", None)  # which was not sent
         told = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
-        rows.append((plain(path.parent.parent.name), plain(told), amount(nbytes)))
+        rows.append((plain(log.parent.parent.name), plain(told), amount(nbytes)))
     return table(("silo", "messages", "bytes"), rows) if rows else ""

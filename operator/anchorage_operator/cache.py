@@ -51,7 +51,17 @@ class Cache:
         self._of: defaultdict[Key, set[Ref]] = defaultdict(set)
         self._claims: defaultdict[str, dict[str, tuple[str, str]]] = defaultdict(dict)
         self._awaited: dict[Ref, float] = {}
+        self._namespaces: frozenset[str] | None = None
         self._lock = Lock()
+
+    def limit(self, namespaces: Iterable[str] | None) -> set[Key]:
+        """Keep and take objects of these namespaces only, or (None) of all; return the affected federations."""
+        with self._lock:
+            self._namespaces = None if namespaces is None else frozenset(namespaces)
+            gone = [ref for ref in self._pack_object if not self._is_wanted(ref)]
+            for ref in gone:
+                self._awaited.pop(ref, None)
+            return {key for ref in gone for key in self._drop(ref)}
 
     def add_watched(self, body: Json) -> set[Key]:
         """Store an object from the watch; return the affected federations, none if the object is already known."""
@@ -138,7 +148,12 @@ class Cache:
             found = [(ref, self._pack_object[ref].packed) for ref in self._of.get(key, ()) if ref.kind in kinds]
         return [(ref, _unpacked(packed)) for ref, packed in found]
 
+    def _is_wanted(self, ref: Ref) -> bool:
+        return self._namespaces is None or ref.namespace in self._namespaces
+
     def _put(self, ref: Ref, body: Json) -> set[Key]:
+        if not self._is_wanted(ref):
+            return set()
         before, now = self._pack_object.get(ref), _pack_object(ref.kind, body)
         if before and before.uid == now.uid and _no_newer(now.version, before.version):
             return set()

@@ -23,7 +23,14 @@ from anchorage.transport.pki.credentials import certificate_of
 from anchorage_operator.cache import Key
 from anchorage_operator.names import INSTANCE_LABEL, KEPT, authority_name, enrolment_name, server_tls_name
 from anchorage_operator.observed import Invitation
-from anchorage_operator.planned import MakeAuthority, MakeInvitation, MakeServerCertificate, OwnAuthority, Sign
+from anchorage_operator.planned import (
+    ChangeKey,
+    MakeAuthority,
+    MakeInvitation,
+    MakeServerCertificate,
+    OwnAuthority,
+    Sign,
+)
 from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of, require_ours
 
 OPERATOR_VALID = timedelta(hours=24)
@@ -127,7 +134,7 @@ class Identity:
             if error.status != 409:
                 raise
             self._own_secret(key.namespace, name)
-            unused = {**secret["data"], "key": None, "notAfter": None}
+            unused = {**secret["data"], "key": None, "nextKey": None, "notAfter": None}
             self.api.patch("Secret", key.namespace, name, {**secret, "data": unused})
         self.facts.forget(key.namespace, name)
 
@@ -162,9 +169,28 @@ class Identity:
         certificate = self._authority(key).issue_silo(effect.csr.encode(), effect.silo)
         end = certificate_of(certificate, "the certificate").not_valid_after_utc.timestamp()
         metadata = {"resourceVersion": secret["metadata"]["resourceVersion"], "ownerReferences": [effect.owner]}
-        body = {"metadata": metadata, "data": encode_data({"key": effect.key, "notAfter": timestamp(end)})}
+        changed = expected is not None and bool(expected.key) and effect.key != expected.key
+        keys = {"nextKey" if changed else "key": effect.key}
+        body = {"metadata": metadata, "data": encode_data({**keys, "notAfter": timestamp(end)})}
         self.api.patch("Secret", key.namespace, name, body)
         return certificate
+
+    def change_key(self, key: Key, effect: ChangeKey) -> None:
+        """Carry out `ChangeKey`; an invitation that is another one now stays as it is.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be read or written, or is somebody else's.
+        """
+        name = enrolment_name(effect.silo)
+        secret = self._own_secret(key.namespace, name)
+        self.facts.forget(key.namespace, name)
+        if secret is None or invitation_of(secret).next_key != effect.key:
+            return
+        data = {**encode_data({"key": effect.key}), "nextKey": None}
+        metadata = {"resourceVersion": secret["metadata"]["resourceVersion"]}
+        self.api.patch("Secret", key.namespace, name, {"metadata": metadata, "data": data})
 
     def operator_tls(self, key: Key) -> ssl.SSLContext:
         """Return the TLS settings for connections to a federation's server.

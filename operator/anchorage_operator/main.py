@@ -4,15 +4,18 @@ import argparse
 import os
 import signal
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.logs import log_to_stderr
-from anchorage.transport.kube.access import read_kubeconfig, read_service_account
+from anchorage.transport.kube.access import ClusterAccess, read_kubeconfig, read_service_account
 from anchorage.transport.kube.client import KubeClient
 from anchorage.transport.kube.resources import RESOURCES, Json
+from anchorage_operator.leadership import READ_SECONDS as LEASE_READ_SECONDS
+from anchorage_operator.leadership import Leadership
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.names import FIELD_MANAGER
 from anchorage_operator.process import POLLERS, WORKERS, Operator
@@ -40,15 +43,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         settings = read_settings(options.config)
         access = read_kubeconfig(str(options.kubeconfig)) if options.kubeconfig else read_service_account()
-        metrics = Metrics()
+        metrics, pod = Metrics(), _own_pod()
+        elected = _leadership(settings.lease, pod, access, metrics)
         api = KubeClient(
             access,
             field_manager=FIELD_MANAGER,
             connections=WORKERS + POLLERS + 1,
             read_seconds=READ_SECONDS,
             count=metrics.requested,
+            before_write=elected.require if elected else lambda: None,
         )
-        operator = Operator(settings, api, access, metrics, pod=_own_pod())
+        operator = Operator(settings, api, access, metrics, pod=pod, leadership=elected)
     except AnchorageError as error:
         sys.stderr.write(f"{error}\n")
         return error.failure.exit_code
@@ -61,6 +66,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     operator.run()
     api.close()
     return 0
+
+
+def _leadership(lease: str | None, pod: Json | None, access: ClusterAccess, metrics: Metrics) -> Leadership | None:
+    """Return this replica's part in the election; None where there is none, or outside a cluster."""
+    if lease is None or pod is None:
+        return None
+    api = KubeClient(
+        access,
+        field_manager=FIELD_MANAGER,
+        connections=1,
+        read_seconds=LEASE_READ_SECONDS,
+        count=metrics.requested,
+    )
+    identity = f"{pod['name']}_{pod['uid']}"
+    return Leadership(api, pod["namespace"], lease, identity, time.monotonic, time.time)
 
 
 def _own_pod() -> Json | None:

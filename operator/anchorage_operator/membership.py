@@ -20,7 +20,7 @@ from anchorage_operator.conditions import Finding, find
 from anchorage_operator.drift import digest
 from anchorage_operator.names import AUTHORITY_HASH, agent_labels, agent_name, enrolment_name, owner_reference
 from anchorage_operator.observed import Invitation
-from anchorage_operator.planned import Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
+from anchorage_operator.planned import ChangeKey, Effect, MakeInvitation, PutMembers, Reference, Refuse, Sign
 from anchorage_operator.situation import Situation
 
 INVITATION_SECONDS = 7 * 86_400.0
@@ -68,8 +68,17 @@ def members(situation: Situation) -> tuple[Member, ...]:
     for name, silo in situation.silos.items():
         invitation = situation.observed.invitations.get(name)
         if invitation is not None and invitation.key and approval(situation, silo).finding.holds:
-            found.append(Member(name, str(silo["spec"].get("labels", "None")), invitation.key))
+            labels, key = str(silo["spec"].get("labels", "None")), invitation.next_key
+            shown = _shows_next_key(situation, name, invitation)
+            found.append(Member(name, labels, key) if shown else Member(name, labels, invitation.key, key))
     return tuple(found)
+
+
+def _shows_next_key(situation: Situation, name: str, invitation: Invitation) -> bool:
+    """Return whether the server has seen a silo's next key, which it then takes for its key."""
+    if not invitation.next_key:
+        return False
+    return any(m.name == name and m.key == invitation.next_key for m in situation.observed.members or ())
 
 
 def membership_effects(situation: Situation) -> Iterator[Effect]:
@@ -81,6 +90,9 @@ def membership_effects(situation: Situation) -> Iterator[Effect]:
         if name in situation.verdict.silos and is_managed(silo) and _wants_invitation(situation, name):
             labels = agent_labels(observed.name, name)
             yield MakeInvitation(name, situation.now + INVITATION_SECONDS, owner_reference(silo), labels)
+    for name, invitation in observed.invitations.items():
+        if _shows_next_key(situation, name, invitation):
+            yield ChangeKey(name, invitation.next_key)
     for request in observed.requests:
         yield from _answer(situation, request)
     wanted = members(situation)
@@ -136,12 +148,7 @@ def _refusal(
     if request.kind == "Renew":
         if invitation is None or not invitation.key:
             return NOT_APPROVED, f"silo {request.silo} has no certificate of this federation"
-        same = request.key == invitation.key  # were the answer lost, the server would refuse the silo's former key
-        return (
-            None
-            if same
-            else (REQUEST_REFUSED, "a certificate can only be renewed for the same key; enrol again to use another key")
-        )
+        return None  # over another key, too: the server asks for who has shown the present one
     if invitation is None:
         managed = is_managed(silo)
         return None if managed else (TOKEN_UNKNOWN, f"silo {request.silo} has no invitation; ask for a new one")

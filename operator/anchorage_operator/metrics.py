@@ -68,6 +68,11 @@ class Metrics:
             "anchorage_operator_watch_lag_seconds", "Seconds by which the watch is behind", registry=self._registry
         ).set_function(lag)
 
+    def observe_leadership(self, leads: Callable[[], bool]) -> None:
+        """Register whether this replica reconciles."""
+        name, about = "anchorage_operator_is_leader", "1 for the one replica that looks after federations"
+        Gauge(name, about, registry=self._registry).set_function(leads)
+
     def observe_upgrades(self, waiting: Callable[[], int]) -> None:
         """Register how many federations have pods that wait to be replaced by those of the operator's version."""
         name, about = "anchorage_operator_upgrades_waiting", "Federations whose pods are older than the operator asks"
@@ -94,6 +99,10 @@ class Metrics:
     def namespace(self, name: str, *, readable: bool) -> None:
         """Record whether a watched namespace can be read."""
         self._namespaces.labels(name).set(readable)
+
+    def drop_namespace(self, name: str) -> None:
+        """Say nothing more about a namespace."""
+        self._namespaces.remove(name)
 
     def contested(self, kind: str) -> None:
         """Count one write of an object that somebody else keeps changing back."""

@@ -51,6 +51,8 @@ class Invitation:
     """Until when the token can be used, seconds since the epoch."""
     key: str = ""
     """SHA-256 of the public key (SubjectPublicKeyInfo, DER) that used the token, hexadecimal; empty until then."""
+    next_key: str = ""
+    """The same of the key that takes its place when the silo first shows it (``nextKey``); empty for none."""
     has_token: bool = False
     """Whether the Secret holds the plain token, as a managed silo's does."""
     not_after: float = 0.0

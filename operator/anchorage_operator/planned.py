@@ -75,7 +75,7 @@ class MakeInvitation:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """Sign a request, then write ``key`` and ``notAfter`` into the silo's enrolment Secret, then answer.
+    """Sign a request, then write ``key`` (for a renewal over another key ``nextKey``) and ``notAfter`` into the silo's enrolment Secret, then answer.
 
     The answer comes last: a crash before it leaves a used token that the same key may ask with again. Where signing fails for a
     mistake in the request, nothing is written and the answer is the catalogue's failure.
@@ -89,6 +89,15 @@ class Sign:
     """As of `CertificateRequest`."""
     owner: Json
     """Owner reference (the Silo) that the Secret is given along with the key, so that it goes with the Silo."""
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeKey:
+    """Write the new key of a silo, which the server has seen, in place of the former one into its enrolment Secret."""
+
+    silo: str
+    key: str
+    """As of `CertificateRequest`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +129,17 @@ class GrowClaim:
     """The object whose volume it is, as an Event's."""
 
 
-Effect = MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation | Sign | Refuse | PutMembers | GrowClaim
+Effect = (
+    MakeAuthority
+    | OwnAuthority
+    | MakeServerCertificate
+    | MakeInvitation
+    | Sign
+    | ChangeKey
+    | Refuse
+    | PutMembers
+    | GrowClaim
+)
 
 
 @dataclass(frozen=True, slots=True)

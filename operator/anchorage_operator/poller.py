@@ -56,6 +56,8 @@ class Poller:
     """Seconds since the epoch."""
     connect: Callable[..., ServerClient] = ServerClient
     """Makes the client of a server."""
+    before_write: Callable[[], None] = lambda: None
+    """Called before a server is told anything; what it raises is raised instead."""
     _answers: dict[Key, Answer] = field(default_factory=dict, init=False)
     _clients: dict[Key, ServerClient] = field(default_factory=dict, init=False)
     _begun: dict[Key, float] = field(default_factory=dict, init=False)
@@ -108,6 +110,7 @@ class Poller:
         ApiError, AnchorageError, ServerError
             There is no certificate to ask it with, or it did not answer.
         """
+        self.before_write()
         self.client(key).put_members(members, generation)
         with self._lock:
             if key in self._answers:
@@ -115,6 +118,7 @@ class Poller:
 
     def put_answers(self, key: Key, answers: Sequence[Mapping[str, str]]) -> None:
         """Answer signing requests that wait at a server. Raises as `put_members`."""
+        self.before_write()
         self.client(key).put_answers(answers)
         answered = {answer["id"] for answer in answers}
         with self._lock:

@@ -13,6 +13,7 @@ from anchorage.transport.retry import RANDOM, RetryPolicy
 from anchorage_operator.cache import Cache, Key
 from anchorage_operator.events import EventPoster
 from anchorage_operator.identity import Identity
+from anchorage_operator.leadership import RETRY_SECONDS, Leadership
 from anchorage_operator.metrics import Metrics
 from anchorage_operator.planned import Event as ClusterEvent
 from anchorage_operator.poller import Poller
@@ -52,6 +53,8 @@ class Operator:
         Told what happens.
     pod : Json, optional
         The operator's own pod, as ``involvedObject`` takes it; Events about namespaces are about it.
+    leadership : Leadership, optional
+        This replica's part in the election; without it there is no other replica. All replicas watch, one acts.
     silent_seconds, pause_seconds : float, optional
         Of the watch.
     """
@@ -64,9 +67,12 @@ class Operator:
         metrics: Metrics,
         *,
         pod: Json | None = None,
+        leadership: Leadership | None = None,
         **watch: float,
     ) -> None:
         clock = time.monotonic
+        self._leadership = leadership
+        self._leads = leadership.leads if leadership else lambda: True
         self._settings = settings
         self._metrics = metrics
         self._stopped = Event()
@@ -77,9 +83,16 @@ class Operator:
         self._events = EventPoster(api, time.time)
         self._pod = pod
         self._denied: set[Scope] = set()
+        self._known: set[Scope] = set()
+        self._unlisted = False
         facts = SecretFacts(api, clock)
-        identity = Identity(api, facts)
+        self._identity = identity = Identity(api, facts)
         self._poller = Poller(self.cache, identity, settings, self._polls, self._queue.add, time.time)
+        self._acting = leadership is None
+        if leadership:
+            self._poller.before_write = leadership.require
+            self._queue.hold()
+            self._polls.hold()
         turns = Turns(settings.upgrades_at_once, clock)
         self._reconciler = Reconciler(
             api=api,
@@ -93,7 +106,7 @@ class Operator:
             turns=turns,
             contested=metrics.contested,
         )
-        self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock)
+        self._resync = Resync(api, self.cache, settings.watch, self._queue.add, clock, settings.watch_labels)
         self._watch = Watch(access, self.cache, (), self._queue.add, **watch)
         answers = {
             "/healthz": lambda: _verdict(self.unhealthy()),
@@ -103,8 +116,9 @@ class Operator:
         self._probes = ProbeServer(settings.listen, answers)
         metrics.observe_depth(self._queue.__len__, self._polls.__len__)
         metrics.observe_watch(self._watch.alive, self.cache.lag)
-        metrics.observe_upgrades(turns.waiting)
-        metrics.observe_federations(self.cache.of_kind)
+        metrics.observe_leadership(self._leads)
+        metrics.observe_upgrades(lambda: turns.waiting() if self._leads() else 0)
+        metrics.observe_federations(lambda kind: self.cache.of_kind(kind) if self._leads() else iter(()))
 
     def run(self) -> None:
         """Run until `stop` is called, then end within seconds."""
@@ -112,6 +126,7 @@ class Operator:
         threads = [Thread(target=self._resync_repeatedly, name="resync", daemon=True)]
         threads += [Thread(target=self._work, name=f"reconcile-{n}", daemon=True) for n in range(WORKERS)]
         threads += [Thread(target=self._poll, name=f"poll-{n}", daemon=True) for n in range(POLLERS)]
+        threads += [Thread(target=self._take_turns, name="leadership", daemon=True)] if self._leadership else []
         threads[0].start()
         while not self._stopped.is_set() and not self._filled.wait(0.2):
             pass
@@ -127,6 +142,8 @@ class Operator:
         for thread in threads:
             if thread.is_alive():
                 thread.join(max(deadline - time.monotonic(), 0.0))
+        if self._leadership:
+            self._leadership.release()
         self._probes.stop()
 
     def stop(self) -> None:
@@ -152,6 +169,8 @@ class Operator:
             return "nothing has been read from the API server yet"
         if self._resync.age > self._patience:
             return f"the last successful resync was {self._resync.age:.0f} s ago"
+        if self._leadership and self._leadership.problem:
+            return f"cannot hold the Lease: {self._leadership.problem}"
         return self.unhealthy()
 
     @property
@@ -179,18 +198,34 @@ class Operator:
         """Watch the namespaces that can be read, and tell of every one that no longer can, or can again."""
         denied, scopes = dict(self._resync.denied), self._resync.readable
         self._watch.watch_over(scopes)
-        if scopes and not self._filled.is_set():
+        if (scopes or not self._resync.scopes) and not self._filled.is_set():
             self._filled.set()
-            _log.info("watching", extra={"namespaces": self._settings.watch or "all"})
+            _log.info("watching", extra={"namespaces": [scope or "all" for scope in scopes]})
+        for gone in self._known.difference(self._resync.scopes):
+            self._metrics.drop_namespace(str(gone))
+            self._denied.discard(gone)
+        self._known = set(self._resync.scopes)
+        self._look_after_selection()
         for scope in self._resync.scopes:
             name, why = scope or "all namespaces", denied.get(scope, "")
             self._metrics.namespace(name, readable=not why)
+            if not self._leads():
+                continue
             if why and scope not in self._denied:
                 self._denied.add(scope)
                 self._tell("Warning", "NamespaceDenied", f"the federations of {name} are left alone: {why}")
             elif not why and scope in self._denied:
                 self._denied.remove(scope)
                 self._tell("Normal", "NamespaceReadable", f"the federations of {name} are looked after again")
+
+    def _look_after_selection(self) -> None:
+        """Tell when namespaces can no longer be listed by their labels; those that are known are looked after still."""
+        why = self._resync.unlisted
+        if why and not self._unlisted and self._leads():
+            self._tell(
+                "Warning", "NamespacesNotListed", f"new namespaces with {self._resync.selector} go unnoticed: {why}"
+            )
+        self._unlisted = bool(why) and (self._unlisted or self._leads())
 
     def _tell(self, kind: Literal["Normal", "Warning"], reason: str, message: str) -> None:
         _log.warning(message, extra={"reason": reason})
@@ -200,6 +235,29 @@ class Operator:
             self._events.post(ClusterEvent(self._pod, kind, reason, message))
         except ApiError as error:
             _log.warning("cannot post an Event", extra={"error": str(error)})
+
+    def _take_turns(self) -> None:
+        """Take part in the election, and let the workers work while this replica leads."""
+        while self._leadership and not self._stopped.is_set():
+            try:
+                leads = self._leadership.turn()
+            except DEFECTS:
+                _log.exception("internal error of the operator")
+                leads = self._leads()
+            if leads != self._acting:
+                self._acting = leads
+                _log.info("leading" if leads else "standing by")
+                if leads:
+                    self._forget()
+                for queue in (self._queue, self._polls):
+                    queue.open() if leads else queue.hold()
+            self._stopped.wait(RETRY_SECONDS)
+
+    def _forget(self) -> None:
+        """Forget what another replica may have changed since: what Secrets held and servers said."""
+        for ref in self.cache.versions("Federation", ()):
+            self._identity.forget(Key(ref.namespace, ref.name))
+            self._poller.forget(Key(ref.namespace, ref.name))
 
     def _work(self) -> None:
         while (key := self._queue.wait()) is not None:

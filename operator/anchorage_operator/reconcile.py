@@ -17,6 +17,7 @@ from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LAB
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
+    ChangeKey,
     Effect,
     Event,
     GrowClaim,
@@ -124,7 +125,8 @@ class Reconciler:
         IncompleteError
             A part of the plan could not be carried out.
         """
-        if key not in self.cache:
+        observed = self.observe(key) if key in self.cache else None
+        if observed is None or key not in self.cache:  # a namespace that is dropped meanwhile was observed in part
             self.identity.forget(key)
             self.poller.forget(key)
             self._refused.pop(key, None)
@@ -132,7 +134,6 @@ class Reconciler:
             for ref in [ref for ref, last in self._applied.items() if last.of == key]:
                 del self._applied[ref]
             return None
-        observed = self.observe(key)
         planned = plan(observed, self.settings, self.now())
         if planned.ripe and self.turns.take(key):
             _log.info("replacing the pods by newer ones", extra={"federation": key})
@@ -329,7 +330,9 @@ class Reconciler:
             message = f"the volume claim {effect.name} cannot grow to {effect.size}: {error.message}"
             self.events.post(Event(effect.about, "Warning", "VolumeNotGrown", message))
 
-    def _make(self, key: Key, effect: MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation) -> None:
+    def _make(
+        self, key: Key, effect: MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation | ChangeKey
+    ) -> None:
         _log.info("making", extra={"federation": key, "what": type(effect).__name__})
         match effect:
             case MakeAuthority():
@@ -340,6 +343,8 @@ class Reconciler:
                 self.identity.make_server_certificate(key, effect)
             case MakeInvitation():
                 self.identity.make_invitation(key, effect)
+            case ChangeKey():
+                self.identity.change_key(key, effect)
 
     def _sign(self, key: Key, effect: Sign, expected: Invitation | None) -> dict[str, str]:
         try:

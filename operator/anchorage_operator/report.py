@@ -39,7 +39,7 @@ _REPORTED = (
     "bytesDown",
 )
 _FAST = ("step", "bytesUp", "bytesDown", "lastUpdatedTime")
-_FAST_OF_SILO = ("state", "task", "progress", "samples", "weight", "epsilon", "lastSeenTime")
+_FAST_OF_SILO = ("state", "task", "progress", "rate", "secondsLeft", "samples", "weight", "epsilon", "lastSeenTime")
 
 
 def federation_status(situation: Situation, findings: Mapping[str, Finding]) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _last_reported(situation: Situation) -> dict[str, Any]:
 def _without_task(silo: Json) -> dict[str, Any]:
     """Do for a silo as `anchorage.api.status.at_rest` does."""
     idle = {"state": "Waiting", "task": "", "progress": 0} if silo.get("state") in AT_WORK else {}
-    return {**silo, "connected": False, **idle}
+    return {**_without(silo, ("rate", "secondsLeft")), "connected": False, **idle}
 
 
 def _keep_last_seen(silos: Sequence[dict[str, Any]], before: Sequence[Json]) -> list[dict[str, Any]]:

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage_operator.cache import Cache, Key, Ref
@@ -39,11 +39,13 @@ class Resync:
     cache: Cache
     """Is corrected."""
     namespaces: Sequence[str]
-    """Namespaces to look after; none: all."""
+    """Namespaces to look after; neither these nor `labels`: all."""
     wake: Callable[[Key], None]
     """Told every federation of which something was found otherwise than known."""
     clock: Callable[[], float]
     """Seconds on a scale that never goes back."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Labels of further namespaces to look after, as long as they have them."""
 
     def __post_init__(self) -> None:
         self._heard = self._last = self.clock()
@@ -51,11 +53,21 @@ class Resync:
         """What the API server says of each namespace that cannot be read."""
         self.readable: tuple[Scope, ...] = ()
         """The others; none before the first run."""
+        self.unlisted = ""
+        """Why namespaces cannot be listed by their labels; empty if they can."""
+        self._labelled: tuple[str, ...] = ()
+
+    @property
+    def selector(self) -> str:
+        """The labels as the API server takes them."""
+        return ",".join(f"{name}={value}" for name, value in self.labels.items())
 
     @property
     def scopes(self) -> tuple[Scope, ...]:
         """Every namespace to look after."""
-        return tuple(self.namespaces) or (None,)
+        if not self.namespaces and not self.labels:
+            return (None,)
+        return tuple(dict.fromkeys((*self.namespaces, *self._labelled)))
 
     @property
     def age(self) -> float:
@@ -77,6 +89,8 @@ class Resync:
         """
         corrected, readable = 0, list(self.readable)
         try:
+            self._select()
+            readable = [scope for scope in readable if scope in self.scopes]
             for scope in self.scopes:
                 try:
                     if scope in readable:
@@ -88,10 +102,12 @@ class Resync:
                 except ApiError as error:
                     if error.status not in DENIED:
                         raise
-                    self.denied[scope] = error.message
-                    self._forget(scope)
                     if scope in readable:
                         readable.remove(scope)
+                    self._select()  # a namespace that is being deleted loses its RoleBindings first
+                    if scope in self.scopes:
+                        self.denied[scope] = error.message
+                        self._forget(scope)
         except ApiError as error:
             if error.status not in (0, 401):
                 self._heard = self.clock()
@@ -99,16 +115,38 @@ class Resync:
         finally:
             self.readable = tuple(readable)
         self._heard = self.clock()
-        if readable:
+        if readable or not self.scopes:
             self._last = self._heard
         if corrected:
             _log.info("the watch was behind", extra={"objects": corrected})
         return corrected
 
+    def _select(self) -> None:
+        """Find the namespaces with the labels, and forget what is in those that were among them."""
+        if not self.labels:
+            return
+        try:
+            found = self.api.list_metadata("Namespace", None, self.selector)
+            self._labelled = tuple(sorted(each["name"] for each in found if "deletionTimestamp" not in each))
+            self.unlisted = ""
+        except ApiError as error:
+            if error.status not in DENIED:
+                raise
+            self.unlisted = error.message
+        self.denied = {scope: why for scope, why in self.denied.items() if scope in self.scopes}
+        self._touch(self.cache.limit(scope for scope in self.scopes if scope is not None))
+
     def _fill(self, scope: Scope) -> None:
-        for kind, labels in WATCHED.items():
-            for body in self.api.list(kind, scope, labels):
-                self._touch(self.cache.add_watched(body))
+        """Take in a namespace, and wake its federations when all of it is known: a federation without its Silos would dismiss them."""
+        touched: set[Key] = set()
+        try:
+            for kind, labels in WATCHED.items():
+                for body in self.api.list(kind, scope, labels):
+                    touched |= self.cache.add_watched(body)
+        except ApiError:
+            self._forget(scope)
+            raise
+        self._touch(touched)
 
     def _forget(self, scope: Scope) -> None:
         for kind in WATCHED:

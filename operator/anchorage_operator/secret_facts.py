@@ -143,6 +143,7 @@ def invitation_of(secret: Json) -> Invitation:
         hash=_word(secret, "hash"),
         expires=_moment(secret, "expires"),
         key=_word(secret, "key"),
+        next_key=_word(secret, "nextKey"),
         has_token=bool(decode_value(secret, "token")),
         not_after=_moment(secret, "notAfter"),
     )

@@ -7,7 +7,7 @@ from pydantic import Field, StringConstraints
 
 from anchorage.api.base import Document, Name
 from anchorage.api.federation import TrackingUri
-from anchorage.api.pod import Image, ObjectName, PodOverrides
+from anchorage.api.pod import Image, LabelKey, LabelValue, ObjectName, PodOverrides
 from anchorage.api.single import read_document
 
 Address = Annotated[str, StringConstraints(strict=True, pattern=r"^[^\s/]+:[0-9]{1,5}$", max_length=260)]
@@ -46,7 +46,10 @@ class OperatorSettings(Document):
     )
     cluster_domain: DomainName = Field("cluster.local", description="DNS domain of the cluster.")
     watch: Annotated[tuple[Name, ...], Field(max_length=256)] = Field(
-        (), description="Namespaces to watch; empty for all."
+        (), description="Namespaces to watch; without them and watchLabels all."
+    )
+    watch_labels: Annotated[dict[LabelKey, LabelValue], Field(max_length=16)] = Field(
+        {}, description="Labels, all of them, of further namespaces to watch."
     )
     resync_seconds: Interval = Field(30, description="Interval at which every federation is reconciled, in seconds.")
     poll_seconds: Interval = Field(
@@ -55,6 +58,9 @@ class OperatorSettings(Document):
     upgrades_at_once: Annotated[int, Field(ge=0, le=1000)] = Field(
         1,
         description="Federations whose pods a new version replaces at a time, between rounds; 0: when suspended only.",
+    )
+    lease: ObjectName | None = Field(
+        None, description="Lease in the operator's namespace by which one of several replicas leads; none without it."
     )
     listen: Address = Field("0.0.0.0:8080", description="Address of the probe and metrics endpoint, host:port.")
 

@@ -13,7 +13,19 @@ from anchorage_operator.observed import Invitation
 from anchorage_operator.situation import Situation
 from anchorage_operator.volumes import volume_note
 
-REPORTED = ("state", "task", "progress", "samples", "weight", "epsilon", "lastSeenTime", "code", "message")
+REPORTED = (
+    "state",
+    "task",
+    "progress",
+    "rate",
+    "secondsLeft",
+    "samples",
+    "weight",
+    "epsilon",
+    "lastSeenTime",
+    "code",
+    "message",
+)
 """Fields that the server reports."""
 LASTING = ("samples", "weight", "epsilon", "lastSeenTime", "code", "message")
 """Fields that are kept for a silo that the server no longer reports, and for every silo while no server runs."""

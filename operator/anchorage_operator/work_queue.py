@@ -2,6 +2,7 @@
 
 import heapq
 import itertools
+import math
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from threading import Condition
@@ -48,6 +49,8 @@ class WorkQueue(Generic[Key]):
         self._order = itertools.count()
         self._changed = Condition()
         self._closed = False
+        self._held = False
+        self._opened = -math.inf
 
     def __len__(self) -> int:
         """Keys that are due now and wait for a worker."""
@@ -79,7 +82,7 @@ class WorkQueue(Generic[Key]):
                 key = self._take()
                 if key is not None:
                     return key
-                self._changed.wait(self._heap[0][0] - self._clock() if self._heap else None)
+                self._changed.wait(self._heap[0][0] - self._clock() if self._heap and not self._held else None)
             return None
 
     def done(self, key: Key, again: float | None = None) -> None:
@@ -103,11 +106,24 @@ class WorkQueue(Generic[Key]):
             return delay
 
     def overdue(self) -> float:
-        """Longest time in seconds that a due key waited for a worker or was held by one."""
+        """Longest time in seconds that a due key waited for a worker, or that a worker has been at one."""
         with self._changed:
             now = self._clock()
-            starts = (entry.due if entry.taken is None else entry.taken for entry in self._entries.values())
+            starts = [entry.taken for entry in self._entries.values() if entry.taken is not None]
+            if not self._held:
+                starts += [max(each.due, self._opened) for each in self._entries.values() if each.taken is None]
             return max([0.0, *(now - start for start in starts)])
+
+    def hold(self) -> None:
+        """Hand out nothing until `open`; what is added meanwhile waits."""
+        with self._changed:
+            self._held = True
+
+    def open(self) -> None:
+        """Hand out keys again."""
+        with self._changed:
+            self._held, self._opened = False, self._clock()
+            self._changed.notify_all()
 
     def close(self) -> None:
         """Make `wait` return None for all workers."""
@@ -116,7 +132,7 @@ class WorkQueue(Generic[Key]):
             self._changed.notify_all()
 
     def _take(self) -> Key | None:
-        while self._heap and self._heap[0][0] <= self._clock():
+        while not self._held and self._heap and self._heap[0][0] <= self._clock():
             due, _, key = heapq.heappop(self._heap)
             entry = self._entries.get(key)
             if entry and entry.taken is None and entry.due == due:

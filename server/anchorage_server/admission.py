@@ -7,7 +7,7 @@ from typing import Protocol
 from anchorage.api.base import NAME_PATTERN
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Denials, Registrar, SigningRequest, key_fingerprint, silo_uri
+from anchorage.transport.pki import Denials, Registrar, SigningRequest, SiloKeys, key_fingerprint, silo_uri
 from anchorage_server.members import Members
 from anchorage_server.request_queue import Kind, RequestQueue
 
@@ -58,12 +58,14 @@ class DocumentAdmission:
         Signs.
     denials : Denials
         Who is denied now.
+    keys : SiloKeys
+        The keys of the silos.
     """
 
-    def __init__(self, listed: tuple[str, ...], registrar: Registrar, denials: Denials) -> None:
+    def __init__(self, listed: tuple[str, ...], registrar: Registrar, denials: Denials, keys: SiloKeys) -> None:
         self.enrol = registrar.enrol
         self.renew = registrar.renew
-        self._listed, self._denials = listed, denials
+        self._listed, self._denials, self._keys = listed, denials, keys
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -71,8 +73,16 @@ class DocumentAdmission:
         return tuple(name for name in self._listed if name not in self._denials)
 
     def admits(self, silo: str, key: str) -> bool:
-        """Return whether the file names this silo and nobody has denied it; the authority vouches for its key."""
-        return silo in self._listed and silo not in self._denials
+        """Return whether the file names this silo, nobody has denied it, and the key is its own.
+
+        Raises
+        ------
+        AnchorageError
+            A new key cannot be kept.
+        """
+        if silo not in self._listed or silo in self._denials:
+            return False
+        return self._keys.admits(silo, key)
 
 
 class ClusterAdmission:
@@ -118,25 +128,25 @@ class ClusterAdmission:
         return self._ask("Enrol", csr_pem, silo, token)
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:
-        """Have the operator decide.
-
-        A further certificate is over the key that the member is known by: with another one the silo would be shut out before it has the
-        certificate. A silo that wants another key enrols again.
+        """Have the operator decide, over the key that the member is known by or another one, which takes its place as soon as it is shown.
 
         Raises
         ------
         AnchorageError
             The request does not fit, is not answered yet, or was refused.
         """
-        return self._ask("Renew", csr_pem, silo, "")
+        certificate = self._ask("Renew", csr_pem, silo, "")
+        if not self.members.knows(
+            silo, key_fingerprint(csr_pem)
+        ):  # else it would be refused with the key that it changes to
+            raise AnchorageError(
+                identity.ENROLMENT_PENDING, f"the new key of silo {silo} is not in the list of members yet"
+            )
+        return certificate
 
     def _ask(self, kind: Kind, csr_pem: bytes, silo: str, token: str) -> bytes:
         uri = silo_uri(self._federation, silo)
         readable = _NAME.fullmatch(silo) is not None and len(silo) <= 63 and csr_pem.isascii()
         if not readable or SigningRequest.parse(csr_pem).uri != uri:
             raise AnchorageError(identity.REQUEST_REFUSED, f"the request does not ask for the name {uri[:128]!r}")
-        if kind == "Renew" and not self.members.admits(silo, key_fingerprint(csr_pem)):
-            raise AnchorageError(
-                identity.REQUEST_REFUSED, f"silo {silo} asks for another key than it is known by; enrol again instead"
-            )
         return self.requests.ask(kind, silo, csr_pem, token)

@@ -1,13 +1,14 @@
 """The server's key and certificate: made here and signed by the authority in a folder beside, or ready-made by a cluster's operator."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.identity import AUTHORITY_UNUSABLE
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, server_uri
+from anchorage.transport.pki.authority import PREVIOUS_KEY
 
 
 def obtain_credentials(folder: Path, authority: Authority, names: Sequence[str]) -> Credentials:
@@ -35,6 +36,18 @@ def obtain_credentials(folder: Path, authority: Authority, names: Sequence[str])
         credentials.save_certificate(authority.issue_server(SigningRequest.make(key, uri), names))
     credentials.check(uri, time.time)
     return credentials
+
+
+def authority_files(folder: Path) -> Callable[[], tuple[bytes, ...]]:
+    """Return what tells the present content of an authority's public files, and whether another one takes its place."""
+
+    def content() -> tuple[bytes, ...]:
+        try:
+            return (folder / "ca.pem").read_bytes(), str((folder / PREVIOUS_KEY).exists()).encode()
+        except OSError:
+            return ()
+
+    return content
 
 
 def own_authority(folder: Path, federation: str) -> Authority:

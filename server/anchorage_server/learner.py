@@ -20,6 +20,7 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     """Return whether the server builds, trains or scores the network, or sends something that it computes with it."""
     needed = any(isinstance(piece, EngineHooks) and piece.needs_network for piece in method.pieces())
     needed = needed or bool(network_called(spec.model.network).package)  # its file may have a library's names
+    needed = needed or spec.model.trainable != "All"  # the file does not tell what is frozen
     return not spec.model.starts_trained or spec.evaluation is not None or needed
 
 
@@ -52,6 +53,7 @@ def choose_learners(
             initial=initial,
             rounds=part.last,
             after=part.after,
+            embeddings=None,
         )
         for part in parts
     ]

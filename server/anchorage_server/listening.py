@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.checkpoints import checkpoint_name
@@ -15,17 +16,18 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.link import Clock
-from anchorage.transport.pki import Credentials, Denials, Registrar, Tokens
+from anchorage.transport.pki import Credentials, Denials, Registrar, SiloKeys, Tokens
 from anchorage_server.admission import Admission, ClusterAdmission, DocumentAdmission
 from anchorage_server.config import ServerConfig
 from anchorage_server.control import ControlServer, json_answer
-from anchorage_server.denial_watch import DenialWatch
+from anchorage_server.held_heads import HeldHeads
 from anchorage_server.http import JSON, StatusServer, reports
-from anchorage_server.identity import obtain_credentials, own_authority, ready_credentials
+from anchorage_server.identity import authority_files, obtain_credentials, own_authority, ready_credentials
 from anchorage_server.members import Change, MemberList
 from anchorage_server.models import describe_models
 from anchorage_server.request_queue import RequestAnswers
 from anchorage_server.status import StatusStore
+from anchorage_server.watch import Watch
 
 GOODBYE_SECONDS = 5.0
 """How long silos have to hear that the run is over."""
@@ -63,15 +65,16 @@ def open_access(config: ServerConfig, study: Study, clock: Clock) -> AccessContr
     name = study.federation.metadata.name
     authority = None if config.authority is None else own_authority(config.authority, name)
     if authority is not None:
-        credentials = obtain_credentials(config.state / "identity", authority, config.names)
+        credentials = obtain_credentials(config.state / "identity", authority.former(), config.names)
     else:
         assert config.tls is not None, "the configuration names one of them"
         credentials = ready_credentials(config.tls, name)
     if config.control_listen is not None or authority is None:
         return AccessControl(name, credentials, ClusterAdmission(name, config.state, clock))
-    registrar = Registrar(authority, Tokens(authority.folder / "tokens"))
+    keys = SiloKeys(authority.folder)
+    registrar = Registrar(authority, Tokens(authority.folder / "tokens"), keys)
     listed = tuple(silo.metadata.name for silo in study.silos)
-    return AccessControl(name, credentials, DocumentAdmission(listed, registrar, Denials(authority.folder)))
+    return AccessControl(name, credentials, DocumentAdmission(listed, registrar, Denials(authority.folder), keys))
 
 
 def new_status_store(
@@ -146,6 +149,7 @@ class Listening:
             welcome=welcome,
             admit=admission.admits,
             renew=admission.renew,
+            heads=HeldHeads(config.state / "audit-heads"),
             clock=clock,
             idle_timeout_seconds=idle_timeout_seconds,
         )
@@ -170,18 +174,33 @@ class Listening:
                 stack.callback(control.stop)
                 places["control"] = f"https://{control.address}"
             if isinstance(admission, DocumentAdmission):
-                stack.callback(DenialWatch(admission, self._change_members).close)
+                stack.callback(Watch(lambda: admission.names, self._change_members).close)
+            if config.authority is not None:
+                stack.callback(
+                    Watch(authority_files(config.authority), lambda files: self._renew_identity(config)).close
+                )
             with storage_errors("write endpoints.json", config.state):
                 write_atomically(config.state / "endpoints.json", json.dumps(places).encode())
             self._close = stack.pop_all().close
-        statuses.listening()
+        statuses.listening(self.link.travels)
         _log.info("listening", extra=places)
 
     def close(self) -> None:
         """Close every port; with `goodbye`, silos have a moment to hear the last orders."""
         self._close()
 
+    def _renew_identity(self, config: ServerConfig) -> None:
+        """Have the server's certificate signed by the authority that every silo trusts now."""
+        assert config.authority is not None
+        try:
+            authority = own_authority(config.authority, self._access.federation).former()
+            obtain_credentials(config.state / "identity", authority, config.names)
+            _log.info("the authority changed; the server has a new certificate")
+        except AnchorageError as error:
+            _log.warning("the authority cannot be used; the certificate before is kept", extra={"error": str(error)})
+
     def _change_members(self, names: Sequence[str]) -> None:
+        _log.info("members changed", extra={"members": list(names)})
         self._statuses.change_members(names)
         self.link.change_members(names, "it is no member of the federation any more")
 
@@ -194,7 +213,6 @@ class Listening:
                 self.link.expel(silo, "it enrolled again with another key")
             if not change.same:
                 self._change_members(change.names)
-                _log.info("members changed", extra={"members": list(change.names)})
 
         def put_members(body: bytes) -> tuple[int, str, bytes]:
             members.replace(MemberList.model_validate_json(body), changed)

@@ -2,6 +2,7 @@
 
 import logging
 
+from anchorage.api.errors.identity import CLOCK_OFF
 from anchorage.engine.events import (
     RoundCommitted,
     RoundStarted,
@@ -21,6 +22,8 @@ def log_event(event: RunEvent) -> None:
     match event:
         case SiloJoined(silo, profile):
             _log.info("silo connected", extra={"silo": silo, "labels": profile.labels, "samples": profile.samples})
+            if profile.clock:
+                _log.warning("a clock is off", extra={"silo": silo, "code": CLOCK_OFF.code, "found": profile.clock})
         case SiloLeft(silo, reason):
             _log.info("silo disconnected", extra={"silo": silo, "reason": reason})
         case SiloChanged(silo, state, code=code, message=message) if code:

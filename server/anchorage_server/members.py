@@ -26,6 +26,7 @@ class Member(Document):
     name: Name = Field(description="Name of the silo, as its certificate says it.")
     labels: Literal["None", "All", "Partial"] = Field("None", description="Which of its images are labelled.")
     key: Key = Field("", description="Fingerprint of its certificate's key; empty: any that the authority signed.")
+    next_key: Key = Field("", description="Fingerprint of the key that takes its place when the silo first shows it.")
 
 
 class MemberList(Document):
@@ -79,7 +80,7 @@ class Members:
         self._file = file
         self._lock = Lock()
         self._list = MemberList()
-        self._keys: Mapping[str, str] = {}
+        self._keys: Mapping[str, Member] = {}
         with storage_errors("read the members", file):
             content = file.read_bytes() if file.exists() else b""
         if content:
@@ -99,9 +100,23 @@ class Members:
         return tuple(member.name for member in self._list.members)
 
     def admits(self, silo: str, key: str) -> bool:
-        """Return whether the silo of this name may come with a certificate over this key."""
+        """Return whether the silo of this name may come with a certificate over this key; its next key takes the place of the one before.
+
+        Raises
+        ------
+        AnchorageError
+            The disk is full or not writable; the next key is then not its own yet.
+        """
         expected = self._keys.get(silo)
-        return expected is not None and expected in ("", key)
+        if expected is not None and key and expected.next_key == key:
+            self._promote(silo, key)
+            return True
+        return expected is not None and expected.key in ("", key)
+
+    def knows(self, silo: str, key: str) -> bool:
+        """Return whether this is the silo's key or the one that takes its place."""
+        expected = self._keys.get(silo)
+        return expected is not None and (expected.key in ("", key) or expected.next_key == key)
 
     def replace(self, new: MemberList, changed: Callable[[Change], None]) -> None:
         """Keep a new list, then tell `changed`; one list after the other.
@@ -113,13 +128,23 @@ class Members:
         """
         with self._lock:
             names, keys = self.names, self._keys
-            if new != self._list:
-                with storage_errors("keep the members", self._file):
-                    write_atomically(self._file, new.model_dump_json(by_alias=True, indent=2).encode())
-                self._take(new)
-            rekeyed = [m.name for m in new.members if m.key and keys.get(m.name, m.key) != m.key]
+            self._keep(new)
+            rekeyed = [m.name for m in new.members if m.key and keys.get(m.name, m).key not in (m.key, m.next_key)]
             changed(Change(self.names, names == self.names, tuple(rekeyed)))
 
+    def _promote(self, silo: str, key: str) -> None:
+        with self._lock:
+            used = {"key": key, "next_key": ""}
+            now = [m.model_copy(update=used) if m.name == silo and m.next_key == key else m for m in self._list.members]
+            self._keep(self._list.model_copy(update={"members": tuple(now)}))
+        _log.info("a silo shows its new key", extra={"silo": silo, "key": key})
+
+    def _keep(self, new: MemberList) -> None:
+        if new != self._list:
+            with storage_errors("keep the members", self._file):
+                write_atomically(self._file, new.model_dump_json(by_alias=True, indent=2).encode())
+            self._take(new)
+
     def _take(self, new: MemberList) -> None:
-        self._keys = {member.name: member.key for member in new.members}
+        self._keys = {member.name: member for member in new.members}
         self._list = new

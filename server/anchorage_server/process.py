@@ -3,9 +3,10 @@
 import logging
 import math
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import replace
 from threading import Thread
+from typing import TYPE_CHECKING
 
 from anchorage.api.changes import frozen_fields
 from anchorage.api.errors import AnchorageError
@@ -25,6 +26,7 @@ from anchorage.methods.model_card import read_images
 from anchorage.methods.pretrained import initial_source
 from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
+from anchorage.transport.otlp import open_spans
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
 from anchorage_server.finished import FinishedRun, read_finished, serve_finished
@@ -36,6 +38,9 @@ from anchorage_server.signals import end_at_once, start_again, stopping
 from anchorage_server.start import RunStart
 from anchorage_server.study import read_study
 from anchorage_server.tracking import Tracking
+
+if TYPE_CHECKING:
+    from anchorage.transport.spans import RoundSpans
 
 INTERNAL = 70
 """Exit status of a failure that is not in the catalogue."""
@@ -170,6 +175,7 @@ class _Server:
             The engine's failure, or the results cannot be written.
         """
         tracking = Tracking(self._config.state, self._study, self._store.history())
+        spans = open_spans("anchorage-server", self._run.federation, self._run.data_key)
         engine = engine_of(self._run.mode, self._settings)(
             link=self._listening.link,
             store=self._store,
@@ -177,12 +183,14 @@ class _Server:
             learner=self._learners[-1],
             strategy=Strategy.of(self._run.method, self._run.model.num_classes, self._run.seed),
             settings=self._settings,
-            observer=tell_all(tracking.observer, self._note_tracking(tracking), self._statuses, log_event),
+            observer=tell_all(
+                tracking.observer, self._note_tracking(tracking), self._statuses, log_event, *self._spanned(spans)
+            ),
             started=self._start.counted_from,
             warm_up=warm_up_stages(self._study, self._learners[:-1], self._settings),
         )
         self._thread = EngineThread(engine)
-        with stopping(self._listening.link):
+        with stopping(self._listening.link), nullcontext() if spans is None else closing(spans):
             self._thread.start()
             self._thread.join()
         if not self._succeeded:
@@ -224,6 +232,14 @@ class _Server:
         if failure is not None:
             raise failure
         return INTERNAL
+
+    def _spanned(self, spans: "RoundSpans | None") -> Sequence[Observer]:
+        """Return what spans rounds, where there is a collector; asynchronous runs have none to span."""
+        if spans is None or self._run.mode != "Synchronous":
+            return ()
+        from anchorage_server.spans import RoundObserver
+
+        return (RoundObserver(spans),)
 
     def _note_tracking(self, tracking: Tracking) -> Observer:
         """Return an observer that notes at each commit whether MLflow takes what it is sent."""

@@ -1,13 +1,15 @@
 """What is known of the run, for everyone who asks: the status document, the rounds, and whether the engine still moves."""
 
 import logging
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal
 
-from anchorage.api.errors import CATALOGUE
+from anchorage.api.errors import CATALOGUE, AnchorageError
+from anchorage.api.errors.identity import CLOCK_OFF
 from anchorage.api.errors.rounds import STOPPED
 from anchorage.api.metrics import EPSILON, headline, score
 from anchorage.api.status import (
@@ -37,12 +39,15 @@ from anchorage.engine.interfaces import RoundRecord
 from anchorage.engine.store.records import record_to_json
 from anchorage.transport.files import write_atomically
 from anchorage.transport.link import Clock
+from anchorage.transport.pace import Travel
 from anchorage_server.tracking import Tracked
 
 Truth = Literal["True", "False", "Unknown"]
 
 LINE = 1024
 """Characters of a message in the status."""
+MOST = 2**31
+"""Largest rate and time of a transfer that are told."""
 GRACE_SECONDS = 600.0
 """How much longer than a round's deadline the engine may be silent before it counts as stuck."""
 
@@ -67,6 +72,7 @@ class _Silo:
     epsilon: str = ""
     fingerprint: str = ""
     changed: str = ""
+    clock: str = ""
 
     def compare(self, record: RoundRecord, fingerprint: str) -> None:
         """Note that a silo's images are others than in an earlier round."""
@@ -78,8 +84,8 @@ class _Silo:
         """Change the state; nothing is done in it yet."""
         self.state, self.done, self.total, self.code, self.message = state, 0, 0, code, message
 
-    def document(self) -> SiloStatus:
-        """Return it as a part of the status."""
+    def document(self, travel: Travel) -> SiloStatus:
+        """Return it as a part of the status, with what is on its way to or from it."""
         return SiloStatus(
             name=self.name,
             connected=self.connected,
@@ -90,13 +96,15 @@ class _Silo:
             if self.state in ("Training", "Announced", "Uploading")
             else "",
             progress=min(100 * self.done // self.total, 100) if self.total else 0,
+            rate=min(round(travel.rate), MOST),
+            seconds_left=None if travel.seconds_left is None else min(math.ceil(travel.seconds_left), MOST),
             samples=self.samples,
             weight=f"{self.weight:.4g}",
             acceptance=self.acceptance,
             epsilon=self.epsilon,
             last_seen_time=None if self.seen is None else timestamp(self.seen),
             code=self.code,
-            message=(self.message or self.changed)[:LINE],
+            message=(self.message or self.clock or self.changed)[:LINE],
         )
 
 
@@ -159,6 +167,7 @@ class StatusStore:
         self._model: StoredModel | None = None
         self._best_model: StoredModel | None = None
         self._tracking = TrackingStatus()
+        self._travels: Callable[[], Mapping[str, Travel]] = dict
         self._heard = clock.now()
         self._started = started
         self._ended: float | None = None
@@ -172,8 +181,9 @@ class StatusStore:
 
     def snapshot(self) -> FederationStatus:
         """Return the status as it is now."""
+        travels = self._travels()
         with self._lock:
-            return self._snapshot()
+            return self._snapshot(travels)
 
     def rounds(self) -> list[dict[str, Any]]:
         """Return every committed round as JSON values, ascending."""
@@ -194,9 +204,10 @@ class StatusStore:
                 return ""
             return f"no word from the engine for {silent:.0f} s, in step {self._step or 'none'}"
 
-    def listening(self) -> None:
-        """Note that silos can connect."""
+    def listening(self, travels: Callable[[], Mapping[str, Travel]] = dict) -> None:
+        """Note that silos can connect; `travels` returns what is on its way to and from them."""
         with self._lock:
+            self._travels = travels
             self._set("Ready", "True", "Listening", self._notice)
 
     def stored(self, model: StoredModel, best: StoredModel) -> None:
@@ -233,6 +244,7 @@ class StatusStore:
                 case SiloJoined(silo, profile):
                     known = self._hear(silo)
                     known.connected, known.samples = True, profile.samples
+                    known.clock = str(AnchorageError(CLOCK_OFF, profile.clock)) if profile.clock else ""
                     known.message = known.message if known.code else ""  # how it left is over
                 case SiloLeft(silo, reason):
                     known = self._hear(silo)
@@ -310,7 +322,7 @@ class StatusStore:
             type=kind, status=status, reason=reason, message=message[:LINE], last_transition_time=since
         )
 
-    def _snapshot(self) -> FederationStatus:
+    def _snapshot(self, travels: Mapping[str, Travel]) -> FederationStatus:
         last = self._records[-1] if self._records else None
         number = last.round if last else 0
         connected = sum(silo.connected for silo in self._silos.values())
@@ -323,7 +335,7 @@ class StatusStore:
             silos_summary=f"{connected}/{len(self._silos)}",
             metric=self._headline(last),
             connected_silos=connected,
-            silos=tuple(silo.document() for silo in self._silos.values()),
+            silos=tuple(silo.document(travels.get(name, Travel())) for name, silo in self._silos.items()),
             metrics=metrics_of(self._metrics),
             last_checkpoint=self._last_checkpoint(),
             tracking=self._tracking,
@@ -351,6 +363,6 @@ class StatusStore:
     def _write(self) -> None:
         """Write the status file; the run does not end because it cannot."""
         try:
-            write_atomically(self._file, self._snapshot().model_dump_json(by_alias=True, indent=2).encode())
+            write_atomically(self._file, self._snapshot({}).model_dump_json(by_alias=True, indent=2).encode())
         except OSError as error:
             _log.warning("cannot write the status file", extra={"file": str(self._file), "error": error.strerror})

@@ -10,22 +10,31 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING
 
 from anchorage import __version__
 from anchorage.api.errors import AnchorageError, silo, transfer
 from anchorage.api.run import RunDescription
+from anchorage.engine.error_feedback import ErrorFeedback
+from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.secure_silo import MaskingSilo
 from anchorage.engine.silo import SiloWorker
 from anchorage.transport.grpc import GrpcServerLink
-from anchorage.transport.grpc.single_calls import describe, renew
+from anchorage.transport.grpc.single_calls import ask_authorities, describe, held_head, renew
+from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Profile
-from anchorage.transport.pki import Credentials, silo_uri
+from anchorage.transport.otlp import open_spans
+from anchorage.transport.peer_clock import PeerClock
+from anchorage.transport.pki import Credentials, load_key, silo_uri
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.approval import Approvals
 from anchorage_silo.audit import AUDIT_FILE, AuditLog
+from anchorage_silo.audit_witness import AuditWitness
+from anchorage_silo.authorities import TrustedAuthorities
 from anchorage_silo.budget import BudgetGuard
-from anchorage_silo.config import SiloConfig
-from anchorage_silo.enrolment import credentials_of, ensure_enrolled, forget_identity, has_new_token
+from anchorage_silo.config import LearnerTrainer, SiloConfig
+from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, forget_identity, has_new_token
 from anchorage_silo.files import state_unusable
 from anchorage_silo.frames import Setup
 from anchorage_silo.limits import Limits
@@ -38,6 +47,9 @@ from anchorage_silo.review import Review, read_description
 from anchorage_silo.server_retry import ATTEMPT_SECONDS, LONGEST_PAUSE_SECONDS, ServerRetry
 from anchorage_silo.state import AgentState
 from anchorage_silo.trainer_process import TrainerProcess
+
+if TYPE_CHECKING:
+    from anchorage.transport.spans import RoundSpans
 
 RUN_CHECK = "check for a changed run"
 RUN_CHECK_SECONDS = 60.0
@@ -62,8 +74,9 @@ def run_agent(config: SiloConfig) -> None:
         closing(AuditLog(config.state / AUDIT_FILE)) as audit,
         serve_probes(config.probes_listen, state),
     ):
-        credentials = _enrol_and_be_admitted(config, audit, retry)
-        with closing(_start_renewal(config, credentials, audit, state)):
+        credentials = _enrol_and_be_admitted(config, audit, retry, state.contact.clock)
+        with closing(renewal_of(config, credentials, audit, state)) as renewal:
+            renewal.start()
             while True:
                 text, review = _fetch_approved(config, policy, credentials, retry)
                 state.finished = _run_once(config, policy, text, review, credentials, audit, state)
@@ -73,7 +86,7 @@ def run_agent(config: SiloConfig) -> None:
                 state.set_apart()
 
 
-def _enrol_and_be_admitted(config: SiloConfig, audit: AuditLog, retry: ServerRetry) -> Credentials:
+def _enrol_and_be_admitted(config: SiloConfig, audit: AuditLog, retry: ServerRetry, clock: PeerClock) -> Credentials:
     """Enrol and wait for admission; return the credentials.
 
     A silo whose key is refused and that has a new token enrols again with a new key.
@@ -84,15 +97,15 @@ def _enrol_and_be_admitted(config: SiloConfig, audit: AuditLog, retry: ServerRet
         The silo cannot enrol, the server refuses it, or does not answer.
     """
     while True:
-        credentials = ensure_enrolled(config, audit, retry)
+        credentials = ensure_enrolled(config, audit, retry, clock)
 
         def is_admitted(credentials: Credentials = credentials) -> bool:
             try:
-                return bool(describe(config.server, credentials, config.proxy))
+                return bool(describe(config.server, credentials, config.proxy, clock))
             except AnchorageError as error:
                 if error.failure is transfer.SILO_NOT_ADMITTED and has_new_token(config):
                     return False
-                raise
+                raise explain(config, clock, error) from error
 
         if retry.until_answered("request for admission", is_admitted):
             return credentials
@@ -142,19 +155,30 @@ def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credential
                 return
 
 
-def _start_renewal(
-    config: SiloConfig, credentials: Credentials, audit: AuditLog, state: AgentState
-) -> CertificateRenewal:
-    """Start the renewal of the certificate."""
+def renewal_of(config: SiloConfig, credentials: Credentials, audit: AuditLog, state: AgentState) -> CertificateRenewal:
+    """Return what renews the silo's certificate and changes its key, not started yet."""
+
+    def show_key() -> None:
+        state.contact.redial()
+        describe(config.server, credentials, config.proxy, state.contact.clock)
 
     def request_certificate(request: bytes) -> bytes:
-        return renew(config.server, credentials, request, config.proxy)
+        return renew(config.server, credentials, request, config.proxy, state.contact.clock)
 
-    renewal = CertificateRenewal(
-        credentials, silo_uri(config.federation, config.silo), request_certificate, audit, state.vitals
+    def ask() -> tuple[bytes, bytes]:
+        return ask_authorities(config.server, credentials, config.proxy, state.contact.clock)
+
+    uri = silo_uri(config.federation, config.silo)
+    return CertificateRenewal(
+        credentials,
+        uri,
+        request_certificate,
+        audit,
+        state.vitals,
+        show_key=show_key,
+        clock=state.contact.clock,
+        learn=TrustedAuthorities(credentials, config.federation, uri, ask).learn,
     )
-    renewal.start()
-    return renewal
 
 
 def _run_once(
@@ -185,6 +209,7 @@ def _run_once(
         if policy.require_approval:
             audit.record("approval", digest=review.digest)
         audit.record("join", digest=hashlib.sha256(run.data_key.encode()).hexdigest())
+        witness = _compared_witness(config, credentials, audit)
         link = GrpcServerLink(
             server=config.server,
             credentials=credentials,
@@ -207,18 +232,42 @@ def _run_once(
             partial(_approved, config, policy, review),
             guard,
             run.secure_aggregation is not None,
+            witness.head,
         )
         secure = None
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        return carry_out_tasks(
-            gate, trainer, MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode()), secure
-        )
+        buffers = MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode())
+        spans = open_spans("anchorage-silo", config.federation, run.data_key, silo=config.silo)
+        return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config.state, setup, run), spans)
+
+
+def _compared_witness(config: SiloConfig, credentials: Credentials, audit: AuditLog) -> AuditWitness:
+    """Compare the audit log with the head that the server keeps; a server that does not tell keeps nobody from training.
+
+    Raises
+    ------
+    AnchorageError
+        The key cannot be read, or the log cannot be read or written.
+    """
+    witness = AuditWitness(audit, partial(load_key, credentials.key), silo_uri(config.federation, config.silo))
+    try:
+        held = held_head(config.server, credentials, config.proxy)
+    except AnchorageError as error:
+        _log.warning("the audit log was not compared with the head that the server keeps: %s", error)
+    else:
+        witness.compare(held)
+    return witness
 
 
 def carry_out_tasks(
-    gate: OutboundGate, trainer: TrainerProcess, buffers: MappedBuffers, secure: MaskingSilo | None
+    gate: OutboundGate,
+    trainer: TrainerProcess,
+    buffers: MappedBuffers,
+    secure: MaskingSilo | None,
+    feedback: ErrorFeedback,
+    spans: "RoundSpans | None" = None,
 ) -> str:
     """Carry out tasks until the run is over; close the link and the trainer; return why the run is over.
 
@@ -227,7 +276,13 @@ def carry_out_tasks(
     AnchorageError
         The connection cannot be restored, or a failure could not be reported.
     """
-    worker = SiloWorker(gate, trainer, buffers, threads=True, admit=gate.admit, secure=secure)
+    link: ServerLink = gate
+    learner: SiloLearner = trainer
+    if spans is not None:
+        from anchorage_silo.spans import spanned
+
+        link, learner = spanned(gate, trainer, spans)
+    worker = SiloWorker(link, learner, buffers, threads=True, admit=gate.admit, secure=secure, feedback=feedback)
     try:
         why = worker.run() or "the connection was closed"
         _log.info("the run is over: %s", why)
@@ -235,8 +290,30 @@ def carry_out_tasks(
     finally:
         worker.stop()
         trainer.close()
-        gate.close()
+        link.close()
         worker.join()
+        if spans is not None:
+            spans.close()
+
+
+def _feedback(state: Path, setup: Setup, run: RunDescription) -> ErrorFeedback:
+    """Return what keeps the losses of this run's encoding, also where the run gets more rounds; those made under other terms are removed.
+
+    What was lost before a policy asked for noise must not leave after it.
+
+    Raises
+    ------
+    AnchorageError
+        The folder is not writable.
+    """
+    terms = json.dumps({**vars(setup), "run": run.model_dump_json(exclude={"rounds"})})
+    own = state / f"feedback-{hashlib.sha256(terms.encode()).hexdigest()[:16]}"
+    try:
+        for other in set(state.glob("feedback-*")) - {own}:
+            rmtree(other)
+    except OSError as error:
+        raise state_unusable(state, error) from error
+    return ErrorFeedback(own)
 
 
 def _approved(config: SiloConfig, policy: Policy, review: Review) -> None:
@@ -258,7 +335,7 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         up=run.up,
         data=config.data.model_dump_json(by_alias=True) if config.data is not None else "",
         trainer=config.trainer.model_dump_json(by_alias=True),
-        clip_norm=float(policy.clip_norm) if policy.clip_norm is not None else None,
+        clip_norm=policy.bound(run.method),
         noise_std=float(policy.noise_std) if policy.noise_std is not None else None,
         noise_seed=policy.noise_seed,
         system_metrics=policy.system_metrics,
@@ -266,6 +343,7 @@ def _setup(config: SiloConfig, policy: Policy, text: str, run: RunDescription) -
         dp_sgd=(float(budget.dp_sgd.clip_norm), float(budget.dp_sgd.noise_multiplier))
         if budget and budget.dp_sgd
         else None,
+        devices=config.devices if isinstance(config.trainer, LearnerTrainer) else 1,
     )
 
 

@@ -7,17 +7,32 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Any
 
-from anchorage.api.errors import silo
-from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry
+from anchorage.api.errors import AnchorageError, silo
+from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry, Reading
 
 AUDIT_FILE = "audit.jsonl"
 """The log, in the agent's state folder."""
+SEGMENT_BYTES = 64 << 20
+"""Size at which it is set aside as a segment, and the next one begins."""
+ROLLBACK = "rollback"
+"""Kind of an entry that says that the log lacks what the server keeps the head of."""
+
+_COUNTED = ("announce", "evaluation")
+_KEPT = (*_COUNTED, "reveal", ROLLBACK)
 
 
 class AuditLog:
     """An audit log, open for appending; the file is created with mode 0600 if it is missing.
+
+    Parameters
+    ----------
+    path : Path
+        The file; earlier segments lie beside it.
+    now : callable
+        Returns the time in seconds since the epoch.
+    segment_bytes : int
+        As `SEGMENT_BYTES`.
 
     Raises
     ------
@@ -25,19 +40,29 @@ class AuditLog:
         The hash chain of an existing log is broken, or it is not the one that was signed; or the file cannot be written.
     """
 
-    def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
-        self._now = now
+    def __init__(self, path: Path, now: Callable[[], float] = time.time, *, segment_bytes: int = SEGMENT_BYTES) -> None:
+        self.path = path
+        self._now, self._segment_bytes = now, segment_bytes
         self._lock = threading.Lock()
-        self._run = ""
-        self._sent: dict[str, set[tuple[str, str, str]]] = {"announce": set(), "evaluation": set(), "reveal": set()}
-        self._log = ChainedLog(_file(path))
-        for entry in self._log.entries:
-            self._note(entry)
+        self._run, self._empty = "", True
+        self._sent: dict[str, set[tuple[str, str, str]]] = {kind: set() for kind in _KEPT}
+        self._missing_run, self._missing = "", dict.fromkeys(_COUNTED, 0)
+        self._log = ChainedLog(_file(path), self._note)
+
+    @property
+    def head(self) -> tuple[int, str]:
+        """Number of lines, earlier segments' included, and the hash of the last."""
+        with self._lock:
+            return self._log.head
 
     def sent(self, kind: str, *, whole: bool) -> frozenset[tuple[str, str]]:
-        """Return tasks and digests of all entries of a kind, ``announce``, ``evaluation`` or ``reveal``: of the whole log, or of the last run."""
+        """Return tasks and digests of all entries of a kind, such as ``reveal``: of the whole log that is here, or of the last run."""
         with self._lock:
             return frozenset((task, digest) for run, task, digest in self._sent[kind] if whole or run == self._run)
+
+    def missing(self, kind: str) -> int:
+        """Return the number of entries of a kind, ``announce`` or ``evaluation``, in segments that are not here any more."""
+        return self._missing[kind]
 
     def record(
         self,
@@ -54,7 +79,8 @@ class AuditLog:
         Parameters
         ----------
         kind : str
-            ``enrol``, ``renew``, ``approval``, ``join``, ``announce``, ``update``, ``evaluation``, ``keys``, ``reveal``, ``progress`` or ``failure``.
+            ``enrol``, ``renew``, ``approval``, ``join``, ``announce``, ``update``, ``evaluation``, ``keys``, ``reveal``, ``progress``,
+            ``failure`` or ``rollback``.
         task : str
             Id of the task; empty for messages without one.
         nbytes : int
@@ -62,18 +88,22 @@ class AuditLog:
         auxiliary : iterable of str
             Names of the auxiliary data in the message.
         digest : str
-            Digest of the update, of the model that was scored, of what was approved, or of the run's name.
+            Digest of the update, of the model that was scored, of what was approved, of the run's name, or the hash that the server keeps.
         code : str
             Code of the reported failure.
 
         Raises
         ------
         AnchorageError
-            The log cannot be written; the message must not be sent.
+            The log cannot be written, or segments with lines of the run are not here; the message must not be sent.
         """
         with self._lock:
-            entry: dict[str, Any] = {"time": self._now(), "kind": kind, "task": task, "bytes": nbytes}
+            if kind == "join" and digest == self._missing_run != "":
+                found = f"segments of {self.path} with lines of this run were moved away; put them back"
+                raise AnchorageError(silo.AUDIT_BROKEN, found)
+            entry: Entry = {"time": self._now(), "kind": kind, "task": task, "bytes": nbytes}
             entry |= {"auxiliary": sorted(auxiliary), "digest": digest, "code": code}
+            self._log.continue_in(self._opening, self._segment_bytes)
             self._log.append(entry)
             self._note(entry)
 
@@ -82,16 +112,29 @@ class AuditLog:
         with self._lock:
             self._log.close()
 
-    def _note(self, entry: dict[str, Any]) -> None:
-        if entry["kind"] == "join":
+    def _opening(self) -> Entry:
+        """Return what a segment says of those before it, for the day when they are not here any more."""
+        counts = {kind: len({entry[1:] for entry in self._sent[kind]}) + self._missing[kind] for kind in _COUNTED}
+        opening = {"time": self._now(), "kind": "segment", "task": "", "bytes": 0, "auxiliary": [], "code": ""}
+        return opening | {"run": self._run} | counts
+
+    def _note(self, entry: Entry) -> None:
+        first, self._empty = self._empty, False
+        if first and entry["kind"] == "segment":
+            run, counts = entry.get("run"), {kind: entry.get(kind) for kind in _COUNTED}
+            self._missing = {kind: count for kind, count in counts.items() if isinstance(count, int)}
+            if not isinstance(run, str) or len(self._missing) < len(counts):
+                raise AnchorageError(silo.AUDIT_BROKEN, f"the first line of {self.path} is none of a segment")
+            self._run = self._missing_run = run
+        elif entry["kind"] == "join":
             self._run = entry["digest"]
         elif entry["kind"] in self._sent:
             self._sent[entry["kind"]].add((self._run, entry["task"], entry["digest"]))
 
 
-def verified(path: Path) -> list[Entry]:
-    """Return the entries of a log, as `ChainedFile.read` does."""
-    return _file(path).read()
+def verified(path: Path) -> Reading:
+    """Return a reading of a log, which checks it."""
+    return Reading(_file(path))
 
 
 def _file(path: Path) -> ChainedFile:

@@ -1,7 +1,6 @@
 """The signed head of a chained log: how many lines it has, and the hash of the last one. A log that lost lines, or has others, is noticed."""
 
 import json
-from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography.exceptions import InvalidSignature
@@ -27,23 +26,26 @@ class AuditHead:
     def __init__(self, log: Path, broken: Failure) -> None:
         self._log, self._broken = log, broken
         self._file, self._key_file = log.with_suffix(".head"), log.with_suffix(".key")
-        self._found = self._file.read_bytes() if self._file.exists() else b""
 
-    def check(self, chain: Sequence[str]) -> None:
-        """Check a log that was read after the head, given the hash of every line; those after the signed one are newer than the head.
+    def read(self) -> tuple[int, str] | None:
+        """Return the signed number of lines, at least 1, and the hash of the last of them; None without a head. Read it before the log.
 
         Raises
         ------
+        OSError
+            The head cannot be read.
         AnchorageError
-            The log has fewer lines than were signed or other ones, or head or key are missing, or not of each other.
+            Head or key are damaged, or not of each other.
         """
-        if not (chain or self._found):
-            return  # nothing was ever written; a key alone is left by a process that ended before its first line
+        if not self._file.exists():
+            return None
         try:
-            head = json.loads(self._found)
+            head = json.loads(self._file.read_bytes())
             lines, last, signature = int(head["lines"]), str(head["hash"]), bytes.fromhex(head["signature"])
             signer = load_key(self._key_file).public_key()
             signer.verify(signature, _signed(lines, last), ec.ECDSA(hashes.SHA256()))
+            if lines < 1:
+                raise ValueError("it has no lines")
         except (
             ValueError,
             KeyError,
@@ -53,13 +55,27 @@ class AuditHead:
             InvalidSignature,
             AnchorageError,
         ) as error:
-            found = f"{self._file} is missing or not signed by {self._key_file.name}: {type(error).__name__}"
+            found = f"{self._file} is damaged, or not signed by {self._key_file.name}: {type(error).__name__}"
             raise AnchorageError(self._broken, found) from error
-        if lines > len(chain):
-            found = f"{self._log} has {len(chain)} lines, and had {lines}"
+        return lines, last
+
+    def check(self, signed: tuple[int, str] | None, lines: int, signed_hash: str) -> None:
+        """Check a log with so many lines against what `read` returned; `signed_hash` is the hash of the line that was the last one then.
+
+        Raises
+        ------
+        AnchorageError
+            The log has fewer lines than were signed or other ones, or the head is missing.
+        """
+        if signed is None:
+            if lines:  # without a line nothing was ever written; a key alone is left by a process that ended before its first one
+                raise AnchorageError(self._broken, f"{self._file} is missing")
+            return
+        if signed[0] > lines:
+            found = f"{self._log} has {lines} lines, and had {signed[0]}"
             raise AnchorageError(self._broken, f"{found}: lines at its end, or all of it, were removed")
-        if lines and chain[lines - 1] != last:
-            raise AnchorageError(self._broken, f"{self._log} was written anew: line {lines} is not the signed one")
+        if signed[1] != signed_hash:
+            raise AnchorageError(self._broken, f"{self._log} was written anew: line {signed[0]} is not the signed one")
 
     def sign(self, lines: int, last: str) -> None:
         """Sign the number of lines and the hash of the last.

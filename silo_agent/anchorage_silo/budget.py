@@ -7,11 +7,11 @@ from pathlib import Path
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.metrics import EPSILON
 from anchorage.api.run import RunDescription
+from anchorage.engine.accounting import Mechanism
 from anchorage.engine.repeating import repetitions_of
 from anchorage.learning.poisson import PoissonBatches
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Announcement, Task, TaskKind
-from anchorage_silo.accounting import Mechanism
 from anchorage_silo.ledger import PrivacyLedger
 from anchorage_silo.policy import Policy, PrivacyBudget
 

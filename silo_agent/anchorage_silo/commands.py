@@ -1,19 +1,26 @@
-"""Commands for the people at a hospital: review, approve, audit verify."""
+"""Commands for the people at a hospital: review, approve, rotate-key, audit verify."""
 
 import argparse
 import sys
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
-from anchorage.transport.grpc.single_calls import describe
+from anchorage.transport.grpc.single_calls import describe, held_head
+from anchorage.transport.pki import Credentials, key_fingerprint
+from anchorage_silo.agent import lock_state_folder, renewal_of
 from anchorage_silo.approval import Approvals
-from anchorage_silo.audit import AUDIT_FILE, verified
+from anchorage_silo.audit import AUDIT_FILE, ROLLBACK, AuditLog, verified
+from anchorage_silo.audit_witness import missing_lines
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.enrolment import credentials_of
 from anchorage_silo.policy import read_policy
+from anchorage_silo.renewal import ask_for_new_key
 from anchorage_silo.review import Review
+from anchorage_silo.server_retry import ServerRetry
+from anchorage_silo.state import AgentState
 
 
 def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
@@ -25,7 +32,10 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
         The silo is not enrolled, the server refuses it or does not answer, what is to be approved is out of date, or the audit log was changed.
     """
     if chosen.command == "audit":
-        sys.stdout.write(f"{_verify_audit(config.state / AUDIT_FILE)}\n")
+        _verify_audit(config)
+        return
+    if chosen.command == "rotate-key":
+        sys.stdout.write(f"{_rotate_key(config)}\n")
         return
     review = current_review(config)
     if chosen.command == "review":
@@ -41,22 +51,82 @@ def carry_out(chosen: argparse.Namespace, config: SiloConfig) -> None:
     sys.stdout.write(f"approved: {review.federation} at {review.silo}; an agent that waits goes on within seconds\n")
 
 
-def _verify_audit(log: Path) -> str:
-    entries = verified(log)
-    if not entries:
-        return f"{log} has no lines: this agent has sent nothing, or log, head and key were all removed"
-    kinds = Counter(entry["kind"] for entry in entries)
-    first, last = (datetime.fromtimestamp(entries[end]["time"], UTC).isoformat(timespec="seconds") for end in (0, -1))
+def _rotate_key(config: SiloConfig) -> str:
+    """Have the running agent change its key, or change it here where none runs; return what happens."""
+    credentials = enrolled_credentials(config)
+    ask_for_new_key(credentials)
+    state = AgentState(credentials.certificate)
+    try:
+        with lock_state_folder(config.state), closing(AuditLog(config.state / AUDIT_FILE)) as audit:
+            change = renewal_of(config, credentials, audit, state).change_key
+            ServerRetry(config.patience_seconds, state).until_answered("new key", change)
+    except AnchorageError as error:
+        if error.failure is not silo.AGENT_RUNNING:
+            raise
+        return "the new key is made; the running agent takes it within a minute, and its log says so"
+    shown = key_fingerprint(credentials.certificate.read_bytes())
+    return f"the key was changed, and the former one is refused from now on; SHA-256 of the key: {shown}"
+
+
+def _verify_audit(config: SiloConfig) -> None:
+    """Say what is in the audit log, and compare it with the head that the server keeps, which is asked for first: the log may grow meanwhile."""
+    log, held, compared = config.state / AUDIT_FILE, None, "the server keeps no head of it"
+    try:
+        held = held_head(config.server, credentials_of(config), config.proxy)
+    except AnchorageError as error:
+        compared = f"not compared with the head that the server keeps: {error}"
+    told, earlier = describe_log(log)
+    sys.stdout.write(f"{told}\n")
+    found = missing_lines(log, held) or earlier
+    if found:
+        raise AnchorageError(silo.AUDIT_ROLLED_BACK, found)
+    if held is not None:
+        compared = f"the server keeps the head of {held.lines} lines, which is of this log"
+    sys.stdout.write(f"{compared}\n")
+
+
+def describe_log(log: Path) -> tuple[str, str]:
+    """Check an audit log; return in words what is in it, and what the agent wrote in it of lines that were missing.
+
+    Raises
+    ------
+    AnchorageError
+        It is not as it was written, or cannot be read.
+    """
+    kinds, times, reading, earlier = Counter[str](), list[float](), verified(log), ""
+    for entry in reading:
+        kinds[entry["kind"]] += 1
+        times = [*times[:1], entry["time"]]
+        if entry["kind"] == ROLLBACK:
+            earlier = f"line {reading.lines} of {log} says that lines were missing before it, up to one with the hash {entry['digest']}"
+    if not kinds:
+        return f"{log} has no lines: this agent has sent nothing, or log, head and key were all removed", ""
+    first, last = (datetime.fromtimestamp(times[end], UTC).isoformat(timespec="seconds") for end in (0, -1))
     what = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
-    return f"{log} is whole: {len(entries)} lines from {first} to {last}: {what}"
+    told = f"{log} is whole: {kinds.total()} lines from {first} to {last}: {what}"
+    if reading.missing:
+        told += f"\nsegments before number {reading.first} are not here: {reading.missing} lines that nothing was checked of"
+    return told, earlier
 
 
 def current_review(config: SiloConfig) -> Review:
     """Ask the server for the run's description, and work out what it would do here."""
+    credentials = enrolled_credentials(config)
+    return Review.of(describe(config.server, credentials, config.proxy), config, read_policy(config.policy))
+
+
+def enrolled_credentials(config: SiloConfig) -> Credentials:
+    """Return the credentials of a silo that has enrolled.
+
+    Raises
+    ------
+    AnchorageError
+        It has not.
+    """
     credentials = credentials_of(config)
     if not credentials.certificate.exists():
         found = (
             f"silo {config.silo} has no certificate in {config.state}; start the agent, which enrols, then ask again"
         )
         raise AnchorageError(silo.NOT_ENROLLED, found)
-    return Review.of(describe(config.server, credentials, config.proxy), config, read_policy(config.policy))
+    return credentials

@@ -69,6 +69,11 @@ class SiloConfig(Document):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
     )
+    devices: Annotated[int, Field(ge=1, le=16)] = Field(
+        1,
+        description="Devices that train together, each on its part of every batch: GPUs, or processes on the CPU. Another number gives another "
+        "model in its last digits.",
+    )
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
         LearnerTrainer(type="Learner"), description="Kind of trainer."
     )

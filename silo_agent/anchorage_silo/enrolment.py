@@ -6,12 +6,14 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from anchorage.api.errors import AnchorageError, silo, transfer
+from anchorage.api.errors import AnchorageError, identity, silo, transfer
 from anchorage.transport.files import write_atomically
-from anchorage.transport.grpc.enrolment import enrol
+from anchorage.transport.grpc.enrolment import ask_time, enrol
+from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials, SigningRequest, key_fingerprint, load_key, new_key, silo_uri
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage_silo.audit import AuditLog
+from anchorage_silo.authorities import authorities_file, keep_authorities
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import state_unusable
 from anchorage_silo.server_retry import ServerRetry
@@ -24,19 +26,20 @@ _log = logging.getLogger(__name__)
 
 def credentials_of(config: SiloConfig) -> Credentials:
     """Return the paths of the silo's TLS files, which may not exist yet."""
-    return Credentials(config.state / "silo.key", config.state / "silo.crt", config.authority)
+    return Credentials(config.state / "silo.key", config.state / "silo.crt", authorities_file(config))
 
 
 def ensure_enrolled(
-    config: SiloConfig, audit: AuditLog, retry: ServerRetry, now: Callable[[], float] = time.time
+    config: SiloConfig, audit: AuditLog, retry: ServerRetry, clock: PeerClock, now: Callable[[], float] = time.time
 ) -> Credentials:
-    """Return the silo's credentials; enrol first if there is no valid certificate.
+    """Return the silo's credentials; enrol first if there is no valid certificate. `clock` is told what time the server has.
 
     Raises
     ------
     AnchorageError
-        There is no token, the server refuses it or does not answer, or a file is unusable.
+        There is no token, the server refuses it or does not answer, the clocks differ too much, or a file is unusable.
     """
+    keep_authorities(config)
     credentials = credentials_of(config)
     uri = silo_uri(config.federation, config.silo)
     if credentials.certificate.exists():
@@ -44,7 +47,7 @@ def ensure_enrolled(
             credentials.check(uri, now)
         except AnchorageError as error:
             if config.token is None:
-                raise
+                raise explain(config, clock, error) from error
             _log.warning("enrolling again: %s", error)
         else:
             return credentials
@@ -57,7 +60,9 @@ def ensure_enrolled(
         credentials.save_certificate(
             retry.until_answered(
                 "enrolment",
-                lambda: enrol(config.enrolment, config.authority, config.silo, token, request, config.proxy),
+                lambda: enrol(
+                    config.enrolment, credentials.authority, config.silo, token, request, config.proxy, clock
+                ),
             )
         )
         write_atomically(config.state / USED_TOKEN, _digest(token), mode=0o600, durable=True)
@@ -68,9 +73,19 @@ def ensure_enrolled(
         if error.failure is not transfer.SERVER_UNREACHABLE:
             request_file.unlink(missing_ok=True)  # refused: the next start makes a new request
         raise
-    credentials.check(uri, now)
+    try:
+        credentials.check(uri, now)
+    except AnchorageError as error:
+        raise clock.explain(error) from error
     _log.info("enrolled as silo %s of federation %s", config.silo, config.federation)
     return credentials
+
+
+def explain(config: SiloConfig, clock: PeerClock, error: AnchorageError) -> AnchorageError:
+    """Return the failure of a certificate or a connection; in its place the clock's, where the server answers a stranger, with another time."""
+    if error.failure in (identity.CERTIFICATE_EXPIRED, transfer.SERVER_UNREACHABLE):
+        ask_time(config.enrolment, authorities_file(config), config.proxy, clock)
+    return clock.explain(error)
 
 
 def has_new_token(config: SiloConfig) -> bool:

@@ -71,6 +71,8 @@ class Setup:
     """Whether updates are accounted to a privacy budget."""
     dp_sgd: tuple[float, float] | None = None
     """Maximum norm of one image's gradient, and the noise multiplier; None trains without DP-SGD."""
+    devices: int = 1
+    """Devices that train together, with a process each."""
 
 
 class FrameWriter:

@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from anchorage.api.errors import AnchorageError, silo
-from anchorage_silo.accounting import Mechanism, epsilon
-from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry
+from anchorage.engine.accounting import Mechanism, epsilon
+from anchorage_silo.chained_log import ChainedFile, ChainedLog, Entry, Reading
 
 LEDGER_FILE = "privacy.jsonl"
 _FIELDS = {"federation": str, "task": str, "digest": str, "noise": float, "rate": float, "steps": int}
@@ -47,7 +47,7 @@ class PrivacyLedger:
         AnchorageError
             The ledger is not as it was written, or cannot be read.
         """
-        return epsilon(_mechanisms(self._file.read()), self.delta)
+        return epsilon(_mechanisms(list(Reading(self._file))), self.delta)
 
     def check(self, mechanism: Mechanism, *, federation: str, task: str) -> None:
         """Check that a mechanism fits into the budget, or that its update was written down before: then it may leave, and nothing else in its place.
@@ -57,7 +57,7 @@ class PrivacyLedger:
         AnchorageError
             It does not; or the ledger is not as it was written, or cannot be read.
         """
-        entries = self._file.read()
+        entries = list(Reading(self._file))
         if not any((entry["federation"], entry["task"]) == (federation, task) for entry in entries):
             self._fitting(entries, mechanism)
 
@@ -78,10 +78,11 @@ class PrivacyLedger:
         AnchorageError
             It does not fit into the budget; or the ledger is not as it was written, or cannot be written. The update must not leave.
         """
-        with self._locked(), closing(ChainedLog(self._file)) as log:
-            if any(entry["digest"] == digest for entry in log.entries):
-                return epsilon(_mechanisms(log.entries), self.delta)
-            total = self._fitting(log.entries, mechanism)
+        entries: list[Entry] = []
+        with self._locked(), closing(ChainedLog(self._file, entries.append)) as log:
+            if any(entry["digest"] == digest for entry in entries):
+                return epsilon(_mechanisms(entries), self.delta)
+            total = self._fitting(entries, mechanism)
             told = {"time": self.now(), "federation": federation, "task": task, "digest": digest}
             log.append(told | asdict(mechanism))
             return total
@@ -94,7 +95,7 @@ class PrivacyLedger:
         AnchorageError
             The ledger is not as it was written, or cannot be read.
         """
-        spent, fits, beyond = _mechanisms(self._file.read()), 0, most + 1
+        spent, fits, beyond = _mechanisms(list(Reading(self._file))), 0, most + 1
         while beyond - fits > 1:
             middle = (fits + beyond) // 2
             if epsilon([*spent, *[mechanism] * middle], self.delta) <= self.epsilon:

@@ -81,6 +81,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "approve", parents=[configured], help="approve what review showed (policy: requireApproval)"
     )
     approve.add_argument("digest", metavar="DIGEST", help="the digest that review showed")
+    commands.add_parser(
+        "rotate-key", parents=[configured], help="make a new key, and have it take the place of the present one"
+    )
     audit = commands.add_parser(
         "audit", parents=[configured], help="verify that the audit log is whole and as it was written"
     )

@@ -4,11 +4,12 @@ import hashlib
 import logging
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.api.method import ResolvedMethod
+from anchorage.engine.accounting import Mechanism
 from anchorage.engine.repeating import repetitions_of
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.bounds import check_announcement, check_evaluation, one_line
@@ -16,9 +17,9 @@ from anchorage.transport.link import ServerLink
 from anchorage.transport.messages import Announcement, Evaluation, Order, Task, TaskKind
 from anchorage.transport.secure_aggregation.member import ProtocolError
 from anchorage.transport.secure_aggregation.wire import Lost, content_of, read
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
-from anchorage.transport.tensors.layout import MOMENTS, Layout
-from anchorage_silo.accounting import Mechanism
+from anchorage.transport.tensors.layout import LORA, MOMENTS, Layout
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.limits import Limits
@@ -36,7 +37,9 @@ _log = logging.getLogger(__name__)
 def extras_of(layouts: Iterable[Layout]) -> list[str]:
     """Return what updates of these layouts carry beside the network's parameters, in a policy's vocabulary."""
     beside = {name for layout in layouts for name in layout.by_name.keys() - layout.of_network().by_name.keys()}
-    return sorted({"moments" if name.startswith(MOMENTS) else "control" for name in beside})
+    return sorted(
+        {"moments" if name.startswith(MOMENTS) else "control" for name in beside if not name.startswith(LORA)}
+    )
 
 
 @dataclass(eq=False)
@@ -46,7 +49,7 @@ class OutboundGate:
     `methods` are the methods of all stages of the run, as its description resolves them, and `needed` the least that it needs. `update_extras`
     names what an update carries beside the network's parameters, in the policy's vocabulary (``control``, ``moments``). `check_approval` raises
     AnchorageError while the hospital has not approved what it must approve. `guard` keeps the policy's privacy budget.
-    `secure` says that updates leave masked.
+    `secure` says that updates leave masked. `audit_head` returns the signed head of the audit log, which goes with what is sent.
     """
 
     link: ServerLink
@@ -59,6 +62,7 @@ class OutboundGate:
     check_approval: Callable[[], None] = lambda: None
     guard: BudgetGuard | None = None
     secure: bool = False
+    audit_head: Callable[[], SignedHead | None] = lambda: None
     _cost: Mechanism | None = field(default=None, init=False)
     _progressing: str = field(default="", init=False)
     _scored: dict[str, str] = field(default_factory=dict, init=False)
@@ -139,7 +143,7 @@ class OutboundGate:
                 raise AssertionError(f"task {announcement.task} was not admitted")
             announcement, self.state.epsilon = self.guard.spend(announcement, self._cost, self.state.samples)
         self.audit.record("announce", announcement.task, auxiliary=announcement.auxiliary, digest=digest)
-        self.link.announce(announcement)
+        self.link.announce(replace(announcement, audit_head=self.audit_head()))
         self.state.count_trained(announcement.task)
 
     def _check_declared(self, names: Iterable[str]) -> None:
@@ -173,14 +177,14 @@ class OutboundGate:
             kind, name, digest = self._steps.pop(evaluation.task)
             check_evaluation(evaluation, self.state.samples)
             self.audit.record(kind, name, nbytes=len(evaluation.answer), digest=digest)
-            self.link.report(evaluation)
+            self.link.report(replace(evaluation, audit_head=self.audit_head()))
             return
         task, counts, digest = evaluation.task, evaluation.confusion, self._scored.pop(evaluation.task, "")
         self.policy.check_evaluations(self.audit, self.needed, task, digest)
         self.policy.check_evaluation(evaluation)
         check_evaluation(evaluation, self.state.samples)
         self.audit.record("evaluation", task, nbytes=counts.nbytes, auxiliary=("confusion",), digest=digest)
-        self.link.report(evaluation)
+        self.link.report(replace(evaluation, audit_head=self.audit_head()))
         self.state.count("evaluated")
 
     def fail(self, task: str, code: str, message: str) -> None:

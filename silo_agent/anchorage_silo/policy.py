@@ -11,6 +11,8 @@ from anchorage.api.base import AboveZero, Document, PositiveDecimal, Share
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.method import MethodName, ResolvedMethod
 from anchorage.api.single import read_document
+from anchorage.engine.hooks import AggregationHooks
+from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.messages import Announcement, Evaluation
@@ -158,6 +160,12 @@ class Policy(Document):
                 silo.SECURE_AGGREGATION_MISSING, "updates would leave unmasked (requireSecureAggregation)"
             )
 
+    def bound(self, method: ResolvedMethod) -> float | None:
+        """Return the norm to which an update's change is scaled down: the lesser of the policy's and the method's; None: neither has one."""
+        asked = expect(method.aggregation, AggregationHooks).bound
+        own = None if self.clip_norm is None else float(self.clip_norm)
+        return min((norm for norm in (own, asked) if norm is not None), default=None)
+
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""
         updates = needed.updates if self.maximum_rounds is None else self.maximum_rounds
@@ -174,7 +182,8 @@ class Policy(Document):
         """
         sent = audit.sent("announce", whole=self.maximum_rounds is not None)
         most, rule = self.limits(needed).updates, _rule("maximumRounds", self.maximum_rounds)
-        self._check_sent(sent, most, task, digest, f"updates were announced ({rule}: {most})")
+        before = 0 if self.maximum_rounds is None else audit.missing("announce")
+        self._check_sent(sent, before, most, task, digest, f"updates were announced ({rule}: {most})")
 
     def check_evaluations(self, audit: AuditLog, needed: Limits, task: str, digest: str) -> None:
         """Check the number of models that were scored; `digest` is that of the model.
@@ -186,14 +195,17 @@ class Policy(Document):
         """
         own = self.maximum_rounds if self.maximum_evaluations is None else self.maximum_evaluations
         sent, most = audit.sent("evaluation", whole=own is not None), self.limits(needed).evaluations
-        self._check_sent(sent, most, task, digest, f"models were scored ({_rule('maximumEvaluations', own)}: {most})")
+        before, rule = 0 if own is None else audit.missing("evaluation"), _rule("maximumEvaluations", own)
+        self._check_sent(sent, before, most, task, digest, f"models were scored ({rule}: {most})")
 
     @staticmethod
-    def _check_sent(sent: Collection[tuple[str, str]], most: int, task: str, digest: str | None, found: str) -> None:
-        """Refuse what would be one more; a server may give two tasks the same name, but what is sent for them differs."""
+    def _check_sent(
+        sent: Collection[tuple[str, str]], before: int, most: int, task: str, digest: str | None, found: str
+    ) -> None:
+        """Refuse what would be one more, `before` counted; a server may give two tasks the same name, but what is sent for them differs."""
         again = (task, digest) in sent if digest is not None else any(task == name for name, _ in sent)
-        if len(sent) >= most and not again:
-            raise AnchorageError(silo.ROUNDS_USED_UP, f"{len(sent)} {found}")
+        if before + len(sent) >= most and not again:
+            raise AnchorageError(silo.ROUNDS_USED_UP, f"{before + len(sent)} {found}")
 
     def check_samples(self, samples: int) -> None:
         """Check the number of images that a message reports on.

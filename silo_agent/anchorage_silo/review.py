@@ -12,17 +12,18 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.api.text import printable
+from anchorage.engine.accounting import epsilon
 from anchorage.engine.hooks import EncodingHooks
 from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
 from anchorage.transport.pki import key_fingerprint
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.accounting import epsilon
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
+from anchorage_silo.outbound_gate import extras_of
 from anchorage_silo.policy import Policy
 
 PACKAGES = ("anchorage", "numpy", "torch", "torchvision", "timm", "monai")
@@ -173,12 +174,12 @@ def _stage(
     run: RunDescription, config: SiloConfig, policy: Policy, method: ResolvedMethod, up: str, rounds: int
 ) -> Stage:
     layout, preset, budgeted = Layout.from_json(up), PRESETS.get(method.name), policy.privacy_budget is not None
-    control = layout.of_network() != layout
+    control = bool(extras_of([layout]))
     leaves = [
         Leaving(
             name="update",
             size=f"{layout.nbytes:,} bytes, {len(layout.tensors)} arrays"
-            + (f", changes rounded to {bits} bits" if (bits := expect(method.encoding, EncodingHooks).bits) else ""),
+            + (f", {coding.words}" if (coding := expect(method.encoding, EncodingHooks).coding()) else ""),
             when="once a round",
             reveals="the model's weights after training here" + (", with control variates" if control else "")
             + "; a hostile server can read images out of them, see Protection",

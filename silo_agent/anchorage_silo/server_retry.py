@@ -45,7 +45,11 @@ class ServerRetry:
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         self._limit = seconds or float("inf")
-        self._passing = (transfer.SERVER_UNREACHABLE, *(() if seconds else (transfer.SILO_NOT_ADMITTED,)))
+        self._passing = (
+            transfer.SERVER_UNREACHABLE,
+            identity.CLOCK_OFF,
+            *(() if seconds else (transfer.SILO_NOT_ADMITTED,)),
+        )
         self._state = state
         self._clock = clock
         self._sleep = sleep

@@ -5,6 +5,7 @@ failure is reported to the agent; any other exception ends the process, and the 
 """
 
 import json
+import math
 import os
 import signal
 import sys
@@ -24,6 +25,7 @@ from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_existing, state_unusable
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
+from anchorage_silo.further_devices import RENDEZVOUS_FILE, FurtherDevices
 from anchorage_silo.null_learner import NullLearner
 from anchorage_silo.privacy import PrivateLearner
 from anchorage_silo.usage import MeasuredLearner
@@ -33,6 +35,7 @@ if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor 
     from anchorage.engine.interfaces import SiloLearner
     from anchorage.learning.data import ImageSet
     from anchorage.learning.data.fingerprints import Fingerprint
+    from anchorage.learning.device_group import DeviceGroup
 
 
 IMAGES_FILE = "images.json"
@@ -59,6 +62,7 @@ class Trainer:
         self._state = Path()
         self._learner: SiloLearner
         self._fingerprint: Fingerprint | None = None
+        self._further = FurtherDevices(writer)
 
     def serve(self) -> None:
         """Execute frames until the agent ends."""
@@ -70,6 +74,7 @@ class Trainer:
                     task = decode_task(content)
                     if task.kind is TaskKind.TRAIN:
                         self._stop.clear()
+                        self._further.send(Kind.TASK, content)
                     self._submit(task.kind, self._work, task)
                 case (Kind.CANCEL, _):
                     self._stop.set()
@@ -77,11 +82,12 @@ class Trainer:
                     self._committed_steps = int.from_bytes(content, "little")
 
     def _submit(self, kind: TaskKind, job: Callable[[T], None], what: T) -> None:
-        self._threads[kind].submit(job, what).add_done_callback(_exit_on_exception)
+        self._threads[kind].submit(job, what).add_done_callback(exit_on_exception)
 
     def _set_up(self, setup: Setup) -> None:
         try:
             self._state = Path(setup.state)
+            self._further.start(setup)
             learner, samples, self._fingerprint = build_learner(setup)
             self._learner = MeasuredLearner(learner) if setup.system_metrics else learner
         except AnchorageError as error:
@@ -102,8 +108,11 @@ class Trainer:
                 self._writer.write(Kind.EVALUATION, encode_evaluation(self._learner.evaluate(task, model)))
         except StoppedError:
             self._writer.write(Kind.CANCELLED)
+            self._further.end_with_training()
         except AnchorageError as error:
             self._report_failure(task.kind, error)
+            if task.kind is TaskKind.TRAIN:
+                self._further.end_with_training()
 
     def _note_images(self) -> None:
         """Keep what the images are when training begins."""
@@ -142,8 +151,15 @@ class Trainer:
         return self._committed_steps
 
 
-def build_learner(setup: Setup) -> "tuple[SiloLearner, int, Fingerprint | None]":
-    """Read the images and build the configured learner.
+def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Fingerprint | None]":
+    """Read the images and build the configured learner; with several devices wait for the process of each.
+
+    Parameters
+    ----------
+    setup : Setup
+        Settings of the process.
+    rank : int
+        Which of the silo's devices this process trains on, from 0.
 
     Returns
     -------
@@ -169,8 +185,10 @@ def build_learner(setup: Setup) -> "tuple[SiloLearner, int, Fingerprint | None]"
         remedy = "restore them, or set onChange: Allow in its data section"
         fingerprint.compare(Path(setup.state, IMAGES_FILE), f"the images of silo {setup.silo}", remedy=remedy)
 
+    devices = _devices(setup, rank)
+
     def build(run: RunDescription) -> "SiloLearner":
-        learner = _build_silo_learner(setup, run, images)
+        learner = _build_silo_learner(setup, run, images, devices)
         return _with_privacy(setup, learner, Layout.from_json(run.down), Layout.from_json(run.up))
 
     return staged(run, build), len(images.ids), fingerprint
@@ -225,7 +243,15 @@ def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
     return trainable(images, setup.labels, setup.silo, run)
 
 
-def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet") -> "SiloLearner":
+def _devices(setup: Setup, rank: int) -> "DeviceGroup":
+    from anchorage.learning.device_group import DeviceGroup
+
+    return DeviceGroup.join(rank, setup.devices, Path(setup.state, RENDEZVOUS_FILE), setup.device)
+
+
+def _build_silo_learner(
+    setup: Setup, run: "RunDescription", images: "ImageSet", devices: "DeviceGroup"
+) -> "SiloLearner":
     from anchorage.learning.dp_sgd import DpSgd
     from anchorage.learning.learners import Checkpointing, build_silo_learner
 
@@ -239,11 +265,12 @@ def _build_silo_learner(setup: Setup, run: "RunDescription", images: "ImageSet")
         state=state,
         device=setup.device,
         dp_sgd=DpSgd(*setup.dp_sgd) if setup.dp_sgd else None,
-        checkpointing=Checkpointing(),
+        checkpointing=Checkpointing() if devices.leads else Checkpointing(math.inf),
+        devices=devices,
     )
 
 
-def _exit_on_exception(finished: "Future[None]") -> None:
+def exit_on_exception(finished: "Future[None]") -> None:
     """Exit with a traceback for the agent's log: an uncaught exception is a defect or the loss of a device."""
     error = finished.exception()
     if error is not None:

@@ -21,13 +21,14 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
 
 from chaos_faults import play
 from chaos_federation import BrokenError, Federation
-from chaos_plan import Fault, plan
+from chaos_network import Network
+from chaos_plan import TRACKED, Fault, plan
 
 EPISODE = 25
 """Faults after which a federation ends and another one begins, at least."""
 BROKEN = (
     "lost_rounds", "changed_rounds", "wrong_digests", "double_counted", "late_status",
-    "unexplained_ends", "tracebacks", "stray_processes", "stray_files",
+    "unexplained_ends", "tracebacks", "stray_processes", "stray_files", "lost_results", "repeated_results",
 )  # fmt: skip
 """What is counted and must be 0."""
 
@@ -42,15 +43,10 @@ def main() -> int:
     began = time.monotonic()
     found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
-    for episode in _episodes(plan(options.faults, options.seed)):
-        folder = Path(tempfile.mkdtemp(prefix="anchorage-chaos-"))
-        try:
-            with Federation(folder, found, broken) as federation:
-                _play(federation, episode)
-        except (BrokenError, TimeoutError, queue.Empty, subprocess.TimeoutExpired) as error:
-            broken.append(f"{type(error).__name__}: {error}")
-        finally:
-            shutil.rmtree(folder)
+    with tempfile.TemporaryDirectory(prefix="anchorage-chaos-") as names:
+        network = Network.enter(Path(names))
+        for episode in _episodes(plan(options.faults, options.seed)):
+            _try(episode, found, broken, network)
     document = _document(found, broken, options.seed, time.monotonic() - began)
     text = json.dumps(document, indent=2)
     if options.json is not None:
@@ -65,10 +61,21 @@ def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
+def _try(episode: list[list[Fault]], found: Counter[str], broken: list[str], network: Network | None) -> None:
+    """Play an episode in a folder of its own; what does not come back is noted."""
+    folder = Path(tempfile.mkdtemp(prefix="anchorage-chaos-"))
+    try:
+        with Federation(folder, found, broken, network, tracked=episode[0][0].kind in TRACKED) as federation:
+            _play(federation, episode)
+    except (BrokenError, TimeoutError, queue.Empty, subprocess.TimeoutExpired) as error:
+        broken.append(f"{type(error).__name__}: {error}")
+    finally:
+        shutil.rmtree(folder)
+
+
 def _play(federation: Federation, episode: list[list[Fault]]) -> None:
     began = time.monotonic()
-    federation.start_all()
-    federation.advance()
+    federation.begin()
     for wave in episode:
         words = ", ".join(f"{fault.kind} {fault.silo}" for fault in wave)
         sys.stderr.write(f"{time.monotonic() - began:6.1f} s  {words}\n")
@@ -77,13 +84,16 @@ def _play(federation: Federation, episode: list[list[Fault]]) -> None:
 
 
 def _episodes(waves: list[list[Fault]]) -> list[list[list[Fault]]]:
-    """Return the waves in groups of about `EPISODE` faults."""
+    """Return the waves in groups of about `EPISODE` faults; those of MLflow are the last."""
+    tracked = [wave for wave in waves if wave[0].kind in TRACKED]
     episodes: list[list[list[Fault]]] = [[]]
     for wave in waves:
+        if wave in tracked:
+            continue
         if sum(map(len, episodes[-1])) >= EPISODE:
             episodes.append([])
         episodes[-1].append(wave)
-    return episodes
+    return [episode for episode in (*episodes, tracked) if episode]
 
 
 def _document(found: Counter[str], broken: list[str], seed: int, seconds: float) -> dict[str, object]:

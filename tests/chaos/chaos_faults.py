@@ -10,22 +10,25 @@ from contextlib import suppress
 from pathlib import Path
 
 from chaos_federation import PATIENCE_SECONDS, Federation
-from chaos_plan import Fault
+from chaos_plan import TRACKED, Fault
 
 MIB = 1 << 20
 HOUR = 3600
 NAMED = {"disk-full": "ANC-3101", "read-only-disk": "ANC-3102"}
 """Failures by which a server names what is wrong with its disk."""
+NEED_DISKS = ("disk-full", "disk-full-silo", "read-only-disk")
+NEED_NETWORK = ("packet-loss", "no-name")
 
 
 def play(federation: Federation, wave: list[Fault]) -> None:
     """Inject a wave of faults, have the federation come back, and check what must hold."""
-    kind = wave[0].kind
-    if kind in ("disk-full", "disk-full-silo", "read-only-disk") and not federation.disk:
-        federation.found[f"skipped {kind}"] += 1
-        return
+    lacking = (() if federation.disk else NEED_DISKS) + (() if federation.network else NEED_NETWORK)
     for fault in wave:
-        federation.found[f"injected {fault.kind}"] += 1
+        federation.found[f"{'skipped' if fault.kind in lacking else 'injected'} {fault.kind}"] += 1
+    wave = [fault for fault in wave if fault.kind not in lacking]
+    if not wave:
+        return
+    kind = wave[0].kind
     may_lose = 1 if kind in ("flip-byte", "damage-checkpoint", "truncate-journal") else 0
     if kind in STOPPING:
         time.sleep(wave[0].delay)
@@ -47,14 +50,6 @@ def _live(federation: Federation, wave: list[Fault]) -> None:
         if mend is not None:
             time.sleep(max(0.0, end - time.monotonic()))
             mend()
-    if len(wave) == 1 and wave[0].kind == "kill-agent":
-        silo = wave[0].silo
-        federation.told(lambda status: connected(status, silo), f"that {silo} is connected again")
-
-
-def connected(status: dict[str, list[dict[str, object]]], silo: str) -> bool:
-    """Say whether the status calls a silo connected."""
-    return any(each["name"] == silo and bool(each["connected"]) for each in status["silos"])
 
 
 Mend = Callable[[], None] | None
@@ -107,8 +102,16 @@ def _cut(federation: Federation, fault: Fault) -> Mend:
 
 
 def _half_open(federation: Federation, fault: Fault) -> Mend:
-    federation.links[fault.silo].half_open()
+    federation.links[fault.silo].half_open("server" if fault.kind == "half-open-connection" else "agent")
     return None
+
+
+def _no_name(federation: Federation, fault: Fault) -> Mend:
+    """Have the server's name be unknown, and an agent look it up."""
+    assert federation.network is not None
+    federation.network.forget()
+    federation.links[fault.silo].cut(0)
+    return federation.network.know
 
 
 def _slow(federation: Federation, fault: Fault) -> Mend:
@@ -132,6 +135,8 @@ LIVE: dict[str, Callable[[Federation, Fault], Mend]] = {
     "pause-trainer": _pause_trainer,
     "cut-connection": _cut,
     "half-open-connection": _half_open,
+    "half-open-server": _half_open,
+    "no-name": _no_name,
     "slow-link": _slow,
     "no-link": _block,
 }
@@ -240,6 +245,29 @@ def _read_only(federation: Federation, fault: Fault) -> None:
     _expect_failure(federation, "read-only-disk")
 
 
+def _lose_packets(federation: Federation, fault: Fault) -> None:
+    """Lose packets between the links and the server for two rounds, however long they take."""
+    assert federation.network is not None
+    with federation.network.losing(int(federation.endpoints["silos"].rpartition(":")[2])):
+        federation.advance()
+
+
+def _without_mlflow(federation: Federation, fault: Fault) -> None:
+    """Have MLflow be away, silent or slow for two rounds, which do not wait for it, and then catch up."""
+    tracking = federation.tracking
+    assert tracking is not None
+    begin, end = {
+        "mlflow-down": (tracking.down, tracking.start),
+        "mlflow-silent": (tracking.pause, tracking.go_on),
+        "mlflow-slow": (tracking.slow, tracking.mend),
+    }[fault.kind]
+    begin()
+    federation.advance()
+    federation.tend_for(fault.seconds)
+    end()
+    federation.check_sent(federation.last_round())
+
+
 def _expect_failure(federation: Federation, kind: str) -> None:
     process = federation.current
     assert process is not None
@@ -257,4 +285,6 @@ STOPPING: dict[str, Callable[[Federation, Fault], None]] = {
     "read-only-disk": _read_only,
     "disk-full-silo": _fill_silo,
     "clock-jump": _clock_jump,
+    "packet-loss": _lose_packets,
+    **dict.fromkeys(TRACKED, _without_mlflow),
 }

@@ -10,15 +10,20 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
 import psutil
 import yaml
+from chaos_clock import CLOCK, NOON, WRONG_CLOCK
+from chaos_end import check_end, check_repeated
 from chaos_link import Link
+from chaos_network import NAME, Network
 from chaos_plan import SILOS
+from chaos_tracking import Tracking
 from federation_documents import null_study
-from federation_in_process import null_digests, null_step
+from federation_in_process import null_step
 from federation_processes import WITHOUT_MLFLOW, Process, Site
 
 from anchorage.engine.store.journal import read_journal
@@ -26,29 +31,19 @@ from fedctl.configurations import LocalSilo, write_server_config, write_silo_con
 
 ENDLESS = 1_000_000
 """Rounds of a federation that the driver ends."""
-STATUS_SECONDS = 10.0
-"""Time in which the status must tell what is so."""
+POLL_SECONDS = 0.05
+STATUS_ANSWERS = 200
+"""Answers of a server, a poll apart, among which the status must tell what is so: 10 s, and more where the machine is busy."""
+TRACKED_RATE = 8 << 20
+"""Bytes per second, each way, of links of a federation whose results go to MLflow: rounds that are not faster than that takes them."""
 PATIENCE_SECONDS = 240.0
 """Time in which a federation must be at work again, however busy the machine."""
 GIVE_UP_SECONDS = 45.0
-"""Time after which a damaged file that keeps a federation from its work is restored."""
+"""Time without a round after which a damaged file that keeps a federation from its work is restored."""
+SLOWER = 8
+"""So many times as long as at its first start may a federation take to be at work again, where that is more than the times above."""
 DISK_MIB = 96
 SILO_DISK_MIB = 24
-CLOCK = "ANCHORAGE_CHAOS_CLOCK"
-"""Environment variable with the file whose length, less `NOON` bytes, is by how many seconds a process' clock is off."""
-NOON = 1 << 20
-WRONG_CLOCK = f"""import os, sys, time
-
-if file := os.environ.get({CLOCK!r}):
-    right = time.time
-
-    def wrong():
-        asks = sys._getframe(1).f_globals.get("__name__", "")
-        return right() if asks.startswith("grpc") else right() + os.stat(file).st_size - {NOON}
-
-    time.time = wrong
-"""
-"""What processes import at their start; gRPC's deadlines go by the right clock, which its library in C has, too."""
 MARK = "ANCHORAGE_CHAOS"
 """Environment variable by which processes are known as this driver's."""
 KILLED = -signal.SIGKILL
@@ -67,15 +62,25 @@ class Federation(Site):
         Of its own.
     found : Counter
         What is counted, by name; `broken` has a line for everything that must not be.
+    network : Network or None
+        That of this process, where it has its own.
+    tracked : bool
+        Whether the results go to an MLflow; its rounds are made slower than that.
     """
 
-    def __init__(self, folder: Path, found: Counter[str], broken: list[str]) -> None:
-        super().__init__(null_study(folder, silos=len(SILOS), rounds=ENDLESS))
-        self.folder, self.found, self.broken = folder, found, broken
+    def __init__(
+        self, folder: Path, found: Counter[str], broken: list[str], network: Network | None, *, tracked: bool
+    ) -> None:
+        self.tracking = Tracking(folder / "mlflow") if tracked else None
+        where = {"tracking": {"uri": self.tracking.uri}} if self.tracking is not None else {}
+        super().__init__(null_study(folder, silos=len(SILOS), rounds=ENDLESS, **where))
+        if tracked:
+            shutil.rmtree(self.root / "no-mlflow" / "mlflow")
+        self.folder, self.found, self.broken, self.network = folder, found, broken, network
         scratch = folder / "tmp"
         scratch.mkdir()
         self.scratch = scratch
-        self.environment |= {MARK: str(folder), "TMPDIR": str(scratch)}
+        self.environment |= {MARK: str(folder), "TMPDIR": str(scratch), "no_proxy": f"localhost,127.0.0.1,{NAME}"}
         self._mounted: list[Path] = []
         self.disk = self._mount(self.workdir.server, DISK_MIB)
         for silo in SILOS:
@@ -92,11 +97,14 @@ class Federation(Site):
         self.digests: dict[int, str] = {}
         self.backup: tuple[Path, bytes] | None = None
         self._read_to: dict[int, int] = {}
+        self._slowest = 0.0
 
     def __exit__(self, *_: object) -> None:
         for process in self.processes:
             with suppress(ProcessLookupError):
                 process.signal(signal.SIGCONT)
+        if self.tracking is not None:
+            self.tracking.close()  # first, or what sends to it goes on as long as it is silent
         super().__exit__()
         for link in self.links.values():
             link.close()
@@ -122,6 +130,8 @@ class Federation(Site):
     def start_server(self) -> bool:
         """Start the server; False where it ends with a failure of the catalogue, which is counted."""
         config = write_server_config(self.workdir, self.root, self.endpoints or None)
+        settings = yaml.safe_load(config.read_text())
+        config.write_text(yaml.safe_dump({**settings, "names": [*settings["names"], NAME]}))
         self.environment[CLOCK] = str(self.folder / "clock-server")
         self.current = process = self.start("anchorage_server", config, ())
         try:
@@ -135,6 +145,7 @@ class Federation(Site):
         for silo in SILOS:
             if silo not in self.links:
                 self.links[silo] = Link(self.endpoints["silos"])
+                self.links[silo].slow(TRACKED_RATE if self.tracking is not None else 0)
         return True
 
     def start_agent(self, silo: str) -> None:
@@ -145,7 +156,10 @@ class Federation(Site):
             "device": "cpu",
             "trainer": {"type": "Null", "step": str(step), "samples": samples},
         }
-        endpoints = {**self.endpoints, "silos": self.links[silo].address}
+        address = self.links[silo].address
+        if self.network is not None:
+            address = address.replace("127.0.0.1", NAME)
+        endpoints = {**self.endpoints, "silos": address}
         config = write_silo_config(self.workdir, LocalSilo(silo, settings), self.federation, self.root, endpoints)
         self.environment[CLOCK] = str(self.folder / f"clock-{silo}")
         self.agents[silo] = self.start("anchorage_silo", config, ())
@@ -182,6 +196,13 @@ class Federation(Site):
         for silo in SILOS:
             self.start_agent(silo)
 
+    def begin(self) -> None:
+        """Start everything, and learn how long that takes on this machine."""
+        began = time.monotonic()
+        self.start_all()
+        self.advance()
+        self._slowest = time.monotonic() - began
+
     def restore(self) -> None:
         """Put a damaged file back as from a backup."""
         if self.backup is None:
@@ -212,13 +233,15 @@ class Federation(Site):
 
     def advance(self, rounds: int = 2) -> None:
         """Wait for more rounds; a damaged file that keeps the federation from them is restored."""
-        goal = self.last_round() + rounds
+        before = self.last_round()
+        goal = before + rounds
 
         def further() -> bool:
             self.tend()
             return self.last_round() >= goal
 
-        if self.backup is not None and not self.holds(further, GIVE_UP_SECONDS):
+        waits = max(GIVE_UP_SECONDS, SLOWER * self._slowest)
+        if self.backup is not None and not self.holds(further, waits) and self.last_round() <= before:
             self.stop_all()
             self.restore()
             self.start_all()
@@ -260,15 +283,27 @@ class Federation(Site):
     def told(self, holds: Callable[[dict[str, Any]], bool], what: str) -> None:
         """See that the status of a server at work tells something in time."""
 
-        def tells() -> bool:
-            self.tend()
-            with suppress(OSError):
-                return holds(self.status())
-            return False
+        answers = 0
 
-        if not self.holds(tells, STATUS_SECONDS):
+        def told_or_late() -> bool:
+            nonlocal answers
+            self.tend()
+            with suppress(OSError, HTTPException):
+                if holds(self.status()):
+                    return True
+                answers += 1
+            return answers >= STATUS_ANSWERS
+
+        if not self.holds(told_or_late, PATIENCE_SECONDS) or answers >= STATUS_ANSWERS:
             self.found["late_status"] += 1
-            self.broken.append(f"the status did not tell {what} in {STATUS_SECONDS:g} s")
+            self.broken.append(f"the status did not tell {what} in {answers} answers")
+
+    def check_sent(self, committed: int) -> None:
+        """See that MLflow gets every round up to this one."""
+        tracking = self.tracking
+        assert tracking is not None
+        self.until(lambda: set(range(committed + 1)) <= tracking.rounds().keys(), PATIENCE_SECONDS, "MLflow has all")
+        check_repeated(self)
 
     def check_logs(self) -> None:
         """See that no process said that it has a defect, and count what they say of damage."""
@@ -285,6 +320,7 @@ class Federation(Site):
         assert self.current is not None
         self.expected.add(self.current.pid)
         self.current.signal(signal.SIGTERM)
+        self._await_end(self.current)
         self.current.end()
         rounds = self.last_round() + 2
         documents = list(yaml.safe_load_all(self.workdir.federation.read_text()))
@@ -292,21 +328,19 @@ class Federation(Site):
         self.workdir.federation.write_text(yaml.safe_dump_all(documents))
         if not self.start_server():
             raise BrokenError(f"the server does not start: {self._last_line(self.current)}")
-        status = self.current.end()
-        if status != WITHOUT_MLFLOW:
+        self._await_end(self.current)
+        if (status := self.current.end()) != WITHOUT_MLFLOW:  # or without these models, which have no classifier
             self.broken.append(f"the run ended with {status}: {self._last_line(self.current)}")
         for silo, agent in self.agents.items():
+            self._await_end(agent)
             if (status := agent.end()) != 0:
                 self.broken.append(f"agent {silo} ended with {status}: {self._last_line(agent)}")
         self.check_rounds()
         self.check_logs()
-        undisturbed = null_digests(self.study, rounds)
-        for number, digest in enumerate(undisturbed):
-            if self.digests.get(number) != digest:
-                self.found["wrong_digests"] += 1
-                self.broken.append(f"round {number} has another digest than undisturbed")
-        self.found["rounds"] += rounds
-        self._check_left_over()
+        check_end(self, rounds)
+
+    def _await_end(self, process: Process) -> None:
+        self.until(lambda: not process.running, PATIENCE_SECONDS, "a process ends")
 
     def left_over(self) -> Iterator[psutil.Process]:
         """Yield the processes of this federation that run."""
@@ -314,16 +348,6 @@ class Federation(Site):
             with suppress(psutil.Error):
                 if process.environ().get(MARK) == str(self.folder) and process.status() != psutil.STATUS_ZOMBIE:
                     yield process
-
-    def _check_left_over(self) -> None:
-        if not self.holds(lambda: not list(self.left_over()), STATUS_SECONDS):
-            self.found["stray_processes"] += 1
-            self.broken.append(f"still there: {[' '.join(process.cmdline()) for process in self.left_over()]}")
-        stray = [path for path in self.workdir.root.rglob("*") if ".partial" in path.name or path.name[0] == "."]
-        stray += list(self.scratch.iterdir())
-        if stray:
-            self.found["stray_files"] += len(stray)
-            self.broken.append(f"left behind: {[str(path.relative_to(self.folder)) for path in stray]}")
 
     def _ended(self, who: str, process: Process | None) -> bool:
         """Count how a process ended that was not ended by the driver; only a failure of the catalogue explains it."""
@@ -345,6 +369,7 @@ class Federation(Site):
 
     def until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
         """Wait for something that must come."""
+        seconds = max(seconds, SLOWER * self._slowest)
         if not self.holds(holds, seconds):
             tails = {
                 Path(str(p.pid)).name: p.lines[-3:] for p in (self.current, *self.agents.values()) if p is not None
@@ -358,5 +383,5 @@ class Federation(Site):
         while not holds():
             if time.monotonic() > end:
                 return False
-            time.sleep(0.05)
+            time.sleep(POLL_SECONDS)
         return True

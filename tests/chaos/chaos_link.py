@@ -9,7 +9,7 @@ from typing import Any
 PIECE = 1 << 14
 SLOW = 1 << 20
 """Bytes per second, each way, of a slow link."""
-WAIT_SECONDS = 20.0
+WAIT_SECONDS = 120.0
 
 
 class Link:
@@ -38,9 +38,9 @@ class Link:
         """End the connection that passes the byte `after` from now on, in the middle of what it sends."""
         self._left = after
 
-    def half_open(self) -> None:
-        """End every connection at the server's end only: the agent is told nothing, and nothing answers it."""
-        self._wait(self._drop())
+    def half_open(self, told: str = "server") -> None:
+        """End every connection at one end only, the ``server``'s or the ``agent``'s: the other is told nothing, and nothing answers it."""
+        self._wait(self._drop(told))
 
     def slow(self, rate: int = SLOW) -> None:
         """Let so many bytes pass in a second, each way; 0 for all."""
@@ -75,10 +75,10 @@ class Link:
     def _wait(self, work: Coroutine[Any, Any, None]) -> None:
         asyncio.run_coroutine_threadsafe(work, self._loop).result(WAIT_SECONDS)
 
-    async def _drop(self) -> None:
+    async def _drop(self, told: str) -> None:
         pairs, self._pairs = self._pairs, []
-        for _, far in pairs:
-            far.transport.abort()
+        for near, far in pairs:
+            (far if told == "server" else near).transport.abort()
 
     async def _serve(self, reader: asyncio.StreamReader, near: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()

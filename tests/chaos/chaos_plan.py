@@ -8,14 +8,17 @@ from itertools import islice
 LIVE = (
     "kill-server", "kill-agent", "kill-trainer",
     "pause-server", "pause-agent", "pause-trainer",
-    "cut-connection", "half-open-connection", "slow-link", "no-link",
+    "cut-connection", "half-open-connection", "half-open-server", "slow-link", "no-link", "no-name",
 )  # fmt: skip
 """Faults of a federation at work; several may be there at once."""
 STOPPED = (
     "kill-everything", "flip-byte", "damage-checkpoint", "truncate-journal", "disk-full", "read-only-disk", "disk-full-silo", "clock-jump",
+    "packet-loss",
 )  # fmt: skip
-"""Faults that need a process stopped, or stop one."""
-KINDS = LIVE + STOPPED
+"""Faults that come alone: most need a process stopped, or stop one."""
+TRACKED = ("mlflow-down", "mlflow-silent", "mlflow-slow")
+"""Faults of MLflow, in a federation whose results go there."""
+KINDS = LIVE + STOPPED + TRACKED
 OFTEN = ("flip-byte", "flip-byte")
 """As many files as there are want to be damaged."""
 SILOS = ("a", "b", "c")

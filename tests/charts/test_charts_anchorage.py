@@ -16,6 +16,7 @@ from anchorage_operator.resync import WATCHED
 from anchorage_operator.settings import OperatorSettings, read_settings
 
 OPERATOR = "rel-anchorage-operator"
+SELF = f"{OPERATOR}-self"
 MLFLOW = "rel-anchorage-mlflow"
 WITH_MLFLOW: Values = {"mlflow": {"enabled": True}}
 
@@ -25,6 +26,11 @@ def settings(objects: list[dict[str, Any]], tmp_path: Path) -> OperatorSettings:
     file = tmp_path / "operator.yaml"
     file.write_text(of_kind(objects, "ConfigMap")["data"]["operator.yaml"], encoding="utf-8")
     return read_settings(file)
+
+
+def role(objects: list[dict[str, Any]], name: str = OPERATOR) -> dict[str, Any]:
+    """Return the one Role of a name."""
+    return of_kind(objects, "Role", name)
 
 
 def mlflow_arguments(objects: list[dict[str, Any]]) -> dict[str, str]:
@@ -61,12 +67,6 @@ def test_every_object_has_labels_and_a_namespace(helm: Helm) -> None:
 def test_names(helm: Helm, values: Values, release: str, expected: str) -> None:
     objects = helm.template("anchorage", values, release=release)
     assert of_kind(objects, "Deployment")["metadata"]["name"] == expected
-
-
-def test_there_is_never_more_than_one_operator(helm: Helm) -> None:
-    spec = of_kind(helm.template("anchorage", {}), "Deployment")["spec"]
-    assert spec["replicas"] == 1
-    assert spec["strategy"] == {"type": "Recreate"}
 
 
 @pytest.mark.parametrize(
@@ -138,10 +138,9 @@ def test_new_settings_restart_the_operator(helm: Helm) -> None:
 
 
 def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
-    (role,) = (each for each in helm.template("anchorage", {}) if each["kind"] == "Role")
     rights = {
         (group, resource): set(rule["verbs"])
-        for rule in role["rules"]
+        for rule in role(helm.template("anchorage", {}))["rules"]
         for group in rule["apiGroups"]
         for resource in rule["resources"]
     }
@@ -168,18 +167,20 @@ def test_the_rights_are_what_the_operator_uses(helm: Helm) -> None:
     ("values", "namespaces"),
     [
         ({}, ["ns"]),
-        ({"watch": {"namespaces": ["b", "a"]}}, ["a", "b", "ns"]),
+        ({"watch": {"namespaces": ["b", "a"]}}, ["a", "b"]),
         ({"watch": {"namespaces": ["b", "ns"]}}, ["b", "ns"]),
     ],
 )
 def test_rights_are_given_in_every_watched_namespace(helm: Helm, values: Values, namespaces: list[str]) -> None:
     objects = helm.template("anchorage", values)
     for kind in ("Role", "RoleBinding"):
-        assert sorted(each["metadata"]["namespace"] for each in objects if each["kind"] == kind) == namespaces
+        named = [each["metadata"] for each in objects if each["kind"] == kind]
+        assert sorted(each["namespace"] for each in named if each["name"] == OPERATOR) == namespaces
+        assert [each["namespace"] for each in named if each["name"] == SELF] == ["ns"]
     assert not [each for each in objects if each["kind"].startswith("ClusterRole")]
     for binding in (each for each in objects if each["kind"] == "RoleBinding"):
         assert binding["subjects"] == [{"kind": "ServiceAccount", "name": OPERATOR, "namespace": "ns"}]
-        assert binding["roleRef"]["name"] == OPERATOR
+        assert binding["roleRef"]["name"] == binding["metadata"]["name"]
 
 
 def test_approvals_are_protected_where_that_is_asked_for(helm: Helm) -> None:
@@ -198,10 +199,15 @@ def test_the_operator_knows_where_mlflow_s_credentials_are(helm: Helm, tmp_path:
     assert settings(objects, tmp_path).tracking_secret == "mlflow-login"
 
 
-def test_where_nothing_is_watched_the_operator_may_only_post_events_about_its_own_pod(helm: Helm) -> None:
+def test_where_nothing_is_watched_the_operator_has_its_lease_and_events_about_its_pod(helm: Helm) -> None:
     objects = helm.template("anchorage", {"watch": {"namespaces": ["a"]}})
     (own,) = [e for e in objects if e["kind"] == "Role" and e["metadata"]["namespace"] == "ns"]
-    assert own["rules"] == [{"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]}]
+    leases = {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"]}
+    assert own["rules"] == [
+        {**leases, "resourceNames": [OPERATOR], "verbs": ["get", "patch"]},
+        {**leases, "verbs": ["create"]},
+        {"apiGroups": [""], "resources": ["events"], "verbs": ["create", "patch"]},
+    ]
     fields = {
         each["name"]: each["valueFrom"]["fieldRef"]["fieldPath"]
         for each in container(objects, "Deployment")["env"][1:4]
@@ -210,12 +216,12 @@ def test_where_nothing_is_watched_the_operator_may_only_post_events_about_its_ow
 
 
 def test_cluster_wide_rights_are_the_same_rights(helm: Helm, tmp_path: Path) -> None:
-    here = of_kind(helm.template("anchorage", {}), "Role")
+    here = role(helm.template("anchorage", {}))
     objects = helm.template("anchorage", {"rbac": {"scope": "Cluster"}})
     assert of_kind(objects, "ClusterRole")["rules"] == here["rules"]
     assert of_kind(objects, "ClusterRole")["metadata"]["name"] == f"ns-{OPERATOR}"
     assert of_kind(objects, "ClusterRoleBinding")["subjects"][0]["namespace"] == "ns"
-    assert not [each for each in objects if each["kind"] in ("Role", "RoleBinding")]
+    assert {e["metadata"]["name"] for e in objects if e["kind"] in ("Role", "RoleBinding")} == {SELF}
     assert settings(objects, tmp_path).watch == ()
 
 

@@ -51,6 +51,7 @@ def operator_text(**objects: Any) -> str:
     metrics = Metrics()
     metrics.observe_depth(lambda: 0, lambda: 0)
     metrics.observe_watch(lambda: True, lambda: 0.0)
+    metrics.observe_leadership(lambda: True)
     metrics.observe_federations(lambda kind: iter([objects[kind]]))
     metrics.reconciled("success", 0.1)
     metrics.requested("GET", 200)

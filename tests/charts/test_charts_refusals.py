@@ -16,7 +16,7 @@ def invited(**changes: Any) -> dict[str, Any]:
 
 ANCHORAGE: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 2}, "replicas"),
-    ({"operator": {"replicas": 2}}, "/operator"),
+    ({"operator": {"replicas": 0}}, "/operator/replicas"),
     ({"crds": {"enabled": "true"}}, "/crds/enabled"),
     ({"images": {"pullPolicy": "always"}}, "/images/pullPolicy"),
     ({"images": {"operator": "image with spaces"}}, "/images/operator"),
@@ -25,7 +25,10 @@ ANCHORAGE: list[tuple[dict[str, Any], str]] = [
     ({"images": {"pullSecrets": ["Upper"]}}, "/images/pullSecrets/0"),
     ({"rbac": {"scope": "Everywhere"}}, "/rbac/scope"),
     ({"rbac": {"scope": "Cluster"}, "watch": {"namespaces": ["a"]}}, "/watch"),
+    ({"rbac": {"federations": {"Derm": []}}}, "/rbac/federations"),
+    ({"rbac": {"federations": {"derm": ["*"]}}}, "/rbac/federations/derm/0"),
     ({"watch": {"namespaces": "a"}}, "/watch/namespaces"),
+    ({"watch": {"labels": {"team": "a b"}}}, "/watch/labels/team"),
     ({"watch": {"namespaces": ["*"]}}, "/watch/namespaces/0"),
     ({"operator": {"resyncSeconds": 0}}, "/operator/resyncSeconds"),
     ({"operator": {"pollSeconds": "5s"}}, "/operator/pollSeconds"),

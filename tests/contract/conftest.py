@@ -12,6 +12,7 @@ from anchorage.engine.store import DiskStore, HeldUpdates, Identity, MemoryStore
 from anchorage.simulation.link import InProcessLink
 from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
+from anchorage_server.held_heads import HeldHeads
 
 
 @pytest.fixture(scope="session")
@@ -23,7 +24,7 @@ def identities(tmp_path_factory: pytest.TempPathFactory) -> Identities:
 
 
 @pytest.fixture
-def serve(identities: Identities) -> Iterator[Callable[..., tuple[GrpcSiloLink, int]]]:
+def serve(identities: Identities, tmp_path: Path) -> Iterator[Callable[..., tuple[GrpcSiloLink, int]]]:
     """Give a function that starts a gRPC server's end and returns it with its port."""
     links = []
 
@@ -34,6 +35,7 @@ def serve(identities: Identities) -> Iterator[Callable[..., tuple[GrpcSiloLink, 
             "welcome": '{"federation":"derm"}',
             "admit": lambda silo, key: True,
             "renew": lambda csr_pem, silo: identities.authority.issue_silo(csr_pem, silo),
+            "heads": HeldHeads(tmp_path / "audit-heads"),
             "clock": SystemClock(),
         }
         link = GrpcSiloLink(**(settings | overrides))

@@ -15,6 +15,7 @@ from anchorage.transport.grpc.guard import CallGuard, address_of
 PATHS = {
     "/anchorage.v1.Federation/Describe",
     "/anchorage.v1.Federation/Renew",
+    "/anchorage.v1.Federation/Trust",
     "/anchorage.v1.Federation/Orders",
     "/anchorage.v1.Federation/Announce",
     "/anchorage.v1.Federation/Report",

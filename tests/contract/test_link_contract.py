@@ -5,10 +5,10 @@ import threading
 import time
 
 import numpy as np
-import pytest
-from link_world import PATIENCE, PROFILE, Behind, World, announcement_of, large_of, model_of, order_of, train_task
+from link_steps import MODEL, OTHER, at_work, content, joined, refused, uploading
+from link_world import PATIENCE, PROFILE, Behind, World, announcement_of, large_of, order_of, train_task
 
-from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.errors import transfer
 from anchorage.engine.buffers import ModelBuffer
 from anchorage.transport.messages import (
     Announced,
@@ -27,51 +27,10 @@ from anchorage.transport.messages import (
     TaskKind,
 )
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
-from anchorage.transport.tensors.differences import Differences, Restored
-from anchorage.transport.tensors.encoded import Bits, Decoded, Encoded, Encoding
 from anchorage.transport.tensors.large_arrays import LargeArrays
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import MemorySpool
-
-MODEL, OTHER = model_of(2.5), model_of(2.5, seed=1)
-
-
-def content(spool: MemorySpool) -> bytes:
-    return b"".join(spool.chunk(i) for i in range(len(spool.manifest.digests)))
-
-
-def joined(world: World, silo: str = "a"):
-    link = world.connect(silo)
-    assert link.welcome() == '{"federation":"derm"}'
-    assert world.event() == Joined(silo, PROFILE)
-    return link
-
-
-def at_work(world: World, silo: str = "a", model=MODEL, number: int = 1):
-    """Connect a silo and give it a train task."""
-    link, task = joined(world, silo), train_task(model, number)
-    world.link.offer(model)
-    world.link.assign(silo, task)
-    assert order_of(link) == Assigned(task)
-    return link, task
-
-
-def uploading(world: World, silo: str = "a"):
-    """Bring a silo to where it may upload `OTHER`."""
-    link, task = at_work(world, silo)
-    link.announce(announcement_of(task, OTHER))
-    assert isinstance(world.event(), Announced)
-    sink = MemorySpool(OTHER.manifest)
-    world.link.permit(silo, task.id, sink)
-    assert order_of(link) == Permit(task.id)
-    return link, task, sink
-
-
-def refused(failure, call, *arguments) -> None:
-    with pytest.raises(AnchorageError) as caught:
-        call(*arguments)
-    assert caught.value.failure is failure, str(caught.value)
 
 
 def test_a_round_goes_through_in_order(world: World) -> None:
@@ -162,21 +121,6 @@ def test_frozen_tensors_that_a_silo_has_are_not_sent_again(world: World) -> None
         assert world.link.traffic()[1] - before == (layout.nbytes if number == 1 else 36)
 
 
-def test_only_missing_chunks_travel(world: World) -> None:
-    silo, task = at_work(world)
-    model = MemorySpool(MODEL.manifest)
-    model.write(1, MODEL.chunk(1))
-    silo.fetch(task.model, model)
-    assert world.link.traffic() == (0, MODEL.manifest.nbytes - len(MODEL.chunk(1)))
-    silo.announce(announcement_of(task, OTHER))
-    update = MemorySpool(OTHER.manifest)
-    update.write(0, OTHER.chunk(0))
-    world.link.permit("a", task.id, update)
-    assert order_of(silo) == Permit(task.id)
-    silo.push(task.id, OTHER)
-    assert world.link.traffic()[0] == OTHER.manifest.nbytes - len(OTHER.chunk(0))
-
-
 def test_said_and_sent_twice_counts_once(world: World) -> None:
     silo, task, sink = uploading(world)
     silo.announce(announcement_of(task, OTHER))
@@ -188,17 +132,6 @@ def test_said_and_sent_twice_counts_once(world: World) -> None:
     assert world.link.traffic()[0] == OTHER.manifest.nbytes
     world.link.permit("a", task.id, sink)
     assert world.link.next_event(time.time()) is None
-
-
-def test_a_whole_sink_arrives_at_once(world: World) -> None:
-    silo, task = at_work(world)
-    silo.announce(announcement_of(task, OTHER))
-    assert isinstance(world.event(), Announced)
-    sink = MemorySpool(OTHER.manifest)
-    for index, chunk in enumerate(OTHER.chunks):
-        sink.write(index, chunk)
-    world.link.permit("a", task.id, sink)
-    assert world.event() == Arrived("a", task.id)
 
 
 def test_another_train_task_replaces_the_open_one(world: World) -> None:
@@ -266,88 +199,6 @@ def test_a_failed_task_may_be_given_again(world: World) -> None:
     assert world.link.next_event(time.time()) is None
     world.link.assign("a", task)
     assert order_of(silo) == Assigned(task)
-
-
-def test_an_update_that_was_not_announced_is_refused(world: World) -> None:
-    silo, task, sink = uploading(world)
-    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, MODEL)
-    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, model_of(1))
-    assert len(sink.missing()) == 3
-
-
-def test_bytes_that_are_not_the_announced_ones_are_refused(world: World) -> None:
-    silo, task, sink = uploading(world)
-
-    class Damaged:
-        manifest = OTHER.manifest
-
-        def chunk(self, index: int) -> bytes:
-            return OTHER.chunk(index) if index != 1 else bytes(len(OTHER.chunk(1)))
-
-    class Short(Damaged):
-        def chunk(self, index: int) -> bytes:
-            return OTHER.chunk(index)[:-1]
-
-    refused(transfer.CHUNK_MISMATCH, silo.push, task.id, Damaged())
-    assert {1} <= set(sink.missing())
-    refused(transfer.UNEXPECTED_UPDATE, silo.push, task.id, Short())
-    silo.push(task.id, OTHER)
-    assert world.event() == Arrived("a", task.id)
-
-
-def test_an_update_may_travel_as_differences(world: World) -> None:
-    silo, task = at_work(world)
-    silo.announce(announcement_of(task, OTHER))
-    world.event()
-    update = MemorySpool(OTHER.manifest)
-    world.link.permit("a", task.id, Restored(update, OTHER))
-    assert order_of(silo) == Permit(task.id)
-    silo.push(task.id, Differences(OTHER, OTHER))
-    assert world.event() == Arrived("a", task.id)
-    assert content(update) == b"".join(OTHER.chunks)
-    assert 0 < world.link.traffic()[0] < OTHER.manifest.nbytes / 100
-
-
-@pytest.mark.parametrize("bits", [8, 16])
-def test_an_update_may_travel_encoded(world: World, bits: Bits) -> None:
-    """Cut and resumed; damaged chunks and those of another encoding are refused, and what arrives is the announced update."""
-    layout = Layout.of([("weight", "F32", (700, 1000))])
-    base, rounded = (np.random.default_rng(seed).standard_normal(700_000, np.float32) for seed in range(2))
-    encoding = Encoding(bits, layout, layout)
-    encoding.round_update(rounded.view(np.uint8), base.view(np.uint8))
-    model, update = (ModelBytes.of(layout, each.view(np.uint8)) for each in (base, rounded))
-    silo, task = at_work(world)
-    silo.announce(announcement_of(task, update))
-    world.event()
-    spool = MemorySpool(update.manifest)
-    world.link.permit("a", task.id, Decoded(spool, model, encoding))
-    assert order_of(silo) == Permit(task.id)
-
-    class Damaged(Encoded):
-        def chunk(self, index: int) -> bytes:
-            return super().chunk(index) if index != 1 else super().chunk(index)[:-1]
-
-    other = Encoding(16 if bits == 8 else 8, layout, layout)
-    for wrong in (Damaged(update, model, encoding), _Unchecked(update, model, other)):
-        refused(transfer.CHUNK_MISMATCH, silo.push, task.id, wrong)
-        assert 1 in spool.missing()
-    silo.push(task.id, Encoded(update, model, encoding))
-    assert world.event() == Arrived("a", task.id)
-    assert content(spool) == b"".join(update.chunks)
-
-
-class _Unchecked(Encoded):
-    """Sends every chunk encoded, right or wrong."""
-
-    def chunk(self, index: int) -> bytes:
-        code = self._encoding.encode(index, self._update.chunk(index), self._base.chunk(index))
-        assert code is not None
-        return code
-
-
-def test_a_sink_for_other_bytes_is_refused(world: World) -> None:
-    silo, task = at_work(world)
-    refused(transfer.UNEXPECTED_UPDATE, silo.fetch, task.model, MemorySpool(OTHER.manifest))
 
 
 def test_a_silo_sees_only_its_own(world: World) -> None:

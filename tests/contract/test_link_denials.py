@@ -10,9 +10,9 @@ from link_world import PATIENCE, model_of, order_of, train_task
 
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.messages import Assigned, Joined, MembersChanged
-from anchorage.transport.pki import Denials
+from anchorage.transport.pki import Denials, SiloKeys
 from anchorage_server.admission import DocumentAdmission
-from anchorage_server.denial_watch import DenialWatch
+from anchorage_server.watch import Watch
 
 
 class _Registrar:
@@ -21,9 +21,9 @@ class _Registrar:
 
 def test_a_denied_silo_is_cut_off_at_once_and_stays_so(serve, dial, tmp_path: Path) -> None:
     denials = Denials(tmp_path)
-    admission = DocumentAdmission(("a", "b"), cast(Any, _Registrar), denials)
+    admission = DocumentAdmission(("a", "b"), cast(Any, _Registrar), denials, SiloKeys(tmp_path))
     link, port = serve(admit=admission.admits)
-    watch = DenialWatch(admission, lambda names: link.change_members(names, "it was denied"))
+    watch = Watch(lambda: admission.names, lambda names: link.change_members(names, "it was denied"))
     try:
         a, b = dial(port, "a"), dial(port, "b")
         for _ in range(2):
@@ -44,10 +44,10 @@ def test_a_denied_silo_is_cut_off_at_once_and_stays_so(serve, dial, tmp_path: Pa
 
 def test_who_is_not_in_the_file_is_no_member_whatever_the_folder_has(tmp_path: Path) -> None:
     (tmp_path / "ca.pem").write_text("")
-    admission = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path))
+    admission = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path), SiloKeys(tmp_path))
     assert admission.names == ("a", "b") and not admission.admits("c", "") and not admission.admits("../ca.pem", "")
     Denials(tmp_path).deny("a")
-    again = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path))
+    again = DocumentAdmission(("a", "b"), cast(Any, _Registrar), Denials(tmp_path), SiloKeys(tmp_path))
     assert again.names == ("b",) and not again.admits("a", ""), "also after a restart"
 
 

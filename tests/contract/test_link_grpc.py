@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,9 +23,13 @@ from link_world import (
 )
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
 from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
+from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.large_arrays import LargeArrays
 from anchorage.transport.tensors.spool import MemorySpool, SpoolFile
+from anchorage_silo.null_learner import NullLearner
 
 MODEL, UPDATE = model_of(3.3), model_of(3.3, seed=1)
 SEVERAL = settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -177,6 +182,40 @@ def test_large_auxiliary_data_goes_on_after_a_cut(proxied, tmp_path, cut: int) -
         rows = large.layout.by_name["mean_images"].shape[0]
         np.testing.assert_array_equal(arrived.rows("mean_images", 0, rows), large.arrays()["mean_images"])
         file.close()
+
+
+class CountingLearner(NullLearner):
+    """A null trainer that counts its trainings."""
+
+    trained = 0
+
+    def train(self, *arguments: Any) -> Announcement:
+        self.trained += 1
+        return super().train(*arguments)
+
+
+@pytest.mark.parametrize("cut", [4_500_000, 6_500_000])
+def test_an_upload_goes_on_after_a_cut_without_another_training(proxied, cut: int) -> None:
+    world, proxy = proxied
+    task, learner = train_task(MODEL), CountingLearner(MODEL.layout, MODEL.layout, 0.5, 7)
+    sink = MemorySpool(MODEL.manifest)  # the null trainer leaves numbers that are no floats as they are
+    world.link.offer(MODEL)
+    world.link.assign("a", task)
+    proxy.cut_next(cut)
+    worker = SiloWorker(world.connect("a"), learner, MemoryBuffers(), threads=True)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    while not isinstance(event := world.event(), Arrived):
+        if isinstance(event, Announced):
+            world.link.permit("a", task.id, sink)
+    assert not sink.missing() and not proxy._cuts
+    nbytes = sink.manifest.nbytes
+    assert nbytes <= world.link.traffic()[0] <= nbytes + CHUNK_BYTES, "at most the chunk at the cut came twice"
+    world.link.finish("over")
+    thread.join(120)
+    worker.stop()
+    worker.join()
+    assert not thread.is_alive() and learner.trained == 1
 
 
 def test_a_restarted_server_hears_the_announcement_again(serve, dial) -> None:

@@ -5,6 +5,7 @@ import json
 import resource
 import struct
 import tempfile
+import time
 import warnings
 from collections.abc import Callable
 from contextlib import closing, suppress
@@ -14,61 +15,49 @@ from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
-from cryptography import x509
 from fuzz_damage import damaged, damaged_json
+from fuzz_messages import (
+    CLASSES,
+    RUN,
+    TO_AGENT,
+    TO_SERVER,
+    _Clock,
+    _file,
+    description,
+    secure,
+    secure_messages,
+    to_agent,
+    to_server,
+)
 from hypothesis import strategies as st
 from PIL import Image
 from safetensors.numpy import save
 
 from anchorage.api.data import SiloData
 from anchorage.api.errors import AnchorageError, silo
-from anchorage.api.method import ResolvedMethod
-from anchorage.api.model import ModelDescription
-from anchorage.api.run import RunDescription
-from anchorage.engine.buffers import MemoryBuffers
-from anchorage.engine.repeating import repetitions_of
+from anchorage.engine.accounting import Mechanism
 from anchorage.learning.data.classes import SiteClasses
 from anchorage.learning.data.decoding import RefusedImageError, decode_bytes
 from anchorage.learning.data.index_files import MatchedIndex, read_index
 from anchorage.learning.data.manifests import list_manifest
 from anchorage.methods import PRESETS, validate_study
-from anchorage.pieces.task.classification import Classification
-from anchorage.transport import messages
-from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
-from anchorage.transport.pki import Authority, Registrar, SigningRequest, Tokens, silo_uri
+from anchorage.transport.pki import Authority, Registrar, SigningRequest, SiloKeys, Tokens, silo_uri
+from anchorage.transport.pki.credentials import certificates_of
 from anchorage.transport.pki.keys import make_key
-from anchorage.transport.secure_aggregation import wire
-from anchorage.transport.secure_aggregation.member import ProtocolError
+from anchorage.transport.pki.succession import accepted_authorities
 from anchorage.transport.server_client import ServerClient
-from anchorage.transport.silo_tasks import Upload
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
-from anchorage.transport.tensors.differences import Restored
-from anchorage.transport.tensors.encoded import Decoded, Encoding
-from anchorage.transport.tensors.layout import Layout
-from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description as read_header
 from anchorage.transport.tensors.safetensors_file import read_safetensors, write_safetensors
-from anchorage.transport.tensors.spool import MemorySpool
 from anchorage_server.admission import ClusterAdmission
 from anchorage_server.members import MemberList
 from anchorage_server.request_queue import RequestAnswers
-from anchorage_silo.accounting import Mechanism
 from anchorage_silo.audit import AuditLog, verified
 from anchorage_silo.audit_head import AuditHead
 from anchorage_silo.chained_log import _chain
 from anchorage_silo.ledger import PrivacyLedger
-from anchorage_silo.limits import Limits
-from anchorage_silo.outbound_gate import OutboundGate
-from anchorage_silo.policy import Policy, read_policy
-from anchorage_silo.review import read_description
-from anchorage_silo.state import AgentState
-
-CLASSES = ("a", "b")
-LAYOUT = Layout.of([("weight", "F32", (300, 1000)), ("bn.running_mean", "F32", (5,)), ("count", "I64", ())])
-MODEL = ModelBytes.of(LAYOUT, np.zeros(LAYOUT.nbytes, np.uint8))
-TASK = messages.Task("1.train", messages.TaskKind.TRAIN, 1, MODEL.manifest, {"scores": np.zeros(3, np.float32)})
+from anchorage_silo.policy import read_policy
 
 
 @dataclass(frozen=True)
@@ -100,17 +89,6 @@ class Target:
             self.feed(data, folder)
         if (took := resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) << 10 > self.memory:
             raise MemoryError(f"{took >> 10} MiB")
-
-
-class _Clock:
-    def now(self) -> float:
-        return 0.0
-
-
-def _file(folder: Path, name: str, data: bytes) -> Path:
-    path = folder / name
-    path.write_bytes(data)
-    return path
 
 
 FEDERATION = b"""apiVersion: anchorage.dev/v1alpha1
@@ -151,109 +129,6 @@ def _policy(data: bytes, folder: Path) -> None:
     for preset in PRESETS.values():
         with suppress(AnchorageError):
             policy.check_method(preset.slots)
-
-
-def _announcement(**auxiliary: Any) -> bytes:
-    own = {"validation": np.eye(2, dtype=np.int64), **auxiliary}
-    return convert.encode_announcement(
-        messages.Announcement(
-            TASK.id, {"train": 10, "selected": 3}, own, {"loss": 0.5, "system/memory_mb": 9.0}, MODEL.manifest
-        )
-    )
-
-
-def _packed(**arrays: Any) -> bytes:
-    """Return a message with a safetensors text in it that numpy cannot read, or that holds strange numbers."""
-    return pb.Announcement(task=TASK.id, auxiliary_data=save(arrays), behind=LAYOUT.to_json()).SerializeToString()
-
-
-TO_SERVER = (
-    _announcement(),
-    _announcement(validation=np.array([np.nan, np.inf])),
-    _packed(validation=np.array([[1, 2], [3, 4]], np.complex64)),
-    _packed(validation=np.array([1, 2], np.bool_)),
-    convert.encode_evaluation(messages.Evaluation(TASK.id, np.eye(2, dtype=np.int64))),
-    pb.Evaluation(task=TASK.id, shape=[2**31, 2**31, 4], confusion=[1]).SerializeToString(),
-    pb.Hello(labels="All", samples=100, version="1", fingerprint="ab").SerializeToString(),
-    pb.Failure(task=TASK.id, code="ANC-1301", message="x" * 3000).SerializeToString(),
-    pb.Progress(task=TASK.id, done=3, total=2**32 - 1).SerializeToString(),
-    pb.Offer(task=TASK.id, update=MODEL.manifest.digest).SerializeToString(),
-    pb.ChunkList(model=MODEL.manifest.digest, chunks=[0, 1, 2**32 - 1]).SerializeToString(),
-)
-
-
-def _to_server(data: bytes, folder: Path) -> None:
-    """Feed every call of a silo with the same bytes, whatever they were meant for, in a session with an open task and an upload."""
-    exchange = Exchange(_Clock())
-    profile = messages.Profile("All", 100, "1")
-    for read in (
-        lambda session: exchange.join("b", convert.decode_profile(convert.parse(pb.Hello, data))),
-        lambda session: session.announce(convert.decode_announcement(data)),
-        lambda session: session.report(convert.decode_evaluation(data)),
-        lambda session: session.fail(*_of(pb.Failure, data, "task", "code", "message")),
-        lambda session: session.progress(*_of(pb.Progress, data, "task", "done", "total")),
-        lambda session: session.source(convert.parse(pb.ChunkList, data).model),
-        lambda session: session.upload(convert.parse(pb.Offer, data).task),
-        lambda session: [
-            Upload(Decoded(MemorySpool(MODEL.manifest), MODEL, encoding)).write(TASK.id, 1, data[:CHUNK_BYTES])
-            for encoding in (Encoding(8, MODEL.layout, MODEL.layout), Encoding(16, MODEL.layout, MODEL.layout))
-        ],
-        lambda session: Upload(Restored(MemorySpool(MODEL.manifest), MODEL)).write(TASK.id, 1, data[:CHUNK_BYTES]),
-    ):
-        session = exchange.join("a", profile)
-        exchange.assign("a", TASK)
-        with suppress(AnchorageError):
-            read(session)
-
-
-def _of(kind: Any, data: bytes, *fields: str) -> list[Any]:
-    found = convert.parse(kind, data)
-    return [getattr(found, field) for field in fields]
-
-
-RUN = RunDescription(
-    federation="derm", seed=1, rounds=50, mode="Synchronous", method=cast(ResolvedMethod, PRESETS["FedAvg"].slots),
-    model=ModelDescription(network="SmallCnn", task=Classification(classes=CLASSES), image_size=8, channels=1),
-    down=LAYOUT.to_json(), up=LAYOUT.to_json(),
-)  # fmt: skip
-
-
-@cache
-def _gate(folder: Path) -> OutboundGate:
-    state = AgentState(folder / "silo.crt")
-    state.set_joined(1000)
-    log = AuditLog(folder / "gate.jsonl")
-    return OutboundGate(cast(Any, None), Policy(), log, [RUN.method], state, Limits.of(RUN, "All"))
-
-
-_TASKS = (
-    TASK,
-    messages.Task("e", messages.TaskKind.EVALUATE, 2, MODEL.manifest, {messages.HELD_OUT: np.ones((), np.int64)}),
-    messages.Task(
-        "r", messages.TaskKind.TRAIN, 2**32 - 1, MODEL.manifest, {messages.REPETITIONS: np.ones(3, np.complex64)}
-    ),
-    messages.Task("h", messages.TaskKind.TRAIN, 1, Manifest("x", 4 << 30, (bytes(16),) * 4096)),
-    messages.Task("l", messages.TaskKind.TRAIN, 1, MODEL.manifest, {}, Layout.of([("x", "F64", (2**40, 2**30))])),
-)
-TO_AGENT = (
-    *(pb.Order(assign=convert.task_to_proto(task)).SerializeToString() for task in _TASKS),
-    pb.Order(permit=pb.Permit(task="t")).SerializeToString(),
-    pb.Order(dismiss=pb.Dismiss(task="t", why="late")).SerializeToString(),
-    pb.Order(finish=pb.Finish(why="over")).SerializeToString(),
-    pb.Order(welcome=pb.Welcome(session="s", run="{}")).SerializeToString(),
-)
-
-
-def _to_agent(data: bytes, folder: Path) -> None:
-    order = convert.order_from_proto(convert.parse(pb.Order, data))
-    if isinstance(order, messages.Assigned):
-        _gate(folder).admit(order.task)
-        repetitions_of(order.task)
-        MemoryBuffers().model(order.task.kind).receive(order.task.model)
-
-
-def _description(data: bytes, folder: Path) -> None:
-    Limits.of(read_description(data.decode(errors="surrogateescape")), "All")
 
 
 def _tensors() -> tuple[bytes, ...]:
@@ -348,7 +223,11 @@ def _index(data: bytes, folder: Path) -> None:
 @cache
 def _authority(folder: Path) -> tuple[Registrar, ClusterAdmission, str]:
     authority, tokens = Authority.create(folder / "authority", "derm"), Tokens(folder / "authority" / "tokens")
-    return Registrar(authority, tokens), ClusterAdmission("derm", folder, _Clock()), tokens.create("a")
+    return (
+        Registrar(authority, tokens, SiloKeys(folder)),
+        ClusterAdmission("derm", folder, _Clock()),
+        tokens.create("a"),
+    )
 
 
 ENROLMENTS = tuple(
@@ -373,10 +252,26 @@ def _enrolment(data: bytes, folder: Path) -> None:
 
 
 @cache
+def _endorsed() -> tuple[bytes, Authority]:
+    """Return the answer of a server to who asks for its authorities, of which one is new, and the former one."""
+    old, new = Authority.make("derm"), Authority.make("derm")
+    both = pb.Authorities(certificates=new.certificate_pem + old.certificate_pem, endorsements=old.endorse(new))
+    return both.SerializeToString(), old
+
+
+def _authorities(data: bytes, folder: Path) -> None:
+    found = convert.parse(pb.Authorities, data)
+    trusted = certificates_of(_endorsed()[1].certificate_pem, "")
+    for endorsements in (found.endorsements, found.certificates):
+        with suppress(AnchorageError):
+            accepted_authorities(trusted, found.certificates, endorsements, "derm", time.time())
+
+
+@cache
 def _audit_files() -> dict[str, bytes]:
-    """Return the files of an audit log, by name."""
+    """Return the files of an audit log of two segments, by name."""
     with tempfile.TemporaryDirectory(prefix="anchorage-fuzz-") as folder:
-        with closing(AuditLog(Path(folder) / "audit.jsonl", lambda: 1.0)) as log:
+        with closing(AuditLog(Path(folder) / "audit.jsonl", lambda: 1.0, segment_bytes=100)) as log:
             log.record("join", digest="ab")
             log.record("announce", "1.train", auxiliary=("confusion",), digest="cd")
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
@@ -400,12 +295,12 @@ def _audit(data: bytes, folder: Path) -> None:
         with suppress(AnchorageError), closing(AuditLog(folder / "audit.jsonl")) as log:
             log.sent("announce", whole=True)
     _restore(folder, kept)
+    (folder / "audit.1.jsonl").unlink()
     _file(folder, "audit.jsonl", _chain_anew(data))
+    reading = verified(folder / "audit.jsonl")
     with suppress(AnchorageError):
-        verified(folder / "audit.jsonl")
-    lines = (folder / "audit.jsonl").read_bytes().splitlines()
-    last = lines[-1].rpartition(b'"hash": "')[2].rstrip(b'"}').decode() if lines else ""
-    AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(len(lines), last)
+        list(reading)
+    AuditHead(folder / "audit.jsonl", silo.AUDIT_BROKEN).sign(reading.lines, reading.last)
     with closing(AuditLog(folder / "audit.jsonl")) as log:
         log.sent("announce", whole=True)
 
@@ -413,6 +308,8 @@ def _audit(data: bytes, folder: Path) -> None:
 def _chain_anew(data: bytes) -> bytes:
     """Return lines in which every hash is right, whatever stands before it, as somebody with the key can write them."""
     out, last = b"", ""
+    with suppress(ValueError, RecursionError, LookupError, TypeError):  # it may go on with segments that are not here
+        last = str(json.loads(data.splitlines()[0])["digest"]) if b'"segment": ' in data else ""
     for line in data.splitlines():
         body = line.decode(errors="replace").rpartition(', "hash": "')[0] + "}"
         last = _chain(last, body)
@@ -464,32 +361,6 @@ def _control(data: bytes, folder: Path) -> None:
             ask()
 
 
-def _secure_messages() -> tuple[bytes, ...]:
-    keys = {"mask": "ab" * 32, "seal": "cd" * 32, "most": 5, "certificate": "-----BEGIN", "signature": "ef" * 70}
-    shares = {"sealed": {"b": "ab" * 148}, "signature": "ef" * 70}
-    lost, by_silo = (
-        {"survivors": ["a", "b"], "sealed": {"b": "ab" * 148}, "signatures": {"b": "ef" * 70}},
-        {"b": "ab" * 66},
-    )
-    roster = {"keys": {"a": keys, "b": keys, "c": keys}}
-    confirmation = ({"survivors": ["a", "b"]}, {"signature": "ef" * 70})
-    messages_ = (keys, roster, shares, {"signatures": by_silo}, *confirmation, lost, {"shares": by_silo})
-    return tuple(json.dumps(each).encode() for each in messages_)
-
-
-def _secure(data: bytes, folder: Path) -> None:
-    """Read messages of secure aggregation, and check the keys in them, as a silo does."""
-    answers = (wire.KeysMessage, wire.Shares, wire.Confirmed, wire.Revealed)
-    for kind in (*answers, wire.Roster, wire.Agreement, wire.Survivors, wire.Lost):
-        with suppress(ProtocolError):
-            found = wire.read(kind, data)
-            if isinstance(found, wire.KeysMessage):
-                found.keys().check("derm", TASK.id, "a", _ROOT, 0.0)
-
-
-_ROOT = x509.load_pem_x509_certificate(Authority.make("derm").certificate_pem)
-
-
 def _header_texts() -> tuple[bytes, ...]:
     return tuple(each[8 : 8 + struct.unpack("<Q", each[:8])[0]] for each in _tensors())
 
@@ -499,18 +370,19 @@ TARGETS = {
     for target in (
         Target("documents", _documents, lambda: (FEDERATION,)),
         Target("policy", _policy, lambda: (POLICY,)),
-        Target("to-server", _to_server, lambda: TO_SERVER),
-        Target("to-agent", _to_agent, lambda: TO_AGENT),
-        Target("run-description", _description, lambda: (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
+        Target("to-server", to_server, lambda: TO_SERVER),
+        Target("to-agent", to_agent, lambda: TO_AGENT),
+        Target("run-description", description, lambda: (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
         Target("safetensors", _safetensors, _tensors),
         Target("safetensors-header", _headers, _header_texts, tree=True),
         Target("images", _image, _images, memory=1 << 30),
         Target("manifests", _manifest, lambda: MANIFESTS),
         Target("index-files", _index, lambda: INDEXES, tree=True),
         Target("enrolment", _enrolment, lambda: ENROLMENTS),
+        Target("authorities", _authorities, lambda: (_endorsed()[0],)),
         Target("audit", _audit, lambda: (*_audit_files().values(),), examples=20),
         Target("ledger", _ledger, lambda: (*_ledger_files().values(),), examples=20),
-        Target("secure-aggregation", _secure, _secure_messages, tree=True),
+        Target("secure-aggregation", secure, secure_messages, tree=True),
         Target("control", _control, lambda: CONTROL, tree=True),
     )
 }

@@ -7,6 +7,7 @@ from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import engine_of
 from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.events import tell_all
 from anchorage.engine.secure_silo import FixedPointSilo, UnmaskedSilo
 from anchorage.engine.silo import SiloWorker
@@ -14,9 +15,9 @@ from anchorage.engine.store import MemoryStore
 from anchorage.engine.strategy import Strategy
 from anchorage.methods import resolve
 from anchorage.methods.study import describe_run, round_settings
-from anchorage.simulation.link import InProcessLink
+from anchorage.simulation.link import InProcessLink, InProcessServerLink
 from anchorage.simulation.run import WallClock
-from anchorage.transport.messages import Profile
+from anchorage.transport.messages import Order, Profile
 from anchorage_server.file_model import FileModel
 from anchorage_silo.null_learner import NullLearner
 
@@ -35,8 +36,13 @@ def null_digest(study: Study) -> str:
     return null_digests(study, study.federation.spec.rounds)[-1]
 
 
-def null_digests(study: Study, rounds: int, silos: Silos | None = None) -> list[str]:
-    """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0; `silos` protect their updates."""
+def null_digests(
+    study: Study, rounds: int, silos: Silos | None = None, cut: Callable[[str, Order], bool] = lambda silo, order: False
+) -> list[str]:
+    """Return the digests of a synchronous federation of null trainers after each of so many rounds, from round 0.
+
+    `silos` protect their updates. Where `cut` says so, a silo's connection is made again in place of an order to it.
+    """
     initial = study.federation.spec.model.initial
     assert initial is not None
     learner = FileModel(study.file.parent / initial)
@@ -44,23 +50,33 @@ def null_digests(study: Study, rounds: int, silos: Silos | None = None) -> list[
     if silos is None and run.secure_aggregation is not None:
         unmasked = UnmaskedSilo(run)
         silos = lambda run, silo, samples: unmasked
-    workers: list[tuple[SiloWorker, object]] = []
+    workers: dict[str, SiloWorker] = {}
+    ends: dict[str, InProcessServerLink] = {}
 
     def pump() -> bool:
-        orders = [(worker, link.next_order(0.0)) for worker, link in workers]
-        for worker, order in orders:
-            if order is not None:
-                worker.handle(order)
+        orders = [(silo, end.next_order(0.0)) for silo, end in ends.items()]
+        for silo, order in orders:
+            if order is not None and cut(silo, order):
+                ends[silo].close()
+                connect(silo)
+            elif order is not None:
+                workers[silo].handle(order)
         return any(order is not None for _, order in orders)
 
     link = InProcessLink(WallClock(), run.model_dump_json(by_alias=True), pump)
-    for silo in study.silos:
-        step, samples = null_step(silo.metadata.name)
-        end = link.connect(silo.metadata.name, Profile("All", samples, "test"))
-        secure = silos(run, silo.metadata.name, samples) if silos else None
+    names = [silo.metadata.name for silo in study.silos]
+    secured = {silo: silos(run, silo, null_step(silo)[1]) if silos else None for silo in names}
+
+    def connect(silo: str) -> None:
+        step, samples = null_step(silo)
+        ends[silo] = end = link.connect(silo, Profile("All", samples, "test"))
         null = NullLearner(learner.down, learner.up, step, samples)
-        workers.append((SiloWorker(end, null, MemoryBuffers(), secure=secure), end))
-    spec, masked = study.federation.spec, not isinstance(secure, UnmaskedSilo)
+        feedback = ErrorFeedback(study.file.parent / "feedback" / silo)
+        workers[silo] = SiloWorker(end, null, MemoryBuffers(), secure=secured[silo], feedback=feedback)
+
+    for silo in names:
+        connect(silo)
+    spec, masked = study.federation.spec, not isinstance(secured[names[0]], UnmaskedSilo)
     store = MemoryStore()
     settings = replace(round_settings(study), rounds=rounds, masked=masked)
     engine = engine_of(spec.protocol.mode, settings)(

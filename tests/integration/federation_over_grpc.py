@@ -11,6 +11,7 @@ from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine import engine_of
 from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.events import tell_all
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.silo import SiloWorker
@@ -25,6 +26,7 @@ from anchorage.transport.grpc.client import GrpcServerLink
 from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Profile
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
+from anchorage_server.held_heads import HeldHeads
 from anchorage_server.learner import choose_learners
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.limits import Limits
@@ -54,6 +56,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
             welcome=run.model_dump_json(by_alias=True),
             admit=lambda silo, key: True,
             renew=lambda csr, silo: b"",
+            heads=HeldHeads(folder / "server" / "audit-heads"),
             clock=WallClock(),
         )
         port = link.start()
@@ -119,7 +122,8 @@ def _behind_its_gate(
     audit, joined = AuditLog(folder / "audit.jsonl"), AgentState(folder / "silo.pem")
     joined.set_joined(images)
     gate = OutboundGate(link, policy, audit, methods, joined, Limits.of(run, labels))
-    return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit), audit
+    feedback = ErrorFeedback(folder / "feedback")
+    return SiloWorker(gate, learner, MemoryBuffers(), threads=True, admit=gate.admit, feedback=feedback), audit
 
 
 def _server_files(authority: Authority, folder: Path, federation: str) -> Credentials:

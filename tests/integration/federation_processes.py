@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,11 +30,15 @@ ACCIDENT = Path(__file__).with_name("federation_accident.py")
 class Process:
     """One process and the lines of its log, which can be waited for."""
 
-    def __init__(self, arguments: list[str], environment: Mapping[str, str]) -> None:
+    def __init__(self, arguments: list[str], environment: Mapping[str, str], within: Sequence[str] = ()) -> None:
         self.lines: list[str] = []
         self._news: queue.SimpleQueue[str | None] = queue.SimpleQueue()
         self._process = subprocess.Popen(
-            [sys.executable, *arguments], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
+            [*within, sys.executable, *arguments],
+            stdin=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment,
         )
         self.pid = self._process.pid
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -131,9 +135,13 @@ class Site:
 
     def start(self, module: str, config: Path, accident: tuple[str | int, ...]) -> Process:
         with_accident = [str(ACCIDENT), module, *map(str, accident)] if accident else ["-m", module]
-        process = Process([*with_accident, "--config", str(config)], self.environment)
+        process = Process([*with_accident, "--config", str(config)], self.environment, self.within(module))
         self.processes.append(process)
         return process
+
+    def within(self, module: str) -> Sequence[str]:
+        """Return the command that starts a process of a module in a place of its own."""
+        return ()
 
     def run(self) -> None:
         """Play the federation to its end, undisturbed."""

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from eventually import eventually
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.method import MethodSpec
@@ -27,15 +28,28 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.transport.grpc.enrolment import serve_enrolment
 from anchorage.transport.grpc.server import GrpcSiloLink
 from anchorage.transport.messages import Announced, Announcement, Arrived, Event, Joined, Task, TaskKind
-from anchorage.transport.pki import Authority, Credentials, SigningRequest, Tokens, new_key, server_uri
+from anchorage.transport.pki import (
+    Authority,
+    Credentials,
+    SigningRequest,
+    SiloKeys,
+    Tokens,
+    key_fingerprint,
+    new_key,
+    server_uri,
+)
 from anchorage.transport.pki.keys import public_bytes
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage_server.held_heads import HeldHeads
 
 FEDERATION = "derm"
 LAYOUT = Layout.of([("count", "I64", (2,)), ("weight", "F32", (700_000,))])
 WAIT_SECONDS = 120
-HURRIED = "from anchorage_silo import agent, main; agent.RUN_CHECK_SECONDS = 0.1; main.main()"
+HURRIED = (
+    "from anchorage_silo import agent, main, renewal; agent.RUN_CHECK_SECONDS = renewal.CHECK_SECONDS = 0.1; "
+    "renewal.LEAST_PAUSE_SECONDS = 0.1; main.main()"
+)
 """An agent that does not wait a minute for news."""
 _PROBES = re.compile(r"serving probes and metrics on http://([0-9.:]+)")
 
@@ -69,6 +83,7 @@ class Site:
         )  # fmt: skip
         self.describe(run)
         self.members = {"a", "b"}
+        self.keys = SiloKeys(self.authority.folder)
         self.listen = "127.0.0.1:0"
         self.start_link()
 
@@ -85,12 +100,18 @@ class Site:
         self.tokens.check(token, silo)
         certificate = self.issue(csr_pem, silo)
         self.tokens.consume(token, silo, public_bytes(SigningRequest.parse(csr_pem).public_key))
+        self.keys.enrolled(silo, key_fingerprint(csr_pem))
         return certificate
 
     def renew(self, csr_pem: bytes, silo: str) -> bytes:
         if self.undecided_renewal is not None:
             raise self.undecided_renewal
-        return self.issue(csr_pem, silo)
+        certificate = self.issue(csr_pem, silo)
+        self.keys.offer(silo, key_fingerprint(csr_pem))
+        return certificate
+
+    def admits(self, silo: str, key: str) -> bool:
+        return silo in self.members and self.keys.admits(silo, key)
 
     def new_identity(self) -> None:
         """Give the server another key and certificate."""
@@ -100,7 +121,8 @@ class Site:
     def start_link(self) -> None:
         self.link = GrpcSiloLink(
             listen=self.listen, credentials=self._server, welcome=self._welcome,
-            admit=lambda silo, key: silo in self.members, renew=self.renew, clock=WallClock(), idle_timeout_seconds=10.0,
+            admit=self.admits, renew=self.renew,
+            heads=HeldHeads(self.folder / "audit-heads"), clock=WallClock(), idle_timeout_seconds=10.0,
         )  # fmt: skip
         self.listen = f"127.0.0.1:{self.link.start()}"
 
@@ -194,11 +216,12 @@ class Agent:
 
     def await_ready(self, part: str) -> int:
         """Ask until the readiness line has a part, and return the status."""
-        end = time.monotonic() + WAIT_SECONDS
-        while part not in (found := self.ask("/readyz"))[1]:
-            assert time.monotonic() < end, found
-            time.sleep(0.02)
-        return found[0]
+
+        def asked() -> tuple[int, str] | None:
+            found = self.ask("/readyz")
+            return found if part in found[1] else None
+
+        return eventually(asked, f"the readiness line never has {part!r}")[0]
 
     def wait(self) -> int:
         status = self.process.wait(WAIT_SECONDS)

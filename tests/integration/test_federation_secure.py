@@ -12,7 +12,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.files import Study
 from anchorage.api.run import RunDescription
 from anchorage.engine.secure_silo import MaskingSilo
-from anchorage.transport.messages import Announcement, Bytes, Evaluation, Task, TaskKind
+from anchorage.transport.messages import Announcement, Assigned, Bytes, Evaluation, Order, Task, TaskKind
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, silo_uri
 
 
@@ -24,8 +24,10 @@ def secure_study(folder: Path, silos: int, rounds: int = 2, quorum: int = 3) -> 
 class Hospitals:
     """Silos with certificates, whose updates and answers a test looks at, or has lost."""
 
-    def __init__(self, folder: Path, unmasking: str = "", training: str = "") -> None:
-        self.folder, self.unmasking, self.training = folder, unmasking, training
+    def __init__(
+        self, folder: Path, unmasking: str = "", training: str = "", new_key_before: TaskKind | None = None
+    ) -> None:
+        self.folder, self.unmasking, self.training, self.new_key_before = folder, unmasking, training, new_key_before
         self.authority = Authority.create(folder / "authority", "derm")
         self.updates: list[bytes] = []
         self.silos: dict[str, Observed] = {}
@@ -49,12 +51,22 @@ class Observed(MaskingSilo):
         self.name, self.all, self.reveal = silo, all_of_them, None
 
     def answer(self, task: Task) -> Evaluation:
+        if (task.kind, task.round, self.name) == (self.all.new_key_before, 1, "b"):
+            self.change_key()
         if task.kind is TaskKind.REVEAL_SHARES:
             if self.name in self.all.unmasking:
                 self._member = None  # as after a new start
             else:
                 self.reveal = task
         return super().answer(task)
+
+    def change_key(self) -> None:
+        """Do what a renewal over a new key does at any moment."""
+        files, folder, authority = self._credentials, self.all.folder, self.all.authority
+        other = Credentials(folder / "next.key", folder / "next.pem", authority.certificate_path)
+        request = SigningRequest.make(new_key(other.key), silo_uri("derm", self.name))
+        other.save_certificate(authority.issue_silo(request, self.name))
+        files.change_key(other)
 
     def protect(self, task: Task, announcement: Announcement, update: Bytes, model: Bytes) -> Announcement:
         if self.name in self.all.training:
@@ -82,6 +94,28 @@ def test_a_silo_that_is_lost_after_the_agreement_is_left_out_of_the_sum(tmp_path
     rounded = null_digests(secure_study(tmp_path / "others", 3), 2)
     assert len(set(lost)) == 3
     assert lost[0] == rounded[0]
+
+
+@pytest.mark.parametrize("step", [kind for kind in TaskKind if kind.step])
+def test_a_silo_may_change_its_key_within_a_round(step: TaskKind, tmp_path: Path) -> None:
+    """The round ends with the key that the others were shown; the next one begins with the new one."""
+    study, hospitals = secure_study(tmp_path, 3), Hospitals(tmp_path / "pki", new_key_before=step)
+    assert null_digests(study, 2, hospitals) == null_digests(study, 2)
+    assert (hospitals.folder / "next.pem").exists() and not (hospitals.folder / "next.key").exists(), "it was changed"
+
+
+@pytest.mark.parametrize("step", [kind for kind in TaskKind if kind.step])
+def test_a_silo_whose_connection_is_made_again_within_a_step_is_waited_for(step: TaskKind, tmp_path: Path) -> None:
+    """As with a new key: the others are too few without it, and it is back at once."""
+    study, cuts = secure_study(tmp_path, 3), list[str]()
+
+    def cut(silo: str, order: Order) -> bool:
+        first = isinstance(order, Assigned) and order.task.kind is step and silo == "b" and not cuts
+        cuts.extend(["b"] if first else [])
+        return first
+
+    assert null_digests(study, 2, Hospitals(tmp_path / "pki"), cut) == null_digests(study, 2)
+    assert cuts == ["b"]
 
 
 def test_a_second_unmasking_is_refused(tmp_path: Path) -> None:

@@ -16,14 +16,17 @@ from anchorage.simulation.run import Simulation
 from anchorage.transport.tensors.layout import Layout
 
 SMALL = {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
-CASES = [("FedAvg", "Head"), ("SemiAnAgg", "Head"), ("DVW", "Head"), ("FedAnchor", "encoder.*.3")]
+HEAD = {"trainable": "Head"}
+LORA = {**HEAD, "lora": {"rank": 2, "alpha": 4}}
+CASES = [("FedAvg", HEAD), ("SemiAnAgg", HEAD), ("DVW", HEAD), ("FedAnchor", {"trainable": "encoder.*.3"})]
+CASES += [("FedAvg", LORA), ("SemiAnAgg", LORA), ("FedAnchor", LORA)]
 
 
 @pytest.mark.parametrize(("method", "trainable"), CASES)
 def test_one_process_and_grpc_reach_the_same_model_and_frozen_tensors_travel_once(
-    method: str, trainable: str, tmp_path: Path
+    method: str, trainable: dict[str, Any], tmp_path: Path
 ) -> None:
-    spec: dict[str, Any] = {"model": {**SMALL, "trainable": trainable}}
+    spec: dict[str, Any] = {"model": {**SMALL, **trainable}}
     study = digits_study(tmp_path / "alone", method, **spec)
     simulation = Simulation(study, study.file.parent, tmp_path / "simulation")
     record = simulation.play()

@@ -1,16 +1,17 @@
 """The operator as a process: its arguments, probes, metrics, logs and its end."""
 
 import json
+import os
 import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 
 import pytest
 import yaml
+from eventually import eventually
 from fake_api.server import FakeApi
 
 PATIENCE = 120.0
@@ -48,9 +49,9 @@ def write_settings(path, **more):
     return path
 
 
-def start(*arguments):
+def start(*arguments, **environment):
     command = [sys.executable, "-m", "anchorage_operator", *map(str, arguments)]
-    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=os.environ | environment)
 
 
 def ended(*arguments):
@@ -71,13 +72,20 @@ def get(port, path):
 
 def test_a_life(api, tmp_path):
     port = free_port()
-    settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{port}", resyncSeconds=2, watch=["study"])
-    process = start("--config", settings, "--kubeconfig", write_kubeconfig(tmp_path / "kubeconfig", api.url))
+    more = {"resyncSeconds": 2, "watch": ["study"], "lease": "operator"}
+    settings = write_settings(tmp_path / "operator.yaml", listen=f"127.0.0.1:{port}", **more)
+    kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", api.url)
+    process = start(
+        "--config", settings, "--kubeconfig", kubeconfig, POD_NAME="pod", POD_NAMESPACE="anchorage", POD_UID="1"
+    )
     try:
-        deadline = time.monotonic() + PATIENCE
-        while get(port, "/readyz")[0] != 200:
-            assert time.monotonic() < deadline and process.poll() is None
-            time.sleep(0.05)
+
+        def leads() -> bool:
+            ready = get(port, "/readyz")[0] == 200
+            return ready and "\nanchorage_operator_is_leader 1.0" in get(port, "/metrics")[1]
+
+        eventually(lambda: process.poll() is not None or leads(), "it does not lead")
+        assert process.poll() is None
         assert get(port, "/healthz") == (200, "ok\n")
         assert get(port, "/else")[0] == 404
         status, metrics = get(port, "/metrics")
@@ -90,9 +98,11 @@ def test_a_life(api, tmp_path):
             "api_requests_total",
         ):
             assert f"\nanchorage_operator_{name}" in metrics
+        assert api.find("leases", "operator")["spec"]["holderIdentity"] == "pod_1"
         process.send_signal(signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
+        assert "holderIdentity" not in api.find("leases", "operator")["spec"], "another one takes over at once"
     finally:
         process.kill()
     lines = [json.loads(line) for line in errors.splitlines()]

@@ -5,10 +5,10 @@ Everything about time is tested in fake time: tests/unit/operator/test_operator_
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 
 import pytest
+from eventually import eventually
 from fake_api.memory import plural
 from fake_api.operator_world import PART, PARTITION, SPEC
 from fake_api.server import FakeApi
@@ -62,14 +62,6 @@ def operating(api, resync_seconds=3600, wait=True):
         thread.join(PATIENCE)
         client.close()
     assert not thread.is_alive()
-
-
-def eventually(probe):
-    deadline = time.monotonic() + PATIENCE
-    while not (found := probe()):
-        assert time.monotonic() < deadline, "not in time"
-        time.sleep(0.02)
-    return found
 
 
 def federation(api, name="derm", **spec):

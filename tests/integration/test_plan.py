@@ -1,6 +1,8 @@
 """What is forecast before a run, against what the run then does: bytes round by round, and what is said of images that are not here."""
 
 import json
+from dataclasses import replace
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,8 @@ pytest.importorskip("torch")
 pytest.importorskip("sklearn")
 
 from anchorage.simulation import forecast as forecasts
-from anchorage.simulation.forecast import Forecast, Rehearsal
+from anchorage.simulation.forecast import Forecast, Rehearsal, RoundsForecast
+from anchorage.simulation.rehearsal import Trials
 from anchorage.simulation.run import simulate
 from fedctl import plan
 from fedctl.main import app
@@ -33,6 +36,8 @@ CASES: dict[str, dict[str, Any]] = {
     "AsyncFedAvg": {"rounds": 7},
     "sampled silos, scored at the silos": {"method": "FedAvg", "rounds": 7, **SCORED, "perRound": 2},
     "control variates": {"method": "FedAvg", "slots": {"name": "SCAFFOLD"}},
+    "4 bits": {"method": "FedAvg", "rounds": 3, "slots": {"encoding": {"int4": {}}}},
+    "the largest changes": {"method": "FedAvg", "rounds": 3, "slots": {"encoding": {"topK": {}}}},
     "a warm-up": {"method": "FedAvg", "rounds": 4, "warmUp": [{"method": "FedProx", "rounds": 2}]},
 }
 """Federations whose bytes do not depend on what is in the images."""
@@ -162,3 +167,38 @@ def test_people_read_it_in_80_columns(tmp_path: Path, monkeypatch: pytest.Monkey
     assert max(map(len, text.splitlines())) <= 80
     total = planned(study.file, "--no-trial")["bytes"]
     assert f"{total['down'] / 1e6:.1f} MB" in text and "What leaves a, b, c:" in text
+
+
+def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    study = digits_study(tmp_path, "FedAvg", rounds=3, slots={"encoding": {"int8": {}}})
+    told = planned(study.file, "--no-trial", "--link", "0.008")  # a kilobyte a second
+    link, sizes = told["link"], told["bytes"]
+    assert (link["encoding"], link["inTime"], link["withTraining"]) == ({"FedAvg": "int8"}, None, False)
+    for row, part in zip(link["rounds"], sizes["rounds"], strict=True):
+        assert (row["downSeconds"], row["upSeconds"]) == (part["downPerSilo"] / 1000, part["upPerSilo"] / 1000)
+        assert row["upSeconds"] < 0.4 * row["downSeconds"], "eight bits of 32, and what is not encoded"
+    assert link["longestSeconds"] == max(row["downSeconds"] + row["upSeconds"] for row in link["rounds"])
+    whole = (sizes["up"] + sizes["down"]) / 3 / 1000
+    assert link["seconds"] == pytest.approx(whole, rel=1e-3)
+    slower = planned(study.file, "--no-trial", "--link", "0.001", "--set", "spec.protocol.roundDeadlineSeconds=60")
+    assert slower["link"]["inTime"] is False and slower["link"]["seconds"] == pytest.approx(8 * whole, rel=1e-3)
+    assert planned(study.file, "--no-trial")["link"] is None
+    console = Console(width=80, record=True, file=StringIO())
+    monkeypatch.setattr(plan, "people", lambda: console)
+    assert CliRunner().invoke(app, ["plan", str(study.file), "--no-trial", "--link", "0.008"]).exit_code == 0
+    text = " ".join(console.export_text().split())
+    assert "ON A LINE OF 0.008 MBIT/S, INT8" in text and "how long training takes is not known here" in text
+
+
+def test_training_counts_against_the_deadline_and_uploads_behind_a_barrier_have_their_own(tmp_path: Path) -> None:
+    kind = partial(RoundsForecast, "FedAvg", True, False, 2, 3.0, silos_seconds=0.0, server_seconds=500.0)
+    rounds = [kind(bytes_up=3e6, bytes_down=6e6, slowest_seconds=50.0)]
+    found = Forecast(rounds, 0.0, 0.0, 2, 0, 0, Trials(0.0, 0.0), ())
+    plain = digits_study(tmp_path / "plain", "FedAvg", protocol={"roundDeadlineSeconds": 74, "minSilos": 1})
+    link = plan._link(plain, found, 1.0, timed=True)
+    assert (link["longestSeconds"], link["inTime"]) == (16 + 50 + 8, True)
+    assert plan._link(plain, found, 0.99, timed=True)["inTime"] is False
+    assert plan._link(plain, found, 1.0, timed=False)["longestSeconds"] == 16 + 8
+    waits = digits_study(tmp_path / "barrier", "SemiAnAgg")
+    found = replace(found, rounds=[replace(rounds[0], method="SemiAnAgg")])
+    assert plan._link(waits, found, 1.0, timed=True)["longestSeconds"] == 16 + 50

@@ -18,7 +18,7 @@ import pytest
 
 pytest.importorskip("sklearn")
 
-PATIENCE_SECONDS = 600.0
+PATIENCE_SECONDS = 800.0
 ROUNDS = 12
 
 FEDERATION = """

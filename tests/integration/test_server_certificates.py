@@ -88,7 +88,7 @@ def test_a_member_renews_over_its_own_key(site: OperatedSite) -> None:
     site.ask("/answers", {"answers": [{"id": request["id"], "certificate": certificate.decode()}]})
     assert asked() == certificate
     with pytest.raises(AnchorageError) as caught:
-        asked(SigningRequest.make(new_key(site.folder / "other.key"), silo_uri("derm", "a")))
+        asked(SigningRequest.make(new_key(site.folder / "other.key"), silo_uri("derm", "b")))
     assert caught.value.failure is identity.REQUEST_REFUSED
     with pytest.raises(AnchorageError) as caught:
         asked(silo=stranger)

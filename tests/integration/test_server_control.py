@@ -5,16 +5,16 @@ import json
 import signal
 import socket
 import ssl
-import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from eventually import WAIT_SECONDS, eventually
 from operated_site import OperatedSite, WorkingSilo
 from safetensors.numpy import load_file
 from server_site import WEIGHTS
@@ -23,23 +23,12 @@ from anchorage.api.errors import transfer
 from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, key_fingerprint, new_key
 
-WAIT_SECONDS = 150.0
-
 
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[OperatedSite]:
     site = OperatedSite(tmp_path)
     yield site
     site.stop()
-
-
-def eventually(found: Callable[[], Any]) -> Any:
-    """Ask until the answer is true; the server's answers have no event to wait for."""
-    end = time.monotonic() + WAIT_SECONDS
-    while not (value := found()):
-        assert time.monotonic() < end, "it did not come true"
-        time.sleep(0.02)
-    return value
 
 
 def test_only_the_operator_may_ask(site: OperatedSite, tmp_path: Path) -> None:

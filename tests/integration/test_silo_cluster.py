@@ -1,15 +1,15 @@
 """An agent and a server, both as pods run them, with an operator's part played by the test."""
 
 import signal
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from eventually import eventually
 from operated_site import OperatedSite
-from silo_site import WAIT_SECONDS, Agent
+from silo_site import Agent
 
 from anchorage.transport.pki import key_fingerprint
 
@@ -34,12 +34,8 @@ class Cluster(OperatedSite):
 
     def request(self) -> dict[str, Any]:
         """Wait for a silo's request."""
-        end = time.monotonic() + WAIT_SECONDS
-        while not (requests := self.ask("/requests")["requests"]):
-            assert time.monotonic() < end, "nobody asks"
-            time.sleep(0.05)
-        found: dict[str, Any] = requests[0]
-        return found
+        requests: list[dict[str, Any]] = eventually(lambda: self.ask("/requests")["requests"], "nobody asks")
+        return requests[0]
 
     def sign(self, request: dict[str, Any]) -> None:
         certificate = self.authority.issue_silo(request["csr"].encode(), request["silo"])

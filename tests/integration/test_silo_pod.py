@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 import time
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -15,14 +16,19 @@ import numpy as np
 import psutil
 import pytest
 from connect_proxy import ConnectProxy
+from eventually import eventually
 from prometheus_client.parser import text_string_to_metric_families
 from silo_site import LAYOUT, WAIT_SECONDS, Agent, Site, audit_of
 
-from anchorage.api.errors import AnchorageError, identity
+from anchorage.api.errors import AnchorageError, identity, transfer
+from anchorage.api.single import read_document
+from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.messages import Announced, Left
-from anchorage.transport.pki import Authority
+from anchorage.transport.pki import Authority, Credentials
 from anchorage.transport.pki.credentials import read_certificate
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage_silo.commands import carry_out
+from anchorage_silo.config import SiloConfig
 
 Start = Callable[..., Agent]
 
@@ -204,6 +210,41 @@ def test_a_certificate_is_renewed_and_the_open_session_stays(site: Site, start: 
     )
 
 
+def rotate(config: Path) -> None:
+    carry_out(Namespace(command="rotate-key"), read_document(config, SiloConfig))
+
+
+def test_a_running_agent_changes_its_key_and_a_stopped_one_does_it_itself(
+    site: Site, start: Start, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    config = site.configuration("a", **POD)
+    agent = start(config, hurried=True)
+    site.joined()
+    key, former = config.parent / "state" / "silo.key", tmp_path / "former"
+    former.mkdir()
+    for file in ("silo.key", "silo.crt"):
+        (former / file).write_bytes((config.parent / "state" / file).read_bytes())
+    first = key.read_bytes()
+    rotate(config)
+    assert "the running agent takes it" in capsys.readouterr().out
+    agent.await_line("the key was changed")
+    site.joined()
+    play(site, 1)
+    second = key.read_bytes()
+    with pytest.raises(AnchorageError) as caught:
+        describe(site.listen, Credentials(former / "silo.key", former / "silo.crt", site.authority.certificate_path))
+    assert second != first and caught.value.failure is transfer.SILO_NOT_ADMITTED
+
+    agent.signal(signal.SIGTERM)
+    assert agent.wait() == 0
+    rotate(config)
+    assert "the former one is refused from now on" in capsys.readouterr().out
+    assert key.read_bytes() not in (first, second)
+    start(config)
+    site.joined()
+    play(site, 2)
+
+
 class TestProxy:
     def test_every_connection_goes_through_it(self, site: Site, start: Start, proxy: ConnectProxy) -> None:
         agent = start(
@@ -241,13 +282,6 @@ class TestProxy:
         assert proxy.asked == []
 
 
-def await_file(path: Path) -> None:
-    end = time.monotonic() + WAIT_SECONDS
-    while not path.exists():
-        assert time.monotonic() < end, path
-        time.sleep(0.02)
-
-
 def ended_cleanly(agent: Agent) -> bool:
     """Whether the agent ends well and by itself, which is within `anchorage_silo.main.SHUTDOWN_SECONDS`: else it would not say so."""
     return agent.wait() == 0 and "the agent was asked to stop" in agent.lines[-1]
@@ -260,7 +294,7 @@ def test_stops_within_seconds_in_the_middle_of_training(site: Site, start: Start
     (trainer,) = psutil.Process(agent.process.pid).children()
     trainer.suspend()
     site.assign("a", model_of(1), 1)
-    await_file(config.parent / "state" / "update.bin")
+    eventually((config.parent / "state" / "update.bin").exists, "no update is written")
     agent.signal(signal.SIGTERM)
     assert ended_cleanly(agent)
     assert not trainer.is_running()

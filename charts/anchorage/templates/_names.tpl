@@ -59,12 +59,17 @@ helm.sh/chart: {{ printf "%s-%s" $root.Chart.Name $root.Chart.Version | replace 
 {{- end -}}
 {{- end -}}
 
-{{/* Namespaces that are watched, as JSON; empty: all. */}}
+{{/* Name of the operator's objects of the whole cluster. */}}
+{{- define "anchorage.clusterName" -}}
+{{- printf "%s-%s" .Release.Namespace (include "anchorage.operator.name" .) -}}
+{{- end -}}
+
+{{/* Namespaces that are watched by name, as JSON; empty: all, or those with the labels. */}}
 {{- define "anchorage.namespaces" -}}
 {{- if eq .Values.rbac.scope "Cluster" -}}
 []
 {{- else -}}
-{{- default (list .Release.Namespace) .Values.watch.namespaces | uniq | sortAlpha | toJson -}}
+{{- default (ternary (list) (list .Release.Namespace) (not (empty .Values.watch.labels))) .Values.watch.namespaces | uniq | sortAlpha | toJson -}}
 {{- end -}}
 {{- end -}}
 

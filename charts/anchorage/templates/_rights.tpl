@@ -24,9 +24,34 @@
 - apiGroups: [""]
   resources: [persistentvolumeclaims]
   verbs: [get, list, watch, patch]
+{{- if .Values.rbac.federations }}
+{{- $keys := list }}
+{{- $invitations := list }}
+{{- range $federation, $silos := .Values.rbac.federations }}
+{{- $keys = concat $keys (list (printf "%s-authority" $federation) (printf "%s-server-tls" $federation)) }}
+{{- range $silos }}
+{{- $invitations = append $invitations (printf "%s-enrolment" .) }}
+{{- end }}
+{{- end }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ toJson $keys }}
+  verbs: [get, patch]
+{{- with $invitations }}
+- apiGroups: [""]
+  resources: [secrets]
+  resourceNames: {{ toJson (uniq .) }}
+  verbs: [get, patch, delete]
+{{- end }}
+# The API server knows no name yet when an object is created.
+- apiGroups: [""]
+  resources: [secrets]
+  verbs: [create]
+{{- else }}
 - apiGroups: [""]
   resources: [secrets]
   verbs: [get, create, patch, delete]
+{{- end }}
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]

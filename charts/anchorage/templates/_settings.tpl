@@ -16,8 +16,10 @@ trackingSecret: {{ . | quote }}
 {{- end }}
 clusterDomain: {{ .Values.operator.clusterDomain | quote }}
 watch: {{ include "anchorage.namespaces" . }}
+watchLabels: {{ toJson .Values.watch.labels }}
 resyncSeconds: {{ int .Values.operator.resyncSeconds }}
 pollSeconds: {{ int .Values.operator.pollSeconds }}
 upgradesAtOnce: {{ int .Values.operator.upgradesAtOnce }}
+lease: {{ include "anchorage.operator.name" . }}
 listen: "0.0.0.0:8080"
 {{- end -}}

@@ -18,6 +18,7 @@ silo.yaml: |
   policy: /etc/anchorage/policy.yaml
   {{- end }}
   device: {{ .Values.device }}
+  devices: {{ .Values.devices }}
   probesListen: "0.0.0.0:8080"
   stay: true
   patienceSeconds: 0

@@ -104,6 +104,21 @@ def study(
     run_study(file, workdir, data_root, device, plot, output)
 
 
+def tune(
+    file: Annotated[Path, typer.Option("--file", "-f", help="YAML file of kind Tuning: documents, fields, budget.")],
+    device: Device = "auto",
+    workdir: Annotated[
+        Path | None, typer.Option(help="Folder of the search; default: .anchorage/tunings/NAME.")
+    ] = None,
+    data_root: DataRoot = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Search settings and methods by simulations scored on the validation images; resumes an interrupted search."""
+    from fedctl.research.tuning import tune_federation
+
+    tune_federation(file, workdir, data_root, device, output)
+
+
 def partition(
     file: File,
     data_root: DataRoot = None,

@@ -163,6 +163,14 @@ class Results:
         scores = ([value for value in seed.values(metric, self.first) if math.isfinite(value)] for seed in self.seeds)
         return Spread(tuple(choose(values, default=math.nan) for values in scores))
 
+    def at_best(self) -> dict[str, "Spread"]:
+        """Return the metrics of every seed's best round, where all these rounds have them; with test images: as `best`."""
+        if self.part == "test":
+            return {name: self.best(name) for name in self.metrics()}
+        rounds = [seed.best_round(self.first).metrics for seed in self.seeds]
+        names = [name for name in self.metrics() if all(name in metrics for metrics in rounds)]
+        return {name: Spread(tuple(metrics[name] for metrics in rounds)) for name in names}
+
 
 @dataclass(frozen=True, slots=True)
 class Spread:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from shutil import rmtree
 from time import monotonic
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from anchorage.api.changes import RESULTS, Verdict, find_changes
 from anchorage.api.errors import AnchorageError, commands
@@ -28,8 +28,13 @@ from fedctl.validation import warn_about
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root
 
+if TYPE_CHECKING:
+    from anchorage.simulation.images import DecodedImages
+
 DEFAULT_FOLDER = DEFAULT_PARENT / "simulations"
 SHOWN_CHANGES = 5
+EMBEDDINGS = "embeddings"
+"""Folder of a frozen encoder's embeddings, below that of a simulation, a study or a search."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +61,10 @@ class SimulationRequest:
     """Address of a Ray cluster that trains the silos, or ``local``."""
     at_once: int | None = None
     """How many silos train at the same time; None: one per processor, on a GPU one."""
+    embeddings: Path | None = None
+    """Where a frozen encoder's embeddings are kept for other simulations; None: below this one's folder."""
+    decoded: "DecodedImages | None" = None
+    """What other simulations of this process decoded."""
     keep: bool = True
     """Whether finished seeds leave their models, and the last checkpoints, from which more rounds go on: else these begin anew, to the same model."""
 
@@ -115,6 +124,10 @@ class Simulator:
     """How many silos train at the same time."""
     keep: bool = True
     """As in `SimulationRequest`."""
+    embeddings: Path | None = None
+    """Where a frozen encoder's embeddings are kept."""
+    decoded: "DecodedImages | None" = None
+    """What seeds and simulations before decoded."""
 
     def play(self, study: Study, title: str) -> None:
         """Simulate one seed to its end, from the start or from its stored state, and store the result.
@@ -133,7 +146,8 @@ class Simulator:
         watcher = SeedWatcher(study.federation, title, self.view, self.shown_silos)
         speeds = parse_speeds(self.speeds) if self.speeds else None
         options: dict[str, Any] = {"resume": True, "speeds": speeds, "ray": self.ray, "at_once": self.at_once}
-        simulation = Simulation(study, self.data_root, state, device=self.device, **options)
+        options |= {"device": self.device, "embeddings": self.embeddings, "decoded": self.decoded}
+        simulation = Simulation(study, self.data_root, state, **options)
         before, history = simulation.store.latest(), simulation.store.history()
         if before is not None:
             watcher.show_round(before.record)
@@ -210,13 +224,21 @@ def simulate_seeds(
         claim(folder, study, wanted.silos)
         tracking = tracking_of(study, workdir, wanted.tracking, view)
         at_once = wanted.at_once or (1 if device.startswith("cuda") else os.cpu_count() or 1)
-        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.keep)
+        embeddings = wanted.embeddings or folder.root / EMBEDDINGS
+        how = (wanted.speeds, tracking, wanted.ray, at_once, wanted.keep, embeddings, wanted.decoded or shared_images())
         simulator = Simulator(folder, wanted.root, device, view, shown_silos, *how)
         played = play_missing(studies, simulator)
         if tracking is not None:
             unsent += tracking.unsent
             view.say(f"the runs in MLflow: {opening(tracking.uri)}")
         return played
+
+
+def shared_images() -> "DecodedImages":
+    """Return what simulations one after another may share."""
+    from anchorage.simulation.images import DecodedImages
+
+    return DecodedImages()
 
 
 def results_of(studies: Sequence[Study], folder: SimulationFolder) -> Results:

@@ -155,7 +155,7 @@ def print_simulation(results: Results, elapsed_seconds: float | None, *, wide: b
 def _means_table(results: Results) -> RenderableType:
     right = (f"last round, {results.part}", f"best round, {results.part}")
     table = plain_table("metric", *right, right=right)
-    best = _at_best(results)
+    best = results.at_best()
     for name in results.metrics():
         table.add_row(name.replace("_", " "), str(results.last(name)), str(best[name]) if name in best else "")
     return table
@@ -197,15 +197,6 @@ def _seeds_table(results: Results) -> RenderableType:
     return table
 
 
-def _at_best(results: Results) -> dict[str, Spread]:
-    """Return the metrics of every seed's best round, where all these rounds have them."""
-    if results.part == "test":
-        return {name: results.best(name) for name in results.metrics()}
-    rounds = [seed.best_round(results.first).metrics for seed in results.seeds]
-    names = [name for name in results.metrics() if all(name in metrics for metrics in rounds)]
-    return {name: Spread(tuple(metrics[name] for metrics in rounds)) for name in names}
-
-
 def summary(results: Results) -> dict[str, Any]:
     """Return all results of a simulation, as JSON values."""
     return {
@@ -215,7 +206,7 @@ def summary(results: Results) -> dict[str, Any]:
         "workdir": str(results.folder),
         "images": results.part,
         "last": {name: results.last(name).as_document() for name in results.metrics()},
-        "best": {name: spread.as_document() for name, spread in _at_best(results).items()},
+        "best": {name: spread.as_document() for name, spread in results.at_best().items()},
         "silos": {
             silo: {name: spread.as_document() for name, spread in own.items()}
             for silo, own in results.of_silos().items()

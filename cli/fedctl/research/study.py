@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -19,7 +19,7 @@ from fedctl.output import Format
 from fedctl.research.compare import Row, chosen_metric, published_beside, show_rows, slug
 from fedctl.research.pictures import check_picture_suffix
 from fedctl.research.results import SimulationFolder
-from fedctl.research.simulation import SimulationRequest, results_of, simulate_seeds
+from fedctl.research.simulation import EMBEDDINGS, SimulationRequest, results_of, shared_images, simulate_seeds
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT
 
@@ -110,6 +110,8 @@ def run_study(
     for cell, _ in cells:
         cell.paper(study.metric or ORDER[0])
     unsent: list[AnchorageError] = []
+    decoded = shared_images()
+    cells = [(replace(cell, wanted=replace(cell.wanted, decoded=decoded)), studies) for cell, studies in cells]
     with view_for(sys.stdout if output.for_people else sys.stderr, terminal=False) as view:
         for number, (cell, studies) in enumerate(cells):
             _play(cell, studies, f"{cell.title} ({number + 1} of {len(cells)})", view, unsent)
@@ -164,6 +166,7 @@ def cells_of(study: StudyFile, file: Path, root: Path, data_root: Path | None, d
                 device=device,
                 data_root=data_root,
                 keep=False,
+                embeddings=root / EMBEDDINGS,
             )
             published = {**study.published, **grid.published, **case.published}
             yield Cell(setting, method, wanted, SimulationFolder(root / folder), published)

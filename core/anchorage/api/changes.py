@@ -50,6 +50,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.anchorData": Verdict.FROZEN,
     "spec.evaluation.validation": Verdict.FROZEN,
     "spec.evaluation.test": Verdict.FROZEN,
+    "spec.evaluation.averageDecay": Verdict.FROZEN,
     "spec.evaluation.siloPercent": Verdict.FROZEN,
     "spec.evaluation.onLeakage": Verdict.FROZEN,
     "spec.evaluation.everyRounds": Verdict.LATER,

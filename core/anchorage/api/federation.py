@@ -10,6 +10,7 @@ from anchorage.api.base import (
     TITLE_PATTERN,
     TRACKING_URI_PATTERN,
     Document,
+    Fraction,
     Metadata,
     Name,
 )
@@ -135,6 +136,12 @@ class Evaluation(Document):
         None, description="Images that the final and the best model are scored on, once, at the end."
     )
     every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
+    average_decay: Fraction | None = Field(
+        None,
+        description="Decay of the models' average.\n\nOf global models. It is what is scored, chosen by, kept and registered in each round; "
+        "training goes on from the models themselves. Share that it keeps of itself in a round, 0 to 1; until `1 / (1 - averageDecay)` rounds are "
+        "over they all count alike. Synchronous rounds only; absent: no average.",
+    )
     silo_percent: Annotated[int, Field(ge=0, le=50)] = Field(
         0, description="Percentage of each silo's labelled images held out to score models on."
     )

@@ -11,7 +11,7 @@ ACCEPTANCE = "acceptance"
 PSEUDO_LABEL_ACCURACY = "pseudo_label_accuracy"
 """Metric of a silo in a simulation: share of its accepted pseudo-labels that are right, 0 to 1."""
 EPSILON = "epsilon"
-"""Metric of a silo with a privacy budget: privacy loss ε of all its updates so far, at its `delta`."""
+"""Metric of a silo with a privacy budget, or of a round with noise at the server: privacy loss ε so far, at its `delta`."""
 
 _SHOWN = 4
 
@@ -24,7 +24,7 @@ def ordered(names: Iterable[str]) -> list[str]:
 
 def shown_first(names: Collection[str]) -> Sequence[str]:
     """Return the few names that there is room for in one line."""
-    known = [name for name in ORDER if name in names]
+    known = [name for name in (*ORDER, EPSILON) if name in names]
     return known or list(names)[:_SHOWN]
 
 

@@ -91,6 +91,13 @@ def require_package(network: str) -> None:
         raise AnchorageError(PACKAGE_MISSING, message)
 
 
+class LowRank(Document):
+    """Low-rank adapters of frozen weights (LoRA; Hu et al. 2021, arXiv:2106.09685)."""
+
+    rank: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Rank.\n\nOf each adapter.")
+    alpha: Annotated[int, Field(ge=1, le=1024)] = Field(8, description="Factor.\n\nAdapters count alpha / rank times.")
+
+
 class ModelSpec(Document):
     """A network and the images it takes (methods reference, section 5.1)."""
 
@@ -101,14 +108,17 @@ class ModelSpec(Document):
     channels: Literal[1, 3] = Field(3, description="Planes of an image: 1 for grey, 3 for RGB.")
     augmentation: Annotated[str, Kind("augmentation")] = Field(
         "Natural",
-        description="Kind of image: decides normalisation, flips and strong augmentation (methods reference, section 5.2).",
+        description="Kind of image.\n\nDecides normalisation, flips and strong augmentation (methods reference, section 5.2).",
     )
     trainable: Trainable = Field(
         "All",
         description="What trains: All, Head, or encoder.NAME,...\n\nNames are of tensors or modules; ``*``: any text. Heads always train.",
     )
+    lora: LowRank | None = Field(
+        None, description="Low-rank adapters (LoRA).\n\nThey are added to frozen weights and train in their place."
+    )
     initial: PathBelow | None = Field(
-        None, description="Safetensors file below the data root with the weights to start from; absent: random weights."
+        None, description="Safetensors file of initial weights.\n\nBelow the data root; absent: random weights."
     )
     weights: WeightsName | None = Field(
         None, description="Name of pretrained weights.\n\nSuch as IMAGENET1K_V1, from `fedctl weights pull`."
@@ -134,6 +144,12 @@ class ModelSpec(Document):
     def _one_start(self) -> Self:
         if self.initial is not None and self.weights is not None:
             raise ValueError("found initial and weights, but training starts from one of them")
+        return self
+
+    @model_validator(mode="after")
+    def _something_frozen(self) -> Self:
+        if self.lora is not None and self.trainable == "All":
+            raise ValueError("found lora, but trainable All leaves nothing frozen to adapt; set trainable: Head")
         return self
 
     @model_validator(mode="after")

@@ -34,6 +34,8 @@ class Plan:
     spec: FederationSpec
     silos: Sequence[Silo]
     method: ResolvedMethod
+    warms_up: bool = False
+    """Whether the method is that of a stage of the warm-up."""
 
     @property
     def asynchronous(self) -> bool:

@@ -32,6 +32,8 @@ class SiloCrStatus(Document):
     )
     task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
     progress: Percentage = Field(0, description="Progress of the current task in percent.")
+    rate: Total = Field(0, description="Rate of the transfer under way, bytes per second; 0 without one.")
+    seconds_left: Total | None = Field(None, description="Time until the transfer's end, in seconds.")
     samples: Total = Field(0, description="Images for training, or used in the last counted update.")
     weight: Number = Field("0", description="Weight of the last counted update in the aggregation, 0 to 1.")
     epsilon: Number = Field("", description="Privacy loss of all updates so far, under a privacy budget.")

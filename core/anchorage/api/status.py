@@ -75,8 +75,10 @@ class SiloStatus(Document):
     name: Name = Field(description="Name of the silo.")
     connected: bool = Field(False, description="Whether the silo's agent is connected.")
     state: Word = Field("Waiting", description="State in the current round, such as Training or Late.")
-    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task; empty without one.")
-    progress: Percentage = Field(0, description="Progress of the current task in percent.")
+    task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task.")
+    progress: Percentage = Field(0, description="Progress of the task in percent.")
+    rate: Total = Field(0, description="Transfer rate, bytes/s.")
+    seconds_left: Total | None = Field(None, description="Time it needs.")
     samples: Total = Field(0, description="Images used in the last counted update.")
     weight: Number = Field("0", description="Weight of the last counted update, 0 to 1.")
     acceptance: Number = Field("", description="Share of its unlabelled images accepted, 0 to 1.")
@@ -187,7 +189,7 @@ AT_WORK = ("Training", "Announced", "Uploading", "Evaluating")
 
 def at_rest(status: FederationStatus) -> FederationStatus:
     """Return the status of a run whose server does not run any more: no silo is connected, none works, and no step is under way."""
-    idle = {"connected": False, "task": "", "progress": 0}
+    idle = {"connected": False, "task": "", "progress": 0, "rate": 0, "seconds_left": None}
     silos = tuple(
         silo.model_copy(update={**idle, "state": "Waiting" if silo.state in AT_WORK else silo.state})
         for silo in status.silos

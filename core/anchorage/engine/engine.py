@@ -14,6 +14,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import DEADLINE_EXCEEDED, QUORUM_LOST, STOPPED, WRONG_LAYOUT
 from anchorage.api.errors.transfer import OUT_OF_BOUNDS
 from anchorage.api.metrics import score
+from anchorage.engine.aggregation.model_average import ModelAverage
 from anchorage.engine.early import EarlyEvents
 from anchorage.engine.events import (
     Observer,
@@ -147,7 +148,9 @@ class Engine(ABC):
         self._stage = stage
         self.settings, self.learner, self.strategy = stage.settings, stage.learner, stage.strategy
         learner = stage.learner if isinstance(stage.learner, Keeper) else None
-        self._keepers = {"strategy/": stage.strategy, "learner/": learner}
+        decay = stage.settings.average_decay
+        self._average = None if decay is None else ModelAverage(decay)
+        self._keepers = {"strategy/": stage.strategy, "learner/": learner, "average/": self._average}
 
     def _stage_of(self, number: int) -> Stage:
         return next((stage for stage in self._stages if number <= stage.last), self._stages[-1])
@@ -158,11 +161,13 @@ class Engine(ABC):
         if stage is self._stage:
             return model
         self.observer(StepBegan("server training"))
+        if self._average is not None:
+            model = self._average.applied(model)
         self._enter(stage)
         return self.learner.adopt(model)
 
     def _begin(self) -> tuple[RoundRecord, ModelBytes]:
-        """Return the last committed round, making round 0 in a new run."""
+        """Return the last committed round, making round 0 in a new run, and the model that training goes on from."""
         checkpoint = self.store.latest()
         if checkpoint is not None:
             self._enter(self._stage_of(checkpoint.record.round))
@@ -170,7 +175,8 @@ class Engine(ABC):
                 state = {key.removeprefix(prefix): a for key, a in checkpoint.state.items() if key.startswith(prefix)}
                 if keeper is not None and state:
                     keeper.restore(state)
-            return checkpoint.record, checkpoint.model
+            model = checkpoint.model
+            return checkpoint.record, model if self._average is None else self._average.resume(model)
         self.observer(StepBegan("server training"))
         model = self.learner.initialise()
         return self._commit(0, model, self._evaluate(model, 0), state=self._method_state()), model

@@ -10,12 +10,13 @@ from anchorage.api.piece import Piece
 
 if TYPE_CHECKING:
     from anchorage.engine.aggregation.mixing import Mixing
+    from anchorage.engine.aggregation.noised_mean import NoisedMean
     from anchorage.engine.aggregation.round_memory import RoundMemory
     from anchorage.engine.aggregation.server_step import ServerStep
     from anchorage.engine.aggregation.weigher import BaseWeigher
     from anchorage.transport.messages import Announcement
     from anchorage.transport.tensors.chunks import ChunkSource
-    from anchorage.transport.tensors.encoded import Bits
+    from anchorage.transport.tensors.codings import Coding
     from anchorage.transport.tensors.layout import Layout
     from anchorage.transport.tensors.model import ModelBytes
 
@@ -56,8 +57,9 @@ class EngineHooks(Piece):
 class EncodingHooks(EngineHooks):
     """How updates travel."""
 
-    bits: ClassVar[Bits | None] = None
-    """Of every number of an update; None: as it is."""
+    def coding(self) -> Coding | None:
+        """Return how an update's change of the received model is written; None: the update travels as it is."""
+        return None
 
 
 class WeightingEngineHooks(EngineHooks):
@@ -73,6 +75,18 @@ class WeightingEngineHooks(EngineHooks):
 
 class AggregationHooks(EngineHooks):
     """How weighted updates become one."""
+
+    compares_norms: ClassVar[bool] = True
+    """Whether updates that are far longer than the round's others are taken out before."""
+
+    @property
+    def bound(self) -> float | None:
+        """Euclidean norm to which silos scale the changes of the model that they send; None: they send them as they are."""
+        return None
+
+    def start(self) -> AggregationHooks | NoisedMean:
+        """Return what aggregates in one run: this piece, unless it has to remember something."""
+        return self
 
     @abstractmethod
     def aggregate(

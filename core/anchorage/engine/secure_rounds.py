@@ -16,6 +16,7 @@ from anchorage.transport.messages import (
     AuxiliaryData,
     Evaluated,
     Evaluation,
+    Joined,
     Left,
     MembersChanged,
     Task,
@@ -83,13 +84,16 @@ class SecureRounds(SynchronousEngine):
         self.observer(StepBegan("agree on keys"))
         session = f"{number}.keys.{secrets.token_hex(8)}"
         opened = OpenRound(Task(session, TaskKind.SHOW_KEYS, number, _NO_MODEL), cohort, self.link.traffic())
-        shown = self._step(opened, TaskKind.SHOW_KEYS, {silo: {} for silo in cohort}, partial(read, KeysMessage))
+        shown = self._step(
+            opened, TaskKind.SHOW_KEYS, {silo: {} for silo in cohort}, partial(read, KeysMessage), FEWEST
+        )
         self._absent = (self._absent or set()) | (set(cohort) - self.connected.keys())
         self._require(len(shown), FEWEST, number, "showed keys")
         roster = {silo: shown[silo].keys() for silo in cohort if silo in shown}
         message = told(Roster(keys={silo: shown[silo] for silo in roster}))
-        shares = self._step(opened, TaskKind.SHARE_SECRETS, dict.fromkeys(roster, message), partial(read, Shares))
-        self._require(len(shares), max(FEWEST, threshold(len(roster))), number, "agreed on keys")
+        least, asked = max(FEWEST, threshold(len(roster))), dict.fromkeys(roster, message)
+        shares = self._step(opened, TaskKind.SHARE_SECRETS, asked, partial(read, Shares), least)
+        self._require(len(shares), least, number, "agreed on keys")
         self._group = _Group(session, roster, shares, max(1, sum(keys.most for keys in roster.values())))
         return tuple(silo for silo in roster if silo in shares)
 
@@ -136,7 +140,7 @@ class SecureRounds(SynchronousEngine):
         need, survivors = threshold(len(roster)), tuple(silos)
         self._require(len(silos), need, number, "sent updates")
         asked = {silo: told(Survivors(survivors=survivors)) for silo in silos if silo in self.connected}
-        confirmed = self._step(opened, TaskKind.CONFIRM_SURVIVORS, asked, partial(read, Confirmed), need)
+        confirmed = self._step(opened, TaskKind.CONFIRM_SURVIVORS, asked, partial(read, Confirmed), need, need)
         self._require(len(confirmed), need, number, "confirmed whose updates arrived")
         signed = {silo: answer.signature for silo, answer in confirmed.items()}
         asked = {
@@ -144,7 +148,7 @@ class SecureRounds(SynchronousEngine):
             for silo in silos
             if silo in self.connected
         }
-        answers = self._step(opened, TaskKind.REVEAL_SHARES, asked, partial(read, Revealed), need)
+        answers = self._step(opened, TaskKind.REVEAL_SHARES, asked, partial(read, Revealed), need, need)
         self._require(len(answers), need, number, "revealed shares")
         revealed = {s: {of: bytes.fromhex(x) for of, x in a.shares.items()} for s, a in answers.items()}
         try:
@@ -172,15 +176,19 @@ class SecureRounds(SynchronousEngine):
         kind: TaskKind,
         content: Mapping[str, AuxiliaryData],
         read_answer: Callable[[bytes], T],
+        least: int,
         enough: int | None = None,
     ) -> dict[str, T]:
-        """Ask silos for a step and return their answers, as soon as there are enough; who leaves or is slow is not waited for."""
+        """Ask silos for a step and return their answers, as soon as there are enough; who is slow is not waited for.
+
+        Who leaves is waited for only where without it there would not be the `least` answers: it may be back at once, as with a new key.
+        """
         session = opened.task.id if opened.task.kind.step else self._group.session
         task, found = f"{session}.{kind.lower()}", dict[str, T]()
         for silo, told_it in content.items():
             self.link.assign(silo, Task(task, kind, opened.task.round, _NO_MODEL, told_it))
-        awaited, deadline = set(content), self.clock.now() + STEP_SECONDS
-        while awaited and (enough is None or len(found) < enough):
+        awaited, gone, deadline = set(content), set[str](), self.clock.now() + STEP_SECONDS
+        while awaited - (gone if len(found) >= least else set()) and (enough is None or len(found) < enough):
             event = self._next(deadline)
             match event:
                 case None:
@@ -195,11 +203,13 @@ class SecureRounds(SynchronousEngine):
                     awaited.discard(silo)
                     self.observer(SiloChanged(silo, "Failed", 0, 0, code, message))
                 case Left(silo):
-                    awaited.discard(silo)
+                    gone.add(silo)
                 case MembersChanged():
                     self._take(opened, event, barrier=False)
                     awaited = {silo for silo in awaited if not event.voids(silo)}
                 case _:
+                    if isinstance(event, Joined):
+                        gone.discard(event.silo)
                     self._take(opened, event, barrier=False)
         for silo in content.keys() - found.keys():
             self.link.dismiss(silo, task, "not needed any more")

@@ -7,15 +7,14 @@ from dataclasses import replace
 from functools import cache
 
 import numpy as np
-from cryptography import x509
+from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.run import RunDescription
 from anchorage.engine.hooks import WeightingEngineHooks
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Task, TaskKind
-from anchorage.transport.pki import Credentials, load_key
-from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.pki import Credentials
 from anchorage.transport.secure_aggregation.fixed_point import RangeError, encode
 from anchorage.transport.secure_aggregation.masks import Words
 from anchorage.transport.secure_aggregation.member import Member, ProtocolError
@@ -173,10 +172,9 @@ class MaskingSilo(FixedPointSilo):
         weigher = expect(stage.method.weighting, WeightingEngineHooks).weigher(stage.model.num_classes)
         if (most := weigher.most(self._images)) is None:
             raise ProtocolError("weights depend on more than the silo's own counts")
-        authority: x509.Certificate = read_certificate(files.authority)
-        certificate = files.certificate.read_bytes()
-        key, name = load_key(files.key), self._run.federation
-        self._member = Member(name, self._silo, task.id, int(most), key, certificate, authority)
+        key, certificate, authorities = files.read()
+        shown, name = certificate.public_bytes(serialization.Encoding.PEM), self._run.federation
+        self._member = Member(name, self._silo, task.id, int(most), key, shown, authorities)
         self._round = task.round
         return KeysMessage.of(self._member.keys)
 

@@ -27,6 +27,8 @@ class RoundSettings:
         How long the whole run may take from its first start; None does not bound it.
     evaluate_every : int
         Rounds between two evaluations; the last round is always evaluated.
+    average_decay : float or None
+        Synchronous: decay of the average of global models that is evaluated and committed; None: each is itself.
     held_out_classes : int
         Classes of the confusion matrices by which silos score the new model on images that they do not train on; 0: they do not.
     most_images : int
@@ -47,6 +49,7 @@ class RoundSettings:
     round_deadline_seconds: float = 1800.0
     active_deadline_seconds: float | None = None
     evaluate_every: int = 1
+    average_decay: float | None = None
     held_out_classes: int = 0
     most_images: int = MOST_IMAGES
     fractional_bits: int | None = None

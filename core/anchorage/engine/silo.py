@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError, silo
 from anchorage.api.run import RunDescription
 from anchorage.engine.buffers import Buffers, BufferSource
+from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.hooks import EncodingHooks
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.secure_silo import FixedPointSilo
@@ -35,8 +36,8 @@ def _run_of(description: str) -> RunDescription:
 def _encoding_in(description: str, round_number: int) -> Encoding | None:
     """Return how updates of a round travel, of a run's description (JSON); None: as they are."""
     run = _run_of(description).stage(round_number)
-    bits = expect(run.method.encoding, EncodingHooks).bits
-    return encoding_of(bits, run.down, run.up) if bits else None
+    coding = expect(run.method.encoding, EncodingHooks).coding()
+    return encoding_of(coding, run.down, run.up) if coding else None
 
 
 class WithdrawnError(Exception):
@@ -95,6 +96,8 @@ class SiloWorker:
         Called with every task before anything is fetched for it; raises AnchorageError to refuse it.
     secure : FixedPointSilo, optional
         Protects updates before anything of them leaves; the run has secure aggregation.
+    feedback : ErrorFeedback, optional
+        Keeps what an encoding with error feedback loses.
     """
 
     def __init__(
@@ -107,12 +110,14 @@ class SiloWorker:
         lanes: Callable[[str, Callable[[], None]], None] | None = None,
         admit: Callable[[messages.Task], None] = lambda task: None,
         secure: FixedPointSilo | None = None,
+        feedback: ErrorFeedback | None = None,
     ) -> None:
         self._link = link
         self._learner = learner
         self._buffers = buffers
         self._admit = admit
         self._secure = secure
+        self._feedback = feedback
         self._lock = threading.Lock()
         self._sending = threading.Lock()
         self._training: _Training | None = None
@@ -199,7 +204,7 @@ class SiloWorker:
             work.check()
             self._admit(work.task)
             if work.announcement is None:
-                work.announcement = self._buffers.kept(work.task.id) or self._trained(work)
+                work.announcement = self._kept(work.task) or self._trained(work)
             work.check()
             self._link.announce(work.announcement)
         except WithdrawnError:
@@ -210,6 +215,13 @@ class SiloWorker:
         with self._lock:
             work.announced = True
         self._upload_if_due(work)
+
+    def _kept(self, task: messages.Task) -> messages.Announcement | None:
+        """Return what was announced for a task before a restart, with the model at hand again that its update is told from."""
+        announcement = self._buffers.kept(task.id)
+        if announcement is not None:
+            self._buffers.model(task.kind).receive(task.model)
+        return announcement
 
     def _trained(self, work: _Training) -> messages.Announcement:
         model = self._received(work)
@@ -244,7 +256,11 @@ class SiloWorker:
         if update is None or (encoding := self._encoding(work.task, update)) is None:
             return announcement
         buffer = self._buffers.update(update.nbytes)
-        encoding.round_update(buffer, encoding.base(model))
+        if encoding.coding.feedback:
+            assert self._feedback is not None, "what encodings lose is kept where they have error feedback"
+            self._feedback.round_update(work.task.round, encoding, buffer, encoding.base(model))
+        else:
+            encoding.round_update(buffer, encoding.base(model))
         return replace(announcement, update=Manifest.of(update.layout, buffer))
 
     def _encoding(self, task: messages.Task, update: Manifest) -> Encoding | None:
@@ -296,7 +312,7 @@ class SiloWorker:
     def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
         """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
         model = self._buffers.model(messages.TaskKind.TRAIN)
-        if model.manifest != work.task.model:
+        if model.manifest != work.task.model or model.missing():
             return update
         if messages.DIFFERENCES in work.task.auxiliary_data:
             return Differences(update, BufferSource(model.manifest, model.array))

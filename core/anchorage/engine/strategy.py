@@ -12,6 +12,7 @@ from anchorage.api.method import SLOTS, ResolvedMethod
 from anchorage.api.piece import Piece
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.mixing import Mixing
+from anchorage.engine.aggregation.noised_mean import NoisedMean
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import ServerStep
 from anchorage.engine.aggregation.weigher import BaseWeigher
@@ -20,7 +21,7 @@ from anchorage.engine.store.large_files import LargeFiles
 from anchorage.learning.hooks import expect
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.encoded import Bits
+from anchorage.transport.tensors.codings import Coding
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.layout import NOTHING, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
@@ -46,8 +47,11 @@ class Strategy:
     weigher: BaseWeigher
     """How much each update counts."""
 
-    aggregation: AggregationHooks | WeightedMean = field(default_factory=WeightedMean)
+    aggregation: AggregationHooks | WeightedMean | NoisedMean = field(default_factory=WeightedMean)
     """How weighted updates become one."""
+
+    compares_norms: bool = True
+    """Synchronous: whether updates that are far longer than the round's others are taken out before."""
 
     server_step: ServerStep | None = None
     """What becomes of the aggregated update of a synchronous round; None takes it as the new model."""
@@ -61,8 +65,8 @@ class Strategy:
     refiners: Sequence[EngineHooks] = ()
     """Pieces that aggregate some tensors otherwise."""
 
-    bits: Bits | None = None
-    """Synchronous: of every number of an update as it travels; None: as it is."""
+    coding: Coding | None = None
+    """Synchronous: how an update's change of the model is written; None: it travels as it is."""
 
     counts_steps: bool = False
     """Asynchronous: whether silos are told how many steps are committed."""
@@ -72,17 +76,21 @@ class Strategy:
     @classmethod
     def of(cls, method: ResolvedMethod, num_classes: int, seed: int) -> "Strategy":
         """Return a method's strategy for one run."""
-        step = expect(method.server_step, ServerStepHooks)
+        step, aggregation = (
+            expect(method.server_step, ServerStepHooks),
+            expect(method.aggregation, AggregationHooks),
+        )
         pieces = {slot: getattr(method, slot) for slot in SLOTS}
         memories = {slot: memory_of(piece, num_classes, seed) for slot, piece in pieces.items()}
         return cls(
             expect(method.weighting, WeightingEngineHooks).weigher(num_classes),
-            expect(method.aggregation, AggregationHooks),
+            aggregation.start(),
+            aggregation.compares_norms,
             step.step(),
             step.mixing(),
             {slot: memory for slot, memory in memories.items() if memory is not None},
             [piece for piece in pieces.values() if isinstance(piece, EngineHooks)],
-            expect(method.encoding, EncodingHooks).bits,
+            expect(method.encoding, EncodingHooks).coding(),
             method.local.cycle is not None,
         )
 
@@ -95,6 +103,11 @@ class Strategy:
     def sparse_updates(self) -> bool:
         """Whether most of an update is as the silo received it, so that it travels as differences from the model."""
         return any(memory.sparse_updates for memory in self.memories.values())
+
+    @property
+    def hears_scores(self) -> bool:
+        """Whether the server scores every silo's own model for a memory."""
+        return any(memory.scores_updates for memory in self.memories.values())
 
     @property
     def scores_each_update(self) -> bool:
@@ -177,6 +190,12 @@ class Strategy:
                     memory.receive(silo, large[silo])
             memory.conclude(announcements)
 
+    def scored(self, silo: str, metrics: Mapping[str, float]) -> None:
+        """Hear what a silo's own model scores on the server's validation images."""
+        for memory in self.memories.values():
+            if memory.scores_updates:
+                memory.scored(silo, metrics)
+
     def aggregate(
         self,
         updates: Sequence[ChunkSource],
@@ -212,6 +231,15 @@ class Strategy:
             return aggregated
         return self.server_step.apply(model, aggregated, round_number, share)
 
+    @property
+    def ahead(self) -> bool:
+        """Whether the next round may be dispatched before this one is committed; not where what leaves is accounted."""
+        return not isinstance(self.aggregation, NoisedMean)
+
+    def metrics(self) -> Mapping[str, float]:
+        """Return what is told of the aggregation with every round."""
+        return self.aggregation.metrics() if isinstance(self.aggregation, NoisedMean) else {}
+
     def state(self) -> Mapping[str, NDArray[Any]]:
         """Return what must be found again after a restart."""
         return {prefix + key: a for prefix, keeper in self._keepers().items() for key, a in keeper.state().items()}
@@ -223,9 +251,10 @@ class Strategy:
             if own:
                 keeper.restore(own)
 
-    def _keepers(self) -> Mapping[str, ServerStep | RoundMemory]:
+    def _keepers(self) -> Mapping[str, ServerStep | RoundMemory | NoisedMean]:
         step = {"step/": self.server_step} if self.server_step is not None else {}
-        return {**step, **{f"memory/{slot}/": memory for slot, memory in self.memories.items()}}
+        noise = {"noise/": self.aggregation} if isinstance(self.aggregation, NoisedMean) else {}
+        return {**step, **noise, **{f"memory/{slot}/": memory for slot, memory in self.memories.items()}}
 
 
 def _taken(memory: RoundMemory, behind: Layout) -> Mapping[str, TensorEntry]:

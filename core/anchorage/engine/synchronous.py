@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError
+from anchorage.api.errors.learning import LOSS_NOT_FINITE
 from anchorage.api.errors.rounds import (
     BAD_WEIGHT,
     EVALUATION_MISSING,
@@ -107,6 +108,8 @@ class SynchronousEngine(Gathering):
         evaluations = self._evaluate_at_silos(opened, model) if self.strategy.weigher.evaluated else {}
         mean, weights = self._aggregate(opened, evaluations, model)
         self._conclude(opened)
+        if self.strategy.hears_scores:
+            self._score_for_memories(opened, model, weights)
         for silo in opened.arrived() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
@@ -116,9 +119,10 @@ class SynchronousEngine(Gathering):
         if mean is not None:
             mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
+        shown = new if self._average is None else self._average.follow(new)
         state = self._method_state()
         marks.append(("server", self.clock.now()))
-        held_out = self._score_held_out(opened, new) if self.settings.held_out_classes and self._due(number) else {}
+        held_out = self._score_held_out(opened, shown) if self.settings.held_out_classes and self._due(number) else {}
         marks.append(("evaluate at silos", self.clock.now()))
         for silo in opened.cohort:
             self.link.dismiss(silo, opened.task.id, opened.states[silo])
@@ -133,15 +137,15 @@ class SynchronousEngine(Gathering):
             scored = self._score_each(opened, new, self.learner.test) if number == self.settings.rounds else None
             test = {"final": scored} if scored is not None and scored.metrics else {}
         else:
-            report = self._evaluate(new, number)
+            report = self._evaluate(shown, number)
             if held_out and (report is None or not report.metrics):
                 report = pooled(held_out)
         marks.append(("evaluate", self.clock.now()))
         record = self._commit(
             number,
-            new,
+            shown,
             report,
-            metrics={**server_metrics, **over_all(held_out)},
+            metrics={**server_metrics, **over_all(held_out), **self.strategy.metrics()},
             state=state,
             test=test,
             silos=with_scores(opened.records(weights), held_out),
@@ -156,10 +160,25 @@ class SynchronousEngine(Gathering):
         self, opened: OpenRound, model: ModelBytes, scored: Callable[[ModelBytes, int], Report | None]
     ) -> Report | None:
         """Score every silo's own model: each metric's mean and standard deviation over silos (methods reference, 6.1)."""
-        up, whole = self.learner.up, [opened.updates[silo] for silo in opened.arrived()]
-        updates = (weighted_mean(models_in(update, up)[-1:], [1.0], up) for update in whole)
-        reports = [scored(model.replaced(update), opened.task.round) for update in updates]
+        reports = [scored(self._own_model(opened, silo, model), opened.task.round) for silo in opened.arrived()]
         return over_silos([report for report in reports if report is not None])
+
+    def _own_model(self, opened: OpenRound, silo: str, model: ModelBytes) -> ModelBytes:
+        """Return the global model with a silo's update in place of the aggregate."""
+        up = self.learner.up
+        return model.replaced(weighted_mean(models_in(opened.updates[silo], up)[-1:], [1.0], up))
+
+    def _score_for_memories(self, opened: OpenRound, model: ModelBytes, weights: Mapping[str, float]) -> None:
+        """Score every silo's own model that counted; one whose outputs are not finite has no score."""
+        self.observer(StepBegan("evaluate"))
+        for silo in [silo for silo in opened.arrived() if weights[silo] > 0]:
+            try:
+                metrics = self.learner.evaluate(self._own_model(opened, silo, model), opened.task.round).metrics
+            except AnchorageError as error:
+                if error.code != LOSS_NOT_FINITE.code:
+                    raise
+                metrics = {}
+            self.strategy.scored(silo, metrics)
 
     def _dispatch(self, number: int, model: ModelBytes) -> OpenRound:
         """Select the cohort and give it the task; updates that a server before this one received whole are taken as they are."""
@@ -177,8 +196,8 @@ class SynchronousEngine(Gathering):
         task = Task(
             f"{number}.train.{model.digest[:16]}{self._attempt}", TaskKind.TRAIN, number, model.manifest, auxiliary
         )
-        sparse, bits = self.strategy.sparse_updates and self.learner.up == model.layout, self.strategy.bits
-        encoding = Encoding(bits, model.layout, self.learner.up) if bits and not sparse else None
+        sparse, coding = self.strategy.sparse_updates and self.learner.up == model.layout, self.strategy.coding
+        encoding = Encoding(coding, model.layout, self.learner.up) if coding and not sparse else None
         base = encoding.base_of(model) if encoding else model if sparse else None
         opened = OpenRound(task, cohort, self.link.traffic(), base=base, encoding=encoding, behind=behind)
         self._take_kept(opened)
@@ -202,7 +221,7 @@ class SynchronousEngine(Gathering):
     @property
     def _ahead(self) -> bool:
         """Whether a round is dispatched before the one before it is committed."""
-        return True
+        return self.strategy.ahead
 
     def _told(self) -> AuxiliaryData:
         """Return what every silo is told beside what the method tells."""
@@ -327,7 +346,7 @@ class SynchronousEngine(Gathering):
             An update with a weight holds a number that is not finite.
         """
         counted = [index for index, share in enumerate(shares) if share > 0]
-        if len(counted) < FEWEST:
+        if len(counted) < FEWEST or not self.strategy.compares_norms:
             return False
         try:
             found = outliers(norms_of([updates[index] for index in counted], self.learner.up))

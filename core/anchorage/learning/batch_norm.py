@@ -82,7 +82,7 @@ def recalibrate(network: Network, views: Views, indices: NDArray[np.int64]) -> N
     try:
         with torch.no_grad():
             for batch in np.array_split(indices, -(-len(indices) // EVALUATION_BATCH)):
-                network.encoder(views.plain(views.to_device(batch)))
+                network.embed(views.plain(views.to_device(batch)))
     finally:
         network.eval()
         for layer, momentum in zip(layers, momenta, strict=True):

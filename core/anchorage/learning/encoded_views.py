@@ -1,5 +1,6 @@
 """Views of images that a frozen encoder has seen: each is encoded once, and what trains works on embeddings."""
 
+from pathlib import Path
 from threading import Lock
 from typing import Any
 
@@ -11,9 +12,13 @@ from torch import Tensor
 from anchorage.api.model import ModelSpec
 from anchorage.learning.data.augmentation import Augmentation, augmentation_of
 from anchorage.learning.draws import Draws
+from anchorage.learning.kept_embeddings import KeptEmbeddings
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views
+
+_SEEN_BY = {"network", "image_size", "channels", "augmentation"}
+"""Fields of the model that decide what an encoder makes of an image, beside its weights."""
 
 KEPT_VIEWS = 4
 """Weak, and strong, views of an image that are drawn once and chosen from ever after."""
@@ -30,13 +35,23 @@ class EncodedViews(Views):
         As `Views` takes them.
     draws : Draws
         Generators of the run.
+    model : ModelSpec
+        What it says of network and images.
+    kept : KeptEmbeddings, optional
+        What other runs made of these images.
     """
 
     def __init__(
-        self, images: NDArray[np.uint8], augmentation: Augmentation, device: torch.device, draws: Draws
+        self,
+        images: NDArray[np.uint8],
+        augmentation: Augmentation,
+        device: torch.device,
+        draws: Draws,
+        model: ModelSpec,
+        kept: KeptEmbeddings | None = None,
     ) -> None:
         super().__init__(images, augmentation, device)
-        self._draws, self._lock = draws, Lock()
+        self._draws, self._lock, self._model, self._shelf = draws, Lock(), model, kept
         self._network: Network | None = None
         self._front: tuple[bytes, ...] = ()
         self._kept: dict[str, Tensor] = {}
@@ -73,8 +88,18 @@ class EncodedViews(Views):
             if self._network.front != self._front:
                 self._kept, self._front = {}, self._network.front
             if kind not in self._kept:
-                self._kept[kind] = torch.stack([self._encoded(self._network, kind, view) for view in range(views)])
+                self._kept[kind] = self._made(self._network, kind, views)
             return self._kept[kind]
+
+    def _made(self, network: Network, kind: str, views: int) -> Tensor:
+        def encoded() -> Tensor:
+            return torch.stack([self._encoded(network, kind, view) for view in range(views)])
+
+        if self._shelf is None or not len(self):
+            return encoded()
+        drawn = None if kind == "plain" else [self._draws.seed, self._draws.silo, views]
+        wanted = {"model": self._model.model_dump(mode="json", include=_SEEN_BY), "kind": kind, "drawn": drawn}
+        return self._shelf.of(network.encoder, self.images, wanted, encoded)
 
     def _encoded(self, network: Network, kind: str, view: int) -> Tensor:
         drawn = self._draws.torch(f"{kind} views/{view}")
@@ -87,10 +112,19 @@ class EncodedViews(Views):
 
 
 def views_of(
-    images: NDArray[np.uint8], model: ModelSpec, method: TrainingMethod, device: torch.device, draws: Draws
+    images: NDArray[np.uint8],
+    model: ModelSpec,
+    method: TrainingMethod,
+    device: torch.device,
+    draws: Draws,
+    embeddings: Path | None = None,
 ) -> Views:
-    """Return the views of a party's images: encoded once where the encoder is frozen and no piece of the method works on pixels."""
+    """Return the views of a party's images: encoded once where the encoder is frozen and no piece of the method works on pixels.
+
+    `embeddings` is a folder where they are kept for other runs.
+    """
     augmentation = augmentation_of(model.augmentation)
-    if model.trainable != "Head" or any(piece.needs_pixels for piece in method.pieces):
+    if model.trainable != "Head" or model.lora is not None or any(piece.needs_pixels for piece in method.pieces):
         return Views(images, augmentation, device)
-    return EncodedViews(images, augmentation, device, draws)
+    kept = None if embeddings is None else KeptEmbeddings(embeddings)
+    return EncodedViews(images, augmentation, device, draws, model, kept)

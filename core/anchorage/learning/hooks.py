@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     from anchorage.learning.local_training import Batching, Contrast, HeadLoss, Labelled, Loss
     from anchorage.learning.method import TrainingMethod
     from anchorage.learning.models import Network
+    from anchorage.learning.round_part import RoundPart
     from anchorage.learning.server_round import ServerRound
     from anchorage.learning.silo_round import SiloRound, Work
     from anchorage.transport.messages import AuxiliaryData
@@ -30,61 +30,6 @@ if TYPE_CHECKING:
     Arrays = Mapping[str, NDArray[Any]]
 
 S = TypeVar("S", bound=Piece)
-
-
-class RoundPart:
-    """What a piece does in one round of a silo, beside the losses; every hook may be left as it is."""
-
-    wants_pseudo_labels = False
-    """Whether `pseudo_labelled` is to be called."""
-
-    resumes = False
-    """Whether training that another process began can go on: what this piece knows between two steps is what it knew when `losses` and `stepping`
-    were called, before the first one. Otherwise a trainer that is killed begins the task again."""
-
-    def losses(self, losses: Iterator[Tensor]) -> Iterator[Tensor]:
-        """Return each step's loss with what this piece adds."""
-        return losses
-
-    def stepping(self) -> AbstractContextManager[None]:
-        """Surround the steps."""
-        return nullcontext()
-
-    def epoch_begins(self) -> None:
-        """Note that the pseudo-labeller begins another pass; only where it labels anew in each."""
-
-    def pseudo_labelled(self, indices: Tensor, features: Tensor, labels: Tensor, confident: Tensor) -> None:
-        """Look at images that the received model labelled.
-
-        Parameters
-        ----------
-        indices : Tensor of int64, shape [n]
-            Which of the silo's images.
-        features : Tensor of float32, shape [n, d]
-            The received encoder's features.
-        labels : Tensor of int64, shape [n]
-            Pseudo-labels.
-        confident : Tensor of bool, shape [n]
-            Whether they are confident.
-        """
-
-    def predicted(self, probabilities: Tensor) -> None:
-        """Look at the received model's probabilities [n, C] of all images; of pseudo-labels that state the fact `predictions`."""
-
-    def trained(self, rates: float) -> None:
-        """Note that training is over; `rates` is the sum of the learning rates of its steps, above 0. Not called without a step."""
-
-    def auxiliary(self) -> AuxiliaryData:
-        """Return what is announced beside the update; after training."""
-        return {}
-
-    def kept(self) -> Arrays:
-        """Return what the silo keeps for its next round; after training."""
-        return {}
-
-    def beside(self) -> Arrays:
-        """Return tensors that travel with the update and are no part of the network; after training."""
-        return {}
 
 
 class LearningHooks(Piece):

@@ -7,9 +7,11 @@ from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.learning.data import ImageSet
 from anchorage.learning.device import find_device
+from anchorage.learning.device_group import DeviceGroup, device_of
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.server_learner import TorchServerLearner
-from anchorage.learning.silo_learner import Examine, Networks, TorchSiloLearner
+from anchorage.learning.silo_learner import Examine, TorchSiloLearner
+from anchorage.learning.silo_networks import Networks
 from anchorage.learning.task_checkpoint import Checkpointing
 from anchorage.transport.messages import Report
 
@@ -37,6 +39,7 @@ def build_server_learner(
     initial: Path | None = None,
     rounds: int = 0,
     after: int = 0,
+    embeddings: Path | None = None,
 ) -> TorchServerLearner:
     """Return the server's learner; see `TorchServerLearner` for the parameters and the failures.
 
@@ -50,7 +53,7 @@ def build_server_learner(
         Rounds of the run, over which a cosine schedule falls.
     """
     images = {"anchors": anchors, "validation": validation, "test": test}
-    return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after)
+    return TorchServerLearner(model, method, seed, images, find_device(device), initial, rounds, after, embeddings)
 
 
 def build_silo_learner(
@@ -65,6 +68,8 @@ def build_silo_learner(
     examine: Examine | None = None,
     dp_sgd: DpSgd | None = None,
     checkpointing: Checkpointing | None = None,
+    devices: DeviceGroup | None = None,
+    embeddings: Path | None = None,
 ) -> TorchSiloLearner:
     """Return a silo's learner; see `TorchSiloLearner` for the parameters and the failures.
 
@@ -73,8 +78,9 @@ def build_silo_learner(
     device : str
         ``cpu``, ``cuda`` or ``auto``.
     """
-    where = find_device(device)
-    return TorchSiloLearner(run, silo, labels, images, state, where, networks, examine, dp_sgd, checkpointing)
+    where = device_of(device, devices.rank, devices.count) if devices else find_device(device)
+    how = (networks, examine, dp_sgd, checkpointing, devices, embeddings)
+    return TorchSiloLearner(run, silo, labels, images, state, where, *how)
 
 
 def train_on_anchors_alone(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.models import Network
 from anchorage.learning.views import Views, batches_per_epoch, epoch_batches, grouped
@@ -131,49 +132,66 @@ def labelled_losses(
     *,
     both_views: bool,
     contrast: Contrast | None = None,
+    devices: DeviceGroup,
 ) -> Iterator[Tensor]:
     """Yield the loss on images as a supervised loss sees them (FedAvg), or the mean over weak and strong views (FedAvg-Semi, SemiAnAgg).
 
-    `contrast`, if given, is told the first views and their representations, and returns what is added (MOON).
+    `contrast`, if given, is told the first views and their representations, and returns what is added (MOON). Each of `devices` learns its part.
     """
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     views = [lambda indices: _first(data.views, both_views)(indices, augmentation)]
     if both_views:
         views.append(lambda indices: data.views.strong(indices, augmentation))
 
-    for labels, images, *strong in data.viewed(batching.rest(len(data.indices), draws), *views, place=draws.place):
+    for seen in data.viewed(batching.rest(len(data.indices), draws), *views, place=draws.place):
+        part = devices.part(len(seen[0]), batching.smallest)
+        labels, images, *strong = part.of(*seen)
         z = network.represent(images)
         value = loss(network.classifier(z), labels)
         if contrast is not None:
             value = value + contrast(images, z)
         for other in strong:
             value = (value + loss(network(other), labels)) / 2
-        yield value
+        yield part.weighted(value)
 
 
 def two_head_losses(
-    network: Network, data: Labelled, loss: HeadLoss, batching: Batching, draws: Draws, *, both_views: bool
+    network: Network,
+    data: Labelled,
+    loss: HeadLoss,
+    batching: Batching,
+    draws: Draws,
+    *,
+    both_views: bool,
+    devices: DeviceGroup,
 ) -> Iterator[Tensor]:
-    """Yield the loss of two heads on what a supervised loss sees, or its mean over weak and strong views."""
+    """Yield the loss of two heads on what a supervised loss sees, or its mean over weak and strong views; each of `devices` learns its part."""
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     for positions in batching.rest(len(data.indices), draws):
         draws.place.take(BATCHES)
         indices, labels = data.batch(positions)
-        value = loss(network, network.represent(_first(data.views, both_views)(indices, augmentation)), labels)
+        seen = [_first(data.views, both_views)(indices, augmentation)]
         if both_views:
-            strong = network.represent(data.views.strong(indices, augmentation))
-            value = (value + loss(network, strong, labels)) / 2
-        yield value
+            seen.append(data.views.strong(indices, augmentation))
+        part = devices.part(len(labels), batching.smallest)
+        labels, images, *strong = part.of(labels, *seen)
+        value = loss(network, network.represent(images), labels)
+        for other in strong:
+            value = (value + loss(network, network.represent(other), labels)) / 2
+        yield part.weighted(value)
 
 
-def strong_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-    """Yield cross entropy on strong views: FedAnchor without mixup, and its server's epoch."""
+def strong_losses(
+    network: Network, data: Labelled, batching: Batching, draws: Draws, devices: DeviceGroup | None = None
+) -> Iterator[Tensor]:
+    """Yield cross entropy on strong views: FedAnchor without mixup, and its server's epoch; each of `devices`, if given, learns its part."""
+    devices = devices or DeviceGroup()
     augmentation = draws.place.tracked(AUGMENTATION, draws.torch(AUGMENTATION))
     batches = batching.rest(len(data.indices), draws)
-    for labels, images in data.viewed(
-        batches, lambda indices: data.views.strong(indices, augmentation), place=draws.place
-    ):
-        yield functional.cross_entropy(network(images), labels)
+    for seen in data.viewed(batches, lambda indices: data.views.strong(indices, augmentation), place=draws.place):
+        part = devices.part(len(seen[0]), batching.smallest)
+        labels, images = part.of(*seen)
+        yield part.weighted(functional.cross_entropy(network(images), labels))
 
 
 def weak_losses(network: Network, data: Labelled, batching: Batching, draws: Draws) -> Iterator[Tensor]:

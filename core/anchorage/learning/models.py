@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import NETWORK_UNUSABLE
-from anchorage.api.model import ModelDescription, ModelSpec, network_called, require_package
+from anchorage.api.model import LowRank, ModelDescription, ModelSpec, network_called, require_package
 from anchorage.learning.data.augmentation import augmentation_of
 from anchorage.learning.hooks import expect
+from anchorage.learning.low_rank import Adapters
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import NetworkHooks
 from anchorage.learning.randomness import generator, seed_of
-from anchorage.transport.tensors.layout import BUFFERS
+from anchorage.transport.tensors.layout import ADAPTER_SCALE, BUFFERS, LORA
 
 ANCHOR_WIDTH = 128
 """Width of the anchor head's output (methods reference, 6.8)."""
@@ -90,6 +91,7 @@ class Network(nn.Module):
         self.classifier = nn.Linear(seen, num_classes, bias=bias)
         self.anchor_head = nn.Linear(width, ANCHOR_WIDTH) if anchor_head else None
         self.psi: Psi | None = None
+        self.lora: Adapters | None = None
         self.projector: nn.Module | None = None
         self.rotation: nn.Linear | None = None
         self.plain_head: nn.Linear | None = None
@@ -107,7 +109,9 @@ class Network(nn.Module):
 
     def embed(self, x: Tensor) -> Tensor:
         """Return the embeddings [n, width] of images; of what a frozen encoder made of them before (`EncodedViews`) those themselves."""
-        embedded: Tensor = x if x.ndim == _EMBEDDED and is_frozen(self.encoder) else self.encoder(x)
+        if x.ndim == _EMBEDDED and is_frozen(self.encoder):
+            return x
+        embedded: Tensor = self.encoder(x) if self.lora is None else self.lora.embed(self.encoder, x)
         return embedded
 
     def train(self, mode: bool = True) -> Self:
@@ -148,6 +152,11 @@ class Network(nn.Module):
             counted = f"{path}.{BUFFERS[0]}"
             setattr(module, _STILL, (bool(own) and self.frozen.issuperset(own)) or counted in self.frozen)
         self.train(self.training)
+
+    def adapt(self, lora: LowRank, seed: int) -> None:
+        """Put low-rank adapters on the encoder's frozen weights, drawn from the run's seed. Raises as `Adapters`."""
+        self.lora = Adapters(self.encoder, ENCODER, self.frozen, lora, seed)
+        self.frozen |= {LORA + ADAPTER_SCALE}
 
     def anchor(self, x: Tensor) -> Tensor:
         """Return the anchor head's output [n, 128], not normalised."""
@@ -279,4 +288,6 @@ def build_model(model: ModelDescription, method: TrainingMethod, seed: int) -> N
     for piece in method.pieces:
         piece.weights_drawn(network)
     network.freeze(model.trainable)
+    if model.lora is not None:
+        network.adapt(model.lora, seed)
     return network

@@ -75,6 +75,8 @@ class TorchServerLearner:
         The method's last round, at which a cosine schedule ends.
     after : int
         The last round of the stage before.
+    embeddings : Path, optional
+        Where embeddings are kept for other runs.
 
     Raises
     ------
@@ -92,7 +94,9 @@ class TorchServerLearner:
         initial: Path | None,
         rounds: int = 0,
         after: int = 0,
+        embeddings: Path | None = None,
     ) -> None:
+        self._embeddings = embeddings
         self._model, self._seed, self._device, self._initial = model, seed, device, initial
         self._rounds, self._after = rounds, after
         self._method = TrainingMethod.of(method)
@@ -130,7 +134,9 @@ class TorchServerLearner:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         known = np.flatnonzero(images.labels >= 0)
         return Labelled(
-            views_of(images.images[known], self._model, self._method, self._device, Draws(self._seed)),
+            views_of(
+                images.images[known], self._model, self._method, self._device, Draws(self._seed), self._embeddings
+            ),
             np.arange(len(known)),
             images.labels[known],
         )

@@ -1,11 +1,11 @@
 """A silo's learner: trains and scores models for every method (`anchorage.engine.interfaces.SiloLearner`)."""
 
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import replace
-from functools import cached_property
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -14,7 +14,6 @@ import numpy as np
 import torch
 from blake3 import blake3
 from numpy.typing import NDArray
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from anchorage.api.errors import AnchorageError
@@ -23,14 +22,16 @@ from anchorage.api.metrics import ACCEPTANCE
 from anchorage.api.run import RunDescription
 from anchorage.learning.adaptive import AdaptiveRound
 from anchorage.learning.data import ImageSet
-from anchorage.learning.device import calculation, placed
+from anchorage.learning.device import calculation
+from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.dp_sgd import DpSgd
 from anchorage.learning.draws import Draws, Place
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.metrics import confusion_matrix
-from anchorage.learning.models import Network, build_model
+from anchorage.learning.models import Network
 from anchorage.learning.round_state import RoundState
+from anchorage.learning.silo_networks import Networks
 from anchorage.learning.silo_round import LocalImages, LocalTraining, SiloRound, Work
 from anchorage.learning.stepping import take_steps
 from anchorage.learning.task_checkpoint import Checkpointing, TaskCheckpoint
@@ -49,45 +50,12 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import read_arrays, write_arrays
 
 _VALIDATION = "validation/labels"
+_UNDIVIDED = "its method, or DP-SGD, does not divide its batches over devices; docs/agent.md lists those that do"
 
 Examine = Callable[[NDArray[np.int64], NDArray[np.int64]], Mapping[str, float]]
 """Returns metrics of accepted pseudo-labels: which images have one, and these, int64 [m] each."""
 
-
-class Networks:
-    """A network to train with its optimiser's memory, and one to score with, made when they are needed first.
-
-    Silos that work one after another may share them.
-
-    Parameters
-    ----------
-    run : RunDescription
-        The run.
-    device : torch.device
-        Where they are.
-    """
-
-    def __init__(self, run: RunDescription, device: torch.device) -> None:
-        self._run, self._device = run, device
-        self.momentum: dict[Tensor, Tensor] = {}
-        """The optimiser's buffers by parameter of `training`, reset in place for every silo and round."""
-
-    @cached_property
-    def training(self) -> Network:
-        """The one that is trained."""
-        network = self._build()
-        for piece in TrainingMethod.of(self._run.method).pieces:
-            piece.before_training(network)
-        self.local_part = local_arrays(network)
-        return network
-
-    @cached_property
-    def scoring(self) -> Network:
-        """The one that scores models."""
-        return self._build()
-
-    def _build(self) -> Network:
-        return placed(build_model(self._run.model, TrainingMethod.of(self._run.method), self._run.seed), self._device)
+_log = logging.getLogger(__name__)
 
 
 class TorchSiloLearner:
@@ -115,6 +83,10 @@ class TorchSiloLearner:
         Trains in place of plain steps.
     checkpointing : Checkpointing, optional
         How often a task's training is kept inside the task; never.
+    devices : DeviceGroup, optional
+        Processes that train this silo's network together; only this one.
+    embeddings : Path, optional
+        Where a frozen encoder's embeddings are kept for other runs.
 
     Raises
     ------
@@ -134,12 +106,15 @@ class TorchSiloLearner:
         examine: Examine | None = None,
         dp_sgd: DpSgd | None = None,
         checkpointing: Checkpointing | None = None,
+        devices: DeviceGroup | None = None,
+        embeddings: Path | None = None,
     ) -> None:
+        self._embeddings = embeddings
         shape = (run.model.channels, run.model.image_size, run.model.image_size)
         if images.images.shape[1:] != shape:
             raise AnchorageError(MODEL_MISMATCH, f"the images are {images.images.shape[1:]}, the model takes {shape}")
         self._run, self._silo, self._device, self._examine = run, silo, device, examine
-        self._dp_sgd = dp_sgd
+        self._dp_sgd, self._devices = dp_sgd, devices or DeviceGroup()
         self._method = TrainingMethod.of(run.method)
         self._down, self._up = Layout.from_json(run.down), Layout.from_json(run.up)
         layouts = (self._down, without_beside(self._down), self._up.behind(self._down))
@@ -171,7 +146,7 @@ class TorchSiloLearner:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
             train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
         draws = Draws(self._run.seed, silo=self._silo)
-        views = views_of(pixels, self._run.model, self._method, self._device, draws)
+        views = views_of(pixels, self._run.model, self._method, self._device, draws, self._embeddings)
         return LocalImages(views, labels, train, validation, held_out)
 
     def train(
@@ -184,6 +159,7 @@ class TorchSiloLearner:
         """Train from `model` and write the update; see `anchorage.engine.interfaces.SiloLearner.train`."""
         started = time.perf_counter()
         with calculation(), self._labels.labelling(task.round):
+            self._devices.wait()
             layout = self._layout_of(task)
             arrived = read_arrays(layout, model)
             told = {**task.auxiliary_data, **read_arrays(task.behind, model[layout.nbytes :])}
@@ -192,9 +168,7 @@ class TorchSiloLearner:
             again = int(task.auxiliary_data.get(REPETITION, 0))
             kept = self._state.of(task.round) if again else self._state.before(task.round)
             load_local(self._network, {**self._networks.local_part, **kept})
-            checkpoint = TaskCheckpoint(
-                self._file, task, lambda: (told, kept, self._images.arrays()), self._device, self._checkpointing
-            )
+            checkpoint = self._checkpoint_of(task, told, kept)
             silo_round = self._round(task, told, kept, arrived, checkpoint.place)
             work = silo_round.prepare()
             cycle = self._run.method.local.cycle
@@ -209,6 +183,8 @@ class TorchSiloLearner:
                 for part in silo_round.parts:
                     around.enter_context(part.stepping())
                 loss, steps = self._take_steps(silo_round, work, optimiser, progress, checkpoint)
+            if not self._devices.leads:
+                return Announcement(task.id, work.samples, {}, {}, None)
             if steps:
                 for part in silo_round.parts:
                     part.trained(steps * optimiser.param_groups[0]["lr"])
@@ -232,6 +208,12 @@ class TorchSiloLearner:
                 update,
                 layout_of(large),
             )
+
+    def _checkpoint_of(self, task: Task, told: AuxiliaryData, kept: Mapping[str, NDArray[Any]]) -> TaskCheckpoint:
+        begins_from = (told, kept, {"devices": np.array(self._devices.count)})
+        return TaskCheckpoint(
+            self._file, task, lambda: (*begins_from, self._images.arrays()), self._device, self._checkpointing
+        )
 
     def _written(
         self,
@@ -301,6 +283,7 @@ class TorchSiloLearner:
             arrived,
             self._frozen,
             lambda: self._score(self._network, task.round),
+            self._devices,
         )
         parts = [part for piece in self._method.pieces if (part := piece.begin(begun)) is not None]
         return replace(begun, parts=parts)
@@ -330,15 +313,21 @@ class TorchSiloLearner:
         progress: Callable[[int, int], int],
         checkpoint: TaskCheckpoint,
     ) -> tuple[float, int]:
+        method = self._method
+        resumes = work.resumes and method.local_loss.resumes and method.regulariser.resumes
+        resumes &= method.local.cycle is None and all(part.resumes for part in silo_round.parts)
+        divides = resumes and work.divides and self._dp_sgd is None
+        if not divides and self._devices.count > 1:
+            if not self._devices.leads:
+                return 0.0, 0
+            _log.warning("task of round %d trains on one device: %s", silo_round.draws.round, _UNDIVIDED)
         if self._dp_sgd is not None:
             return self._dp_sgd.take_steps(silo_round, work, optimiser, progress)
         losses = work.losses
         for part in silo_round.parts:
             losses = part.losses(losses)
-        method = self._method
-        resumes = work.resumes and method.local_loss.resumes and method.regulariser.resumes
-        resumes &= method.local.cycle is None and all(part.resumes for part in silo_round.parts)
         taken = checkpoint.restore(self._network, optimiser, work)
+        self._devices.begin(self._network, divides=divides, steps=work.steps, done=taken.losses)
 
         def after_step(done: int) -> None:
             work.after_step()
@@ -347,6 +336,7 @@ class TorchSiloLearner:
 
         clip, several = float(self._local.optimiser.clip_norm), self._method.local.accumulation
         bounds: dict[str, Any] = {"expected": work.steps, "clip_norm": clip, "accumulation": several}
+        bounds["devices"] = self._devices
         return take_steps(self._network, optimiser, losses, **bounds, after_step=after_step, taken=taken)
 
     def _carried(

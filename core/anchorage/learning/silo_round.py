@@ -13,11 +13,12 @@ from torch import Tensor
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import AUXILIARY_DATA_MISSING
 from anchorage.api.run import RunDescription
+from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.draws import Draws
-from anchorage.learning.hooks import RoundPart
 from anchorage.learning.local_training import BATCHES, Batching, Labelled, Loss, labelled_losses, two_head_losses
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network
+from anchorage.learning.round_part import RoundPart
 from anchorage.learning.views import Views
 from anchorage.transport.messages import AuxiliaryData
 
@@ -65,6 +66,9 @@ class Work:
 
     state: "Resumable | None" = None
     """What else decides them."""
+
+    divides: bool = False
+    """Whether each loss is the mean over its images and taken of this device's `DeviceGroup.part` of every batch."""
 
 
 class Resumable(Protocol):
@@ -146,6 +150,9 @@ class SiloRound:
     score: Callable[[], NDArray[np.int64]]
     """Returns the tally of the network in training on the validation images, after training."""
 
+    devices: DeviceGroup
+    """The processes that train this silo's network, each with its part of every batch."""
+
     parts: Sequence[RoundPart] = ()
     """What the method's pieces do beside the losses."""
 
@@ -172,12 +179,13 @@ class SiloRound:
             alone = (
                 plain and self.method.second_head.head_loss(*self.labelled()[::-1], self.run.model.num_classes) is None
             )
-            return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True)
+            return Work(self.labelled_losses(batching), steps, samples, per_image=alone, resumes=True, divides=True)
         term, kept = contrast
         data, loss = self.labelled()
-        draws, network = self.draws, self.network
-        losses = labelled_losses(network, data, loss, batching, draws, both_views=False, contrast=term)
-        return Work(losses, steps, samples, kept=kept, resumes=True)
+        losses = labelled_losses(
+            self.network, data, loss, batching, self.draws, both_views=False, contrast=term, devices=self.devices
+        )
+        return Work(losses, steps, samples, kept=kept, resumes=True, divides=True)
 
     def batching(self, smallest: int = 1) -> Batching:
         """Return the passes of this silo; batches below `smallest`, or that a batch normalisation cannot take, are skipped."""
@@ -198,10 +206,12 @@ class SiloRound:
         """Yield the loss on labelled images, step by step, of both heads where there are two."""
         data, loss = self.labelled()
         heads = self.method.second_head.head_loss(loss, data, self.run.model.num_classes)
-        both_views = self.method.pseudo_labels.strong_views_too
+        both_views, devices = self.method.pseudo_labels.strong_views_too, self.devices
         if heads is not None:
-            return two_head_losses(self.network, data, heads, batching, self.draws, both_views=both_views)
-        return labelled_losses(self.network, data, loss, batching, self.draws, both_views=both_views)
+            return two_head_losses(
+                self.network, data, heads, batching, self.draws, both_views=both_views, devices=devices
+            )
+        return labelled_losses(self.network, data, loss, batching, self.draws, both_views=both_views, devices=devices)
 
     def auxiliary(self, *names: str) -> Mapping[str, Tensor]:
         """Return arrays that came beside the model as tensors where the images are.

@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grad_norm_
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.learning import LOSS_NOT_FINITE
+from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.models import Network
 
 _CHECK_EVERY = 64
@@ -86,6 +87,7 @@ def take_steps(
     accumulation: int = 1,
     after_step: Callable[[int], None] = lambda done: None,
     taken: Taken | None = None,
+    devices: DeviceGroup | None = None,
 ) -> tuple[float, int]:
     """Step on every loss as it comes, or on the mean of several; each is computed in train mode from the weights that the step before left.
 
@@ -107,6 +109,8 @@ def take_steps(
         Told the number of losses stepped on.
     taken : Taken, optional
         What came of the steps before these, kept up to date for `after_step`; none.
+    devices : DeviceGroup, optional
+        Processes that take the same steps, each with its part of the batches; only this one.
 
     Returns
     -------
@@ -120,7 +124,7 @@ def take_steps(
     AnchorageError
         A loss is not finite; noticed at the latest 64 losses later, because every check waits for the device.
     """
-    taken = taken or Taken()
+    taken, devices = taken or Taken(), devices or DeviceGroup()
     taken.total = torch.as_tensor(taken.total, dtype=torch.float64, device=network.classifier.weight.device)
     cutting = _TRIAL.get()
 
@@ -129,6 +133,7 @@ def take_steps(
             for parameter in network.parameters():
                 if parameter.grad is not None:
                     parameter.grad *= accumulation / summed
+        devices.average(network)
         if clip_norm > 0:
             clip_grad_norm_(network.parameters(), clip_norm)
         optimiser.step()
@@ -141,7 +146,7 @@ def take_steps(
             if taken.losses % accumulation == 0:
                 optimiser.zero_grad(set_to_none=True)
             (loss if accumulation == 1 else loss / accumulation).backward()  # type: ignore[no-untyped-call]
-            taken.total += loss.detach()
+            taken.total += devices.mean(loss.detach())
             taken.losses += 1
             if taken.losses % _CHECK_EVERY == 0:
                 _check(float(taken.total), taken.losses)

@@ -13,7 +13,7 @@ from anchorage.api.errors.learning import MODEL_MISMATCH
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import ANCHOR_HEAD, LOCAL_PART, Network
 from anchorage.transport.tensors.chunks import LateManifest, Manifest
-from anchorage.transport.tensors.layout import BESIDE, HELPER, PSI, Layout
+from anchorage.transport.tensors.layout import BESIDE, HELPER, LORA, PSI, Layout
 from anchorage.transport.tensors.model import ModelBytes, read_arrays, write_arrays
 
 _DTYPES = {torch.float32: "F32", torch.int64: "I64"}
@@ -76,7 +76,9 @@ def load_model(network: Network, model: ModelBytes) -> None:
 
 
 def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
-    """Copy named arrays into a network on any device; an anchor head, FedMatch's psi, and frozen tensors that it holds may be missing, and then stay.
+    """Copy named arrays into a network on any device.
+
+    An anchor head, FedMatch's psi, adapters, and frozen tensors that it holds may be missing, and then stay.
 
     Raises
     ------
@@ -91,7 +93,7 @@ def load_arrays(network: nn.Module, arrays: Mapping[str, NDArray[Any]]) -> None:
         network.front = ()
     for name, tensor in state.items():
         array = arrays.get(name)
-        if array is None and (name.startswith((ANCHOR_HEAD, PSI, LOCAL_PART)) or name in held):
+        if array is None and (name.startswith((ANCHOR_HEAD, PSI, LORA, LOCAL_PART)) or name in held):
             continue
         wanted = f"{tensor.dtype} {tuple(tensor.shape)}".removeprefix("torch.")
         found = "nothing" if array is None else f"{array.dtype} {array.shape}"

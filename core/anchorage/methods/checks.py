@@ -10,6 +10,7 @@ from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, 
 from anchorage.api.stages import stage_method
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
 from anchorage.engine.strategy import memory_of
+from anchorage.learning.hooks import expect
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
 from anchorage.methods.stages import stages_fit
@@ -63,13 +64,28 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_contradicted(plan),
         *_of_labels(plan),
         *_of_protocol(plan),
+        *_of_average(plan),
         *_of_scoring(plan),
         *_of_secure(plan),
+        *_of_private(plan),
     ):
         found.setdefault((mistake.failure.code, mistake.path), mistake)
     yield from found.values()
     if not any(mistake.path == _MODE for mistake in found.values()):
         yield from _of_preset(plan)
+
+
+def _of_average(plan: Plan) -> Iterator[Mistake]:
+    """Yield why there is no average of global models to score."""
+    if plan.spec.evaluation is None or plan.spec.evaluation.average_decay is None:
+        return
+    step = expect(plan.method.server_step, ServerStepHooks).step()
+    why = "with silos whose own models are scored" if step is not None and step.scores_each_update else ""
+    if plan.asynchronous:
+        why = "without rounds (protocol.mode: Asynchronous)"
+    if why:
+        message = f"found averageDecay {why}; leave it out"
+        yield Mistake(MEANINGLESS_OVERRIDE, ("spec", "evaluation", "averageDecay"), message)
 
 
 def _of_scoring(plan: Plan) -> Iterator[Mistake]:
@@ -170,25 +186,44 @@ def _of_secure(plan: Plan) -> Iterator[Mistake]:
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
 
 
+def _of_private(plan: Plan) -> Iterator[Mistake]:
+    """Nothing of single silos may reach the model, or other silos, past the noise."""
+    if "privateModel" not in plan.facts:
+        return
+    slot, why = plan.method.aggregation, list(_beside_the_sum(plan))
+    if plan.spec.evaluation is not None and plan.spec.evaluation.silo_percent:
+        why.append("evaluation.siloPercent, whose counts have none")
+    for found in why[:1]:
+        yield Mistake(MEANINGLESS_OVERRIDE, slot.path, f"found noise at the server with {found}; choose otherwise")
+
+
 def _of_single_updates(plan: Plan) -> Iterator[str]:
     """Yield what of a method needs single updates; what nobody knows to need the sum alone is taken to need more."""
+    yield from _beside_the_sum(plan)
+    classes = len(plan.spec.task.classes)
+    for piece in plan.method.pieces():
+        own = f"{piece.slot} {piece.name}"
+        if isinstance(piece, WeightingEngineHooks) and piece.weigher(classes).most(1) is None:
+            yield f"{own}, whose weights are no numbers of a silo's own images"
+        if isinstance(piece, EncodingHooks) and piece.coding() is not None:
+            yield f"{own}, which rounds single updates"
+    if "sumOfUpdates" not in plan.facts:
+        yield f"the aggregation {plan.method.aggregation.name}, which needs single updates"
+
+
+def _beside_the_sum(plan: Plan) -> Iterator[str]:
+    """Yield what of a method takes more of single silos than a part in the sum of updates."""
     classes = len(plan.spec.task.classes)
     for piece in plan.method.pieces():
         own = f"{piece.slot} {piece.name}"
         if sent := [array.name for array in piece.auxiliary() if array.up]:
-            yield f"{own}, whose silos send {sent[0]} unmasked"
-        if isinstance(piece, WeightingEngineHooks) and piece.weigher(classes).most(1) is None:
-            yield f"{own}, whose weights are no numbers of a silo's own images"
+            yield f"{own}, whose silos send {sent[0]} beside their updates"
         if isinstance(piece, EngineHooks):
             refines = type(piece).refine is not EngineHooks.refine
             if refines or memory_of(piece, classes, plan.spec.seed) is not None:
                 yield f"{own}, which looks at single updates"
-        if isinstance(piece, EncodingHooks) and piece.bits is not None:
-            yield f"{own}, which rounds single updates"
         if isinstance(piece, ServerStepHooks) and (step := piece.step()) and step.scores_each_update:
             yield f"{own}, which scores every silo's model"
-    if "sumOfUpdates" not in plan.facts:
-        yield f"the aggregation {plan.method.aggregation.name}, which compares single updates"
     if plan.facts & {"controlVariates", "untrained"}:
         yield f"{plan.method.name}, whose silos send more than a change of the model"
 

@@ -25,6 +25,7 @@ from anchorage.methods.fedcon import FEDCON
 from anchorage.methods.fedcopl import FEDCOPL_BUDGET
 from anchorage.methods.fedmatch import FEDMATCH, FEDMATCH_SERVER
 from anchorage.methods.fedopt import FEDADAGRAD, FEDADAM, FEDAVGM, FEDYOGI
+from anchorage.methods.fedperl import FEDPERL
 from anchorage.methods.fl2 import FL2
 from anchorage.methods.imfedsemi import IMFEDSEMI
 from anchorage.methods.mafl import (
@@ -40,6 +41,7 @@ from anchorage.methods.metis import ASYNC_DVW, ASYNC_DVW_ADAPTIVE, ASYNC_FEDAVG,
 from anchorage.methods.moments import MOMENTS_HEAD
 from anchorage.methods.moon import MOON, MOON_L2
 from anchorage.methods.preset import Preset
+from anchorage.methods.protofssl import PROTOFSSL
 from anchorage.methods.rscfed import RSCFED
 from anchorage.methods.scaffold import SCAFFOLD
 from anchorage.methods.self_supervised import FEDBARLOW, FEDBYOL, FEDCLR, FEDEMA, FEDSIMSIAM, LDAWA, ORCHESTRA
@@ -77,6 +79,8 @@ BUILT_IN = (
     FEDAVG_UDA,
     FEDPROX_UDA,
     SAGE,
+    FEDPERL,
+    PROTOFSSL,
     FIXMATCH_ALTERNATE,
     FEDCON,
     SEMIFL,

@@ -121,6 +121,7 @@ def round_settings(study: Study) -> RoundSettings:
         round_deadline_seconds=spec.protocol.round_deadline_seconds,
         active_deadline_seconds=spec.active_deadline_seconds,
         evaluate_every=spec.evaluation.every_rounds if spec.evaluation else 1,
+        average_decay=float(decay) if spec.evaluation and (decay := spec.evaluation.average_decay) else None,
         fractional_bits=secure.fractional_bits if (secure := spec.protocol.secure_aggregation) else None,
         most_images=spec.protocol.maximum_images or MOST_IMAGES,
         documents=digest_of_study(study.federation, (), resolve),

@@ -146,6 +146,7 @@ def _of_server(folder: Path, data_root: Path) -> Callable[[], int]:
             initial=initial_of(spec, data_root),
             rounds=part.last,
             after=part.after,
+            embeddings=None,
         )
         for part in parts_of(spec)
     ]

@@ -1,6 +1,7 @@
 """Images of thousands of silos: every pool is listed and divided once, every section decoded once, and the pixels lie in mapped files."""
 
-from dataclasses import replace
+from collections import OrderedDict
+from collections.abc import Hashable
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -11,17 +12,73 @@ from numpy.typing import NDArray
 from anchorage.api.data import DataSection
 from anchorage.api.model import ModelDescription
 from anchorage.engine.store.durable import storage_errors
-from anchorage.learning.data import ImageSet, Pools, read_chosen
+from anchorage.learning.data import Choice, ImageSet, Pools, assembled, decoded
 from anchorage.learning.data.fingerprints import Fingerprint
+from anchorage.learning.data.listing import Source
+from anchorage.learning.data.report import Findings
 
 FINGERPRINTS = "images"
 
 
-class SharedImages:
-    """The images that sections of documents mean, at the model's size.
+class DecodedImages:
+    """Pixels of simulations one after another in this process: what an earlier one decoded, and is as it was on disk, is not decoded again.
 
-    Pixels are written to a file without a name and mapped: the system drops pages that nobody uses, so memory does not grow with the
-    number of silos.
+    Pixels are written to files without names and mapped: the system drops pages that nobody uses.
+
+    Parameters
+    ----------
+    most : int
+        Bytes of pixels that are kept; those that were not used for longest go.
+    """
+
+    def __init__(self, most: int = 4 << 30) -> None:
+        self._most, self._nbytes = most, 0
+        self._kept: OrderedDict[Hashable, tuple[NDArray[np.uint8], Findings]] = OrderedDict()
+
+    def of(self, choice: Choice, model: ModelDescription, folder: Path) -> tuple[NDArray[np.uint8], Findings]:
+        """Return what `anchorage.learning.data.decoded` does, mapped to a file in this folder.
+
+        Raises
+        ------
+        AnchorageError
+            As `anchorage.learning.data.read`.
+        """
+        listing = choice.listing
+        bad = tuple(sorted(listing.bad.items()))
+        key = (*map(_state_of, listing.sources), listing.ids, bad, listing.classes, model.image_size, model.channels)
+        if key not in self._kept:
+            pixels, findings = decoded(choice.given(), model)
+            self._kept[key] = _mapped(pixels, folder), findings
+            self._nbytes += pixels.nbytes
+            while self._nbytes > self._most and len(self._kept) > 1:
+                self._nbytes -= self._kept.popitem(last=False)[1][0].nbytes
+        self._kept.move_to_end(key)
+        return self._kept[key]
+
+
+def _state_of(source: Source) -> Hashable:
+    """Return what changes when an image does: of a file its path, size and time; pixels in memory themselves."""
+    if source is None or isinstance(source, np.ndarray):
+        return source if source is None else source.tobytes()
+    try:
+        found = source.stat()
+    except OSError:  # which decoding names
+        return str(source)
+    return str(source), found.st_size, found.st_mtime_ns, found.st_ino
+
+
+def _mapped(pixels: NDArray[np.uint8], folder: Path) -> NDArray[np.uint8]:
+    """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""
+    if not pixels.size:
+        return pixels  # Nothing could be read, and nothing cannot be mapped.
+    with TemporaryFile(dir=folder) as file:
+        pixels.tofile(file)
+        file.flush()
+        return np.memmap(file, np.uint8, "c", shape=pixels.shape)
+
+
+class SharedImages:
+    """The images that sections of documents mean, at the model's size; memory does not grow with the number of silos (`DecodedImages`).
 
     Parameters
     ----------
@@ -33,9 +90,22 @@ class SharedImages:
         The run's seed.
     folder : Path
         Where the files lie, which go with this process, and ``images``: what the images were when they were read first.
+    embeddings : Path, optional
+        Where a frozen encoder's embeddings are kept for other runs.
+    before : DecodedImages, optional
+        What other simulations of this process decoded.
     """
 
-    def __init__(self, data_root: Path, model: ModelDescription, seed: int, folder: Path) -> None:
+    def __init__(
+        self,
+        data_root: Path,
+        model: ModelDescription,
+        seed: int,
+        folder: Path,
+        embeddings: Path | None = None,
+        before: DecodedImages | None = None,
+    ) -> None:
+        self.embeddings, self._decoded = embeddings, before or DecodedImages()
         self._root, self._model, self._seed, self._folder = data_root, model, seed, folder
         self._pools = Pools()
         self._sets: dict[tuple[str, bool], tuple[ImageSet, NDArray[np.int64]]] = {}
@@ -70,9 +140,9 @@ class SharedImages:
         key = section.model_dump_json(), labelled
         if key not in self._sets:
             choice = self._pools.choose(section, self._root, self._model.classes, self._seed, labelled)
-            images, _, truth = read_chosen(choice, section, self._model)
+            images, _, truth = assembled(choice, section, *self._decoded.of(choice, self._model, self._folder))
             self._recognise(section, images)
-            self._sets[key] = replace(images, images=self._mapped(images.images)), truth
+            self._sets[key] = images, truth
         return self._sets[key]
 
     def _recognise(self, section: DataSection, images: ImageSet) -> None:
@@ -86,10 +156,3 @@ class SharedImages:
         with storage_errors("keep what the images are", file):
             file.parent.mkdir(exist_ok=True)
             found.keep(file)
-
-    def _mapped(self, pixels: NDArray[np.uint8]) -> NDArray[np.uint8]:
-        """Write pixels to a file and return them mapped: writable, as torch wants them, but never written."""
-        with TemporaryFile(dir=self._folder) as file:
-            pixels.tofile(file)
-            file.flush()
-            return np.memmap(file, np.uint8, "c", shape=pixels.shape)

@@ -92,6 +92,8 @@ class SilosInLanes(SimulatedSilos):
         Give a silo its learner and its lane.
     secure : FixedPointSilo, optional
         As in `SiloWorker`.
+    state : Path, optional
+        As in `SimulatedSilo`.
     """
 
     def __init__(
@@ -101,11 +103,12 @@ class SilosInLanes(SimulatedSilos):
         spare: SpareUpdates,
         learners: PlacedLearners,
         secure: FixedPointSilo | None = None,
+        state: Path | None = None,
     ) -> None:
         self._link, self._learners = link, learners
         self._of_lanes: dict[int, Mapping[TaskKind, WorkingModel]] = {}
         self._lanes = [ThreadPoolExecutor(1, "silos", own_stream, (learners.device,)) for _ in range(learners.lanes)]
-        super().__init__(link, profiles, spare, learners, secure)
+        super().__init__(link, profiles, spare, learners, secure, state=state)
 
     def _models_of(self, silo: str) -> Mapping[TaskKind, WorkingModel]:
         """Return the working models of a silo's lane."""

@@ -28,7 +28,7 @@ from anchorage.methods import resolve
 from anchorage.methods.pretrained import initial_of, initial_source
 from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, parts_of, round_settings, warm_up_stages
-from anchorage.simulation.images import FINGERPRINTS, SharedImages
+from anchorage.simulation.images import FINGERPRINTS, DecodedImages, SharedImages
 from anchorage.simulation.lanes import LaneLearners, SilosInLanes
 from anchorage.simulation.link import InProcessLink
 from anchorage.simulation.ray_silos import RayLearners
@@ -73,6 +73,10 @@ class Simulation:
         How many silos train at the same time; in virtual time one does.
     images : SharedImages, optional
         Reads the images.
+    embeddings : Path, optional
+        Folder where a frozen encoder's embeddings are kept for other runs; not with `ray` or `images`.
+    decoded : DecodedImages, optional
+        What other simulations of this process decoded.
 
     Raises
     ------
@@ -92,6 +96,8 @@ class Simulation:
         ray: str | None = None,
         at_once: int = 1,
         images: SharedImages | None = None,
+        embeddings: Path | None = None,
+        decoded: DecodedImages | None = None,
     ) -> None:
         spec = study.federation.spec
         state.mkdir(parents=True, exist_ok=True)
@@ -104,7 +110,7 @@ class Simulation:
         self._initial = initial_source(spec, data_root)
         if not (resume and _has_begun(state)):
             rmtree(state / FINGERPRINTS, ignore_errors=True)
-        images = images or SharedImages(data_root, spec.model_description, spec.seed, state)
+        images = images or SharedImages(data_root, spec.model_description, spec.seed, state, embeddings, decoded)
         treatment = spec.evaluation.on_leakage if spec.evaluation else "Allow"
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
@@ -119,6 +125,7 @@ class Simulation:
                 initial=initial,
                 rounds=part.last,
                 after=part.after,
+                embeddings=images.embeddings,
             )
             for part in parts_of(spec)
         ]
@@ -136,7 +143,7 @@ class Simulation:
             else:
                 pace = [str((speeds or Speeds()).of(silo.metadata.name)) for silo in study.silos]
                 results = Results(state / "results", "\n".join([decided, *pace]))
-        own = (state / "silos").resolve()
+        self._own = own = (state / "silos").resolve()
         if self.store.latest() is None and not (results and results.found):
             rmtree(own, ignore_errors=True)  # what silos kept in an attempt that is not gone on from must not be found
         self._learners: Learners
@@ -180,8 +187,19 @@ class Simulation:
         """
         try:
             welcome = self.run.model_dump_json(by_alias=True)
-            who, what = (self._learner, self._profiles, self._learners), (self.store, self._spare)
-            rounds = Rounds(self._study, *who, *what, observer or tell_all(), welcome, self._speeds, self._warm_up)
+            rounds = Rounds(
+                self._study,
+                self._learner,
+                self._profiles,
+                self._learners,
+                self.store,
+                self._spare,
+                observer or tell_all(),
+                welcome,
+                self._speeds,
+                self._warm_up,
+                self._own,
+            )
             return rounds.play()
         finally:
             self.store.close()
@@ -261,6 +279,8 @@ class Rounds:
     """As in `Simulation`."""
     warm_up: Sequence[ServerLearner] = ()
     """What happens at the server in the stages of the warm-up."""
+    state: Path | None = None
+    """Folder of what silos keep between rounds."""
 
     def play(self) -> RoundRecord:
         """Play them, and return the last record.
@@ -274,9 +294,11 @@ class Rounds:
         method, secure = resolve(spec.method), self._secure(settings)
         link, clock = self._link(method, lambda: silos.work())
         silos = (
-            SilosInLanes(link, self.profiles, self.spare, self.learners, secure)
+            SilosInLanes(link, self.profiles, self.spare, self.learners, secure, self.state)
             if isinstance(self.learners, LaneLearners | RayLearners)
-            else SimulatedSilos(link, self.profiles, self.spare, self.learners, secure, method.local.cycle is not None)
+            else SimulatedSilos(
+                link, self.profiles, self.spare, self.learners, secure, method.local.cycle is not None, self.state
+            )
         )
         engine = engine_of(spec.protocol.mode, settings)(
             link=link,

@@ -13,6 +13,7 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.federation import Silo
 from anchorage.api.metrics import PSEUDO_LABEL_ACCURACY
 from anchorage.api.run import RunDescription
+from anchorage.engine.error_feedback import ErrorFeedback
 from anchorage.engine.interfaces import SiloLearner
 from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.silo import SiloWorker
@@ -129,6 +130,7 @@ class LocalLearners:
                 device=self._device,
                 networks=self._networks_of(run) if run.method.local.cycle is None else None,
                 examine=examine,
+                embeddings=self._images.embeddings,
             )
 
         return staged(self._run, build), images.images.nbytes + LEARNER_BYTES
@@ -207,6 +209,8 @@ class SimulatedSilo:
         Gives it its learner.
     secure : FixedPointSilo, optional
         As in `SiloWorker`.
+    state : Path, optional
+        Folder of what silos keep between rounds; the run has an encoding with error feedback.
     """
 
     def __init__(
@@ -218,12 +222,18 @@ class SimulatedSilo:
         spare: SpareUpdates,
         learners: Learners,
         secure: FixedPointSilo | None = None,
+        state: Path | None = None,
     ) -> None:
         self.link = link.connect(name, profile)
         self._buffers = SiloBuffers(working, spare, self.link.source)
         self.link.hand_over = self._buffers.hand_over
         self.worker = SiloWorker(
-            self.link, _Summoned(name, learners, link.break_down), self._buffers, lanes=link.lanes(name), secure=secure
+            self.link,
+            _Summoned(name, learners, link.break_down),
+            self._buffers,
+            lanes=link.lanes(name),
+            secure=secure,
+            feedback=None if state is None else ErrorFeedback(state / name / "feedback"),
         )
 
     def handle(self, order: Order) -> None:
@@ -255,6 +265,8 @@ class SimulatedSilos:
         As in `SiloWorker`.
     take_turns : bool
         Whether a silo may go on before another one's training is over, so that each needs a working model of its own.
+    state : Path, optional
+        As in `SimulatedSilo`.
     """
 
     def __init__(
@@ -265,11 +277,12 @@ class SimulatedSilos:
         learners: Learners,
         secure: FixedPointSilo | None = None,
         take_turns: bool = False,
+        state: Path | None = None,
     ) -> None:
         self._due, self._take_turns = link.due, take_turns
         self._common = working_models()
         self._silos = {
-            name: SimulatedSilo(name, profile, link, self._models_of(name), spare, learners, secure)
+            name: SimulatedSilo(name, profile, link, self._models_of(name), spare, learners, secure, state)
             for name, profile in profiles.items()
         }
 

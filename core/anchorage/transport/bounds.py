@@ -9,6 +9,8 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.api.text import printable
 from anchorage.transport.messages import SYSTEM, VALIDATION, Announcement, Evaluation, Profile
+from anchorage.transport.signed_head import SignedHead
+from anchorage.transport.versions import VERSION
 
 MOST_IMAGES = 10**8
 """No silo has more."""
@@ -28,7 +30,6 @@ IMAGE_COUNTS = frozenset({"train", "labelled", "unlabelled", "selected", "smalle
 
 _TASK = re.compile(f"[0-9A-Za-z._-]{{1,{LONGEST_TASK}}}")
 _NAME = re.compile(r"[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}(/[0-9A-Za-z_][0-9A-Za-z_. -]{0,63}){0,3}")
-_VERSION = re.compile(r"[0-9A-Za-z.+_-]{0,64}")
 _DIGEST = re.compile("[0-9a-f]{0,64}")
 _CODE = re.compile(r"ANC-\d{4}")
 
@@ -45,7 +46,7 @@ def check_profile(profile: Profile) -> None:
     _require(
         0 <= profile.samples <= MOST_IMAGES, "samples", f"{profile.samples} images, allowed are 0 to {MOST_IMAGES}"
     )
-    _require(bool(_VERSION.fullmatch(profile.version)), "version", "it is no version")
+    _require(bool(VERSION.fullmatch(profile.version)), "version", "it is no version")
     _require(bool(_DIGEST.fullmatch(profile.fingerprint)), "fingerprint", "it is no hexadecimal digest")
 
 
@@ -70,6 +71,7 @@ def check_announcement(announcement: Announcement, images: int) -> None:
         _require(possible, "metrics", f"{name} is {used}, allowed are 0 to {MOST_USED:.0e}")
     if VALIDATION in announcement.auxiliary_data:
         _check_tally(VALIDATION, announcement.auxiliary_data[VALIDATION], images)
+    _check_head(announcement.audit_head)
 
 
 def check_evaluation(evaluation: Evaluation, images: int) -> None:
@@ -81,6 +83,7 @@ def check_evaluation(evaluation: Evaluation, images: int) -> None:
         OUT_OF_BOUNDS: the counts are no confusion matrix and no pair (correct, total), or of more images.
     """
     check_task(evaluation.task)
+    _check_head(evaluation.audit_head)
     if evaluation.answer:
         fits = len(evaluation.answer) <= MOST_ANSWER_BYTES and not evaluation.confusion.size
         _require(fits, "answer", f"it has {len(evaluation.answer)} bytes, or comes with counts")
@@ -130,6 +133,10 @@ def _check_names(what: str, names: Iterable[str]) -> None:
     _require(len(found) <= MOST_NAMES, what, f"{len(found)} names, allowed are {MOST_NAMES}")
     for name in found:
         _require(bool(_NAME.fullmatch(name)), what, f"the name {one_line(name, 40)!r} is not allowed")
+
+
+def _check_head(head: SignedHead | None) -> None:
+    _require(head is None or head.bounded, "audit head", "it is none of a log")
 
 
 def _check_counts(samples: Mapping[str, int], images: int) -> None:

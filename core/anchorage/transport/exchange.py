@@ -8,6 +8,7 @@ from anchorage.transport import messages
 from anchorage.transport.bounds import check_profile
 from anchorage.transport.events import EventQueue
 from anchorage.transport.link import Clock
+from anchorage.transport.pace import Travel
 from anchorage.transport.session import Session
 from anchorage.transport.silo_tasks import SiloTasks, Upload, close_all
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
@@ -140,6 +141,11 @@ class Exchange:
         """Return the model bytes received and sent since the link was opened."""
         with self._changed:
             return self._received, self._sent
+
+    def travels(self) -> dict[str, Travel]:
+        """Return what is on its way now, to and from every silo that has a session."""
+        with self._changed:
+            return {silo: known.session.travel() for silo, known in self._silos.items() if known.session is not None}
 
     def next_event(self, until: float | None) -> messages.Event | None:
         """Wait for the next event; None when the clock reaches `until` (seconds) first."""

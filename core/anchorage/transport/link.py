@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from anchorage.transport.messages import Announcement, Evaluation, Order
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 
 
@@ -11,6 +12,16 @@ class Clock(Protocol):
 
     def now(self) -> float:
         """Seconds since the epoch; never goes backwards within a run."""
+
+
+class AuditHeads(Protocol):
+    """Where the server keeps the newest head of each silo's audit log. Calls may come from several threads."""
+
+    def newest(self, silo: str) -> SignedHead | None:
+        """Return the head of a silo's log with the most lines; None without one."""
+
+    def keep(self, silo: str, key: str, head: SignedHead) -> None:
+        """Keep a head that a member signed with the key of this fingerprint, where it is newer; a failure may not stop the call."""
 
 
 class ServerLink(Protocol):

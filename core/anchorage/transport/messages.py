@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import NOTHING, Layout
 
@@ -91,6 +92,8 @@ class Announcement:
     excludes it from the average."""
     behind: Layout = NOTHING
     """Large auxiliary data, whose bytes are the last of `update`."""
+    audit_head: SignedHead | None = field(default=None, compare=False)
+    """The head of the silo's audit log with the line of this message; another one where it is said again."""
 
     @property
     def trained(self) -> bool:
@@ -113,6 +116,8 @@ class Evaluation:
     """int64, shape [C, C], rows are true classes; or shape [2], only (correct, total), where the metric needs no more."""
     answer: bytes = b""
     """In place of counts, the answer to a step of secure aggregation."""
+    audit_head: SignedHead | None = field(default=None, compare=False)
+    """As of an announcement."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +132,8 @@ class Profile:
     """Version of the agent."""
     fingerprint: str = ""
     """Keyed digest of its images and labels (32 hex digits), by which a change of them is seen; empty where it has no images."""
+    clock: str = ""
+    """By how much its clock differs from the server's, with both times; empty where they agree, or it did not say."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,6 +40,8 @@ class Member:
     """Which of its images are labelled: None, All or Partial."""
     key: str
     """SHA-256 of its certificate's public key (SubjectPublicKeyInfo, DER), hexadecimal; empty for any."""
+    next_key: str = ""
+    """The same of the key that takes its place as soon as the silo shows it; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +126,9 @@ class ServerClient:
 
     def put_members(self, members: Sequence[Member], generation: int) -> None:
         """Give the server its list of members. Raises as `status`."""
-        listed = [{"name": m.name, "labels": m.labels, **({"key": m.key} if m.key else {})} for m in members]
+        listed = [
+            {"name": m.name, "labels": m.labels, **({"key": m.key} if m.key else {}), **_next_key(m)} for m in members
+        ]
         self._ask("PUT", "/members", {"members": listed, "generation": generation})
 
     def put_answers(self, answers: Sequence[Mapping[str, str]]) -> None:
@@ -177,7 +181,11 @@ class ServerClient:
 
 
 def _member(item: Mapping[str, Any]) -> Member:
-    return Member(str(item["name"]), str(item["labels"]), str(item.get("key") or ""))
+    return Member(str(item["name"]), str(item["labels"]), str(item.get("key") or ""), str(item.get("nextKey") or ""))
+
+
+def _next_key(member: Member) -> dict[str, str]:
+    return {"nextKey": member.next_key} if member.next_key else {}
 
 
 def _request(item: Mapping[str, Any]) -> CertificateRequest:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
 from anchorage.transport.bounds import LONGEST_TASK, check_announcement, check_code, check_evaluation, one_line
+from anchorage.transport.pace import Pace, Travel
 from anchorage.transport.silo_tasks import STORAGE, SiloTasks, Upload, close_all, unknown_task
 from anchorage.transport.tensors.chunks import ChunkSource
 
@@ -41,7 +42,7 @@ class Session:
         self.refusal: AnchorageError | None = None
         self._exchange = exchange
         self._over = False
-        self._transfers: set[Callable[[], object]] = set()
+        self._transfers: dict[Callable[[], object], Pace] = {}
 
     def next_order(self, timeout: float | None) -> messages.Order | None:
         """Wait for the next order; None after `timeout` seconds and when the session has ended."""
@@ -176,27 +177,42 @@ class Session:
                 self._exchange._permit_or_arrive(self.silo, known, task)
 
     def count(self, *, received: int = 0, sent: int = 0) -> None:
-        """Count model bytes.
+        """Count model bytes, which have moved even where the session has ended meanwhile.
 
         Raises
         ------
         AnchorageError
             The session has ended: the transfer must stop.
         """
-        with self._while_open():
+        with self._exchange._changed:
             self._exchange._received += received
             self._exchange._sent += sent
+            with self._while_open():
+                pass
 
     @contextmanager
-    def transfer(self, cancel: Callable[[], object]) -> Iterator[None]:
-        """Call `cancel` if the session ends within the block."""
+    def transfer(self, chunks: int, cancel: Callable[[], object]) -> Iterator[Callable[[int], None]]:
+        """Call `cancel` if the session ends within the block, which calls the yielded function with the bytes of each of its `chunks` that moved."""
+        clock = self._exchange._clock
+        pace = Pace(chunks, clock.now())
+
+        def moved(nbytes: int) -> None:
+            with self._exchange._changed:
+                pace.move(nbytes, clock.now())
+
         with self._while_open():
-            self._transfers.add(cancel)
+            self._transfers[cancel] = pace
         try:
-            yield
+            yield moved
         finally:
             with self._exchange._changed:
-                self._transfers.discard(cancel)
+                del self._transfers[cancel]
+
+    def travel(self) -> Travel:
+        """Return what is on its way now, both ways; nothing of a session that is over."""
+        with self._exchange._changed:
+            now = self._exchange._clock.now()
+            return sum((pace.travel(now) for pace in self._transfers.values() if not self._over), Travel())
 
     def leave(self, reason: str) -> None:
         """End the session from the silo's side; posts `Left` unless another session replaced it."""

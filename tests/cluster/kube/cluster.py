@@ -157,9 +157,9 @@ class Cluster:
         return run(*self._entering(), *client, *arguments, check=check, seconds=seconds)
 
     @contextmanager
-    def silent(self, component: str) -> Iterator[None]:
-        """Hold a component still, with its connections open, as a machine in trouble does."""
-        processes = self._running(component)
+    def silent(self, component: str, pod: str = "") -> Iterator[None]:
+        """Hold a component, or a program in one pod, still, with its connections open, as a machine in trouble does."""
+        processes = self._running(component, pod)
         for process in processes:
             os.kill(process, signal.SIGSTOP)
         try:
@@ -173,9 +173,14 @@ class Cluster:
         for process in self._running(word):
             os.kill(process, signal.SIGKILL)
 
-    def _running(self, word: str) -> list[int]:
+    def _running(self, word: str, pod: str = "") -> list[int]:
         """
         Return the processes, of components or in pods, that have a word, or a path that ends in it, in their command line.
+
+        Parameters
+        ----------
+        pod
+            Only the processes in this pod.
 
         Raises
         ------
@@ -186,7 +191,10 @@ class Cluster:
         for process in self._group.processes():
             try:
                 words = Path(f"/proc/{process}/cmdline").read_text().split("\0")
+                variables = Path(f"/proc/{process}/environ").read_bytes().split(b"\0")
             except OSError:  # it went while it was looked at
+                continue
+            if pod and f"HOSTNAME={pod}".encode() not in variables:
                 continue
             if any(each == word or each.endswith(f"/{word}") for each in words):
                 found.append(process)

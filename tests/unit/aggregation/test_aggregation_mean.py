@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from anchorage.engine.aggregation import ContributionSum, NonFiniteUpdate, find_nonfinite, weighted_mean
+from anchorage.engine.aggregation.mean import MeanSource
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -51,6 +52,13 @@ def with_value(model: ModelBytes, tensor: str, value: float) -> ModelBytes:
     arrays = model.arrays()
     arrays[tensor].reshape(-1)[-1] = value
     return ModelBytes.from_arrays(model.layout, arrays)
+
+
+def test_a_mean_that_is_read_chunk_by_chunk_is_the_same():
+    models, weights = [random_model(seed) for seed in range(3)], [1.0, 0.0, 2.5]
+    source, mean = MeanSource(models, weights, MIXED), weighted_mean(models, weights, MIXED)
+    assert source.manifest == mean.manifest
+    assert tuple(map(source.chunk, range(source.manifest.count))) == mean.chunks
 
 
 @pytest.mark.parametrize("silos", [1, 3, 8, 19])

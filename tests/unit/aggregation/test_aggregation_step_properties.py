@@ -161,6 +161,7 @@ def announced(silo: str, seed: int) -> Announcement:
         "counts": draws.integers(0, 9, CLASSES),
         "label_counts": draws.integers(0, 9, CLASSES),
         "embedding": draws.dirichlet(np.ones(CLASSES)),
+        "class_means": draws.normal(size=(CLASSES, 2)).astype(np.float32),
     }
     update = model_of(seed, NARROW).manifest if draws.random() < 0.8 else None
     return Announcement("t", {"train": 5}, auxiliary, {}, update)

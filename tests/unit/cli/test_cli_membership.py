@@ -14,7 +14,7 @@ from fake_api.server import FakeApi
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError, cluster
-from anchorage.transport.pki import Denials
+from anchorage.transport.pki import Authority, Denials, SiloKeys, key_fingerprint
 from fedctl.invitation import parse_span
 from fedctl.main import app
 
@@ -209,6 +209,30 @@ def test_a_silo_of_a_local_run_is_denied_and_approved(fake: FakeApi, tmp_path: P
     assert refused(fedctl("silo", "deny", "derm", "../ca.pem")).failure is cluster.NO_SUCH_SILO
     answer = json.loads(fedctl("silo", "approve", "derm", "a", "-o", "json").output)
     assert answer == {"federation": "derm", "silo": "a", "approved": True} and "a" not in denials
+
+
+def test_the_authority_of_a_local_run_is_replaced_when_every_silo_has_a_certificate_of_the_new_one(
+    fake: FakeApi, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    documents = [silo(name) | {"apiVersion": "anchorage.dev/v1alpha1", "kind": "Silo"} for name in ("a", "b", "c")]
+    (run / "federation.yaml").write_text(yaml.safe_dump_all(documents))
+    old = Authority.create(run / "authority", "derm")
+    where = ("--workdir", run)
+    assert "introduce a new one first" in refused(fedctl("authority", "finish", "derm", *where)).message
+    assert "SHA-256 of its key" in fedctl("authority", "replace", "derm", *where).output
+    new = old.current()
+    assert new.certificate_pem != old.certificate_pem
+    assert refused(fedctl("authority", "replace", "derm", *where)).code == "ANC-2006"
+    keys, signed = SiloKeys(old.folder), key_fingerprint(new.certificate_pem)
+    keys.offer("a", "1" * 64, signed)
+    Denials(old.folder).deny("c")
+    error = refused(fedctl("authority", "finish", "derm", *where))
+    assert error.code == "ANC-2013" and error.message.startswith("b of ")
+    keys.offer("b", "2" * 64, signed)
+    assert "trusted no more" in fedctl("authority", "finish", "derm", *where).output
+    assert old.certificate_path.read_bytes() == new.certificate_pem
 
 
 def test_a_right_that_is_missing_is_named(fake: FakeApi) -> None:

@@ -8,9 +8,9 @@ from anchorage.api.single import read_document
 from fedctl.research.study import Cell, StudyFile, cells_of
 
 QUALITY = Path(__file__, "../../../../benchmarks/quality").resolve()
-FILES = sorted(QUALITY.glob("*/*.yaml"))
+FILES = sorted(QUALITY.rglob("*.yaml"))
 STUDIES = [file for file in FILES if "\nmethods:" in file.read_text()]
-OURS = {"ham10000", "small"}
+OURS = {"ham10000", "frozen", "small"}
 """Folders of the studies that no paper has."""
 
 
@@ -25,8 +25,9 @@ def few_of(study: StudyFile, file: Path) -> list[Cell]:
 def test_every_cell_of_a_study_is_valid_and_stands_beside_a_published_number(file: Path) -> None:
     study = read_document(file, StudyFile)
     assert study.metric is not None
+    least = 1 if file.parent.name == "frozen" else 3  # a classifier in closed form draws nothing
     for cell in few_of(study, file):
-        assert len(cell.wanted.studies()) >= 3, cell.title
+        assert len(cell.wanted.studies()) >= least, cell.title
     for cell in cells_of(study, file, Path("results"), None, "cpu"):
         assert file.parent.name in OURS or cell.paper(study.metric) is not None, cell.title
 

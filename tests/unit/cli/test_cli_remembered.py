@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from test_cli_commands import DOCUMENTS
+from left_run import DOCUMENTS
 from typer.testing import CliRunner, Result
 
 from anchorage.api.errors import AnchorageError

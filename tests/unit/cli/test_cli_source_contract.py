@@ -34,6 +34,7 @@ from anchorage.engine.store.journal import Entry, Journal
 from anchorage.methods import validate_study
 from anchorage.methods.model_card import make_card, write_card
 from anchorage.methods.resolution import resolve
+from anchorage.transport.pki import Authority, SigningRequest, key_fingerprint, new_key, silo_uri
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
@@ -233,6 +234,21 @@ def test_silos_are_rows_with_the_same_columns(world: World) -> None:
     assert first.keys() >= {field.alias or name for name, field in SiloStatus.model_fields.items()}
     assert (first["name"], first["connected"], first["samples"], first["weight"]) == ("a", False, 718, "0.5")
     assert (second["name"], second["code"], second["message"]) == ("b", "ANC-3004", "NaN")
+    assert first["certificate"] is None
+
+
+def test_a_silo_of_a_local_run_says_when_its_certificate_ends(tmp_path: Path) -> None:
+    run, made = Workdir(tmp_path), Authority.make("derm", now=lambda: 1.8e9)
+    state = run.silo("a") / "state"
+    state.mkdir(parents=True)
+    request = SigningRequest.make(new_key(state / "silo.key"), silo_uri("derm", "a"))
+    (state / "silo.crt").write_bytes(made.issue_silo(request, "a"))
+    run.federation.write_text("kind: Federation\nmetadata: {name: derm}\n")
+    run.server.mkdir()
+    run.status.write_text(begun().model_dump_json(by_alias=True))
+    a, b = LocalSource(run).silos()
+    assert a["certificate"] == {"notAfter": "2028-01-15T08:00:00Z", "key": key_fingerprint(request)}
+    assert b["certificate"] is None
 
 
 def test_rounds_are_the_journals_without_its_bookkeeping(world: World) -> None:

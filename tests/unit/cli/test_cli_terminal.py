@@ -27,11 +27,14 @@ SILO = {
     "state": "Training",
     "progress": 34,
     "task": "t",
+    "rate": 0,
+    "secondsLeft": None,
     "samples": 1234567,
     "weight": "0.333",
     "code": "ANC-3004",
     "message": "NaN in round 12 at step 7654321, loss 0.123456",
 }
+TRAVELLING = {**SILO, "rate": 497_123, "secondsLeft": 80, "code": "", "message": ""}
 ROUND = {
     "round": 1200,
     "time": 1.7e9,
@@ -74,6 +77,7 @@ TABLES: dict[str, Any] = {
     "status": lambda: status_of(False),
     "status, wide": lambda: status_of(True),
     "silos": lambda: inspection._silos_table([SILO], False),
+    "silos, one on its way": lambda: inspection._silos_table([TRAVELLING], False),
     "rounds, wide": lambda: inspection._rounds_table([ROUND], True),
     "comparison": compared,
 }
@@ -87,6 +91,15 @@ def test_no_terminal_cuts_a_number(name: str, width: int) -> None:
     found = numbers(" ".join(lines))
     assert {number for number in everything if len(number) <= 24} <= found
     assert max(map(len, lines)) <= width
+
+
+def test_a_model_on_its_way_shows_its_rate_and_the_time_left() -> None:
+    slow = {**TRAVELLING, "rate": 1, "secondsLeft": None}
+    lines = drawn(inspection._silos_table([SILO, TRAVELLING, slow], False), 1000)
+    assert [
+        part in line
+        for part, line in zip((" 34 % ", " 497.1 kB/s, 1 min 20 s left ", " 1 B/s "), lines[1:], strict=True)
+    ] == [True] * 3
 
 
 def test_a_method_is_described_at_80_columns() -> None:

@@ -36,6 +36,27 @@ def client(api: FakeApi, tmp_path: Path, counted: list[tuple[str, int]]) -> Iter
     client.close()
 
 
+def test_nothing_is_sent_that_may_not_be_written_now(api: FakeApi, client: KubeClient) -> None:
+    class NotNowError(Exception):
+        pass
+
+    def refuse() -> None:
+        raise NotNowError
+
+    made = client.create(secret())
+    client.before_write = refuse
+    body = secret(data={"x": "1"})
+    for write in (client.create, client.apply, client.apply_status):
+        with pytest.raises(NotNowError):
+            write(body)
+    with pytest.raises(NotNowError):
+        client.patch("Secret", "ns", "a", {"data": {"x": "1"}})
+    with pytest.raises(NotNowError):
+        client.delete("Secret", "ns", "a")
+    assert client.get("Secret", "ns", "a") == made
+    assert len(api.writes()) == 1
+
+
 def secret(name: str = "a", **more: object) -> dict[str, object]:
     return {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": "ns"}, **more}
 

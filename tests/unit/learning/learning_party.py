@@ -21,6 +21,7 @@ from anchorage.engine.store.large_files import HeldLarge
 from anchorage.engine.strategy import Strategy, task_layout
 from anchorage.learning import silo_learner
 from anchorage.learning.data import ImageSet
+from anchorage.learning.device_group import DeviceGroup
 from anchorage.learning.learners import Checkpointing, build_server_learner, build_silo_learner
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
@@ -97,6 +98,7 @@ class Party:
     initial: ModelBytes | None = None
     described: ModelDescription = MODEL
     checkpointing: Checkpointing | None = None
+    devices: DeviceGroup | None = None
     update: NDArray[np.uint8] | None = field(default=None, init=False)
     behind: LargeArrays | None = field(default=None, init=False)
 
@@ -131,6 +133,7 @@ class Party:
             state=self.state,
             device="cpu",
             checkpointing=self.checkpointing,
+            devices=self.devices,
         )
 
     def task(self, round_number: int = 1, auxiliary_data: AuxiliaryData | None = None) -> Task:
@@ -255,6 +258,9 @@ VARIANTS = [
         ("ImFedSemi", "None", {"pseudoLabels": {"lowest": "0"}}),
         ("FL2", "None", {"pseudoLabels": {"threshold": "0.4"}}),
         ("SAGE", "Partial", {"pseudoLabels": {"threshold": "0"}}),
+        ("FedPerl", "Partial", {"pseudoLabels": {"threshold": "0"}}),
+        ("ProtoFSSL", "Partial", {}),
+        ("ProtoFSSL", "All", {}),
     ]
 ]
 ALONE = [

@@ -249,7 +249,7 @@ def test_running_statistics_over_batches_and_pooled(known_newer, monkeypatch):
     batches = known_newer.inputs(name)["batches"]
     monkeypatch.setattr("anchorage.learning.batch_norm.EVALUATION_BATCH", 1)
     network = nn.Module()
-    network.encoder = norm = nn.BatchNorm1d(1).double()
+    network.encoder = network.embed = norm = nn.BatchNorm1d(1).double()
     recalibrate(network, Batches(batches), np.arange(len(batches)))
     layout = Layout.of([("norm.running_mean", "F64", (1,)), ("norm.running_var", "F64", (1,))])
     counted = [

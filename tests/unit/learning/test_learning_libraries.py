@@ -1,36 +1,29 @@
 """Networks of torchvision, timm and MONAI: fitted to small and grey images, with the libraries' own weights otherwise."""
 
 import json
-import re
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from library_networks import built, model_of, needs_monai, needs_timm
 from pydantic import ValidationError
-from safetensors.torch import save_file
 from torch import Tensor, nn
-from torchvision.models import get_model, get_model_weights, list_models
+from torchvision.models import get_model_weights, list_models
 
 from anchorage.api.errors import AnchorageError, commands, learning
 from anchorage.api.inference import describe, parse_inference
-from anchorage.api.method import MethodSpec
 from anchorage.api.model import ModelDescription, ModelSpec, network_called, require_package
 from anchorage.api.piece import PIECES
 from anchorage.learning.exporting import save_program
 from anchorage.learning.grad_cam import heat
 from anchorage.learning.inference import ImageClassifier
-from anchorage.learning.learners import build_server_learner
-from anchorage.learning.method import TrainingMethod
-from anchorage.learning.models import Network, build_encoder, build_model
+from anchorage.learning.models import Network, build_encoder
 from anchorage.learning.networks.zoo import ZooEncoder
-from anchorage.learning.weights import layout_of, load_arrays
-from anchorage.methods import resolve
+from anchorage.learning.weights import layout_of
 from anchorage.pieces.network.torchvision import Torchvision
-from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.layout import BUFFERS
 
 LISTED = [
@@ -46,10 +39,7 @@ LISTED = [
     "swin_t",
 ]
 FAMILIES = [*LISTED, "swin_v2_t", "shufflenet_v2_x1_0", "mnasnet0_5", "mobilenet_v2", "resnext50_32x4d"]
-TASK = Classification(classes=("benign", "malignant", "other"))
 TIMM = ["resnet18", "efficientnet_b0", "convnext_atto", "vit_tiny_patch16_224", "swin_tiny_patch4_window7_224"]
-needs_timm = pytest.mark.skipif(find_spec("timm") is None, reason="timm is not installed: pip install '.[timm]'")
-needs_monai = pytest.mark.skipif(find_spec("monai") is None, reason="MONAI is not installed: pip install '.[monai]'")
 
 
 def encoder_of(name: str, channels: int, side: int, device: str = "meta") -> nn.Module:
@@ -57,14 +47,6 @@ def encoder_of(name: str, channels: int, side: int, device: str = "meta") -> nn.
     with torch.device(device):
         encoder: nn.Module = network.encoder(channels, side)
     return encoder
-
-
-def model_of(network: str, side: int, channels: int = 1) -> ModelDescription:
-    return ModelDescription(network=network, task=TASK, image_size=side, channels=channels)
-
-
-def built(model: ModelDescription, preset: str = "FedAvg", seed: int = 3) -> Network:
-    return build_model(model, TrainingMethod.of(resolve(MethodSpec(name=preset))), seed)
 
 
 def first_convolution(encoder: nn.Module) -> nn.Conv2d:
@@ -238,124 +220,6 @@ def test_a_network_becomes_a_program_and_shows_where_it_looks(tmp_path: Path) ->
 def test_a_library_does_not_count_as_a_network_of_its_own() -> None:
     libraries = {name for name in PIECES.of("network") if name.endswith("/")}
     assert libraries == {"torchvision/", "timm/", "monai/"}
-
-
-def weights_of(member: str, folder: Path) -> tuple[nn.Module, Path]:
-    """A classifier of torchvision with weights of its own, and their file as anybody writes it."""
-    torch.manual_seed(5)
-    classifier = get_model(member, weights=None).eval()
-    file = folder / "weights.safetensors"
-    save_file(classifier.state_dict(), file)
-    return classifier, file
-
-
-def initialised(
-    member: str, side: int, initial: Path, channels: int = 1, preset: str = "FedAvg", library: str = "torchvision"
-) -> Network:
-    model = model_of(f"{library}/{member}", side, channels)
-    method = resolve(MethodSpec(name=preset))
-    learner = build_server_learner(model=model, method=method, seed=3, initial=initial)
-    network = built(model, preset)
-    load_arrays(network, learner.initialise().arrays())
-    return network.eval()
-
-
-@pytest.mark.parametrize(
-    ("member", "side", "channels"),
-    [("resnet18", 64, 1), ("resnet18", 64, 3), ("mobilenet_v3_small", 32, 1), ("swin_t", 64, 1)],
-)
-def test_weights_of_the_library_embed_as_in_the_library(tmp_path: Path, member: str, side: int, channels: int) -> None:
-    """A grey image is embedded as the colour image of three equal channels; the classifier is drawn from the seed."""
-    classifier, file = weights_of(member, tmp_path)
-    network = initialised(member, side, file, channels)
-    images = torch.rand(2, channels, side, side, generator=torch.Generator().manual_seed(1))
-    last, head = [(path, layer) for path, layer in classifier.named_modules() if isinstance(layer, nn.Linear)][-1]
-    classifier.set_submodule(last, nn.Identity())
-    if side < 64:
-        next(layer for layer in classifier.modules() if isinstance(layer, nn.Conv2d)).stride = (1, 1)
-    with torch.no_grad():
-        wanted = classifier(images.expand(2, 3, side, side))
-        torch.testing.assert_close(network.encoder(images), wanted, rtol=1e-3, atol=1e-4)
-    drawn = built(model_of(f"torchvision/{member}", side, channels)).classifier.weight
-    assert torch.equal(network.classifier.weight, drawn) and drawn.shape[1] == head.in_features
-
-
-@pytest.mark.parametrize("member", ["resnet18", "densenet121"])
-def test_files_are_understood_as_torchvision_publishes_them(tmp_path: Path, member: str) -> None:
-    """Their batch normalisation counts nothing, and layers of a DenseNet have the names of earlier versions."""
-    classifier, file = weights_of(member, tmp_path)
-    older = re.compile(r"(denselayer\d+\.(?:norm|conv))([12]\.)")
-    state = {older.sub(r"\1.\2", n): t for n, t in classifier.state_dict().items() if "num_batches" not in n}
-    assert state.keys() - classifier.state_dict().keys() or member == "resnet18"
-    save_file(state, file)
-    wanted = {f"network.{name}": tensor for name, tensor in classifier.state_dict().items()}
-    for name, tensor in initialised(member, 64, file, channels=3).encoder.state_dict().items():
-        assert torch.equal(tensor, wanted[name])
-
-
-@needs_timm
-@pytest.mark.parametrize("member", ["vit_tiny_patch16_224", "vit_little_patch16_reg1_gap_256"])
-def test_weights_of_timms_transformers_embed_as_timm_resizes_them(tmp_path: Path, member: str) -> None:
-    """With a class token among the positions, and with a token that has none; timm's own loading is the reference."""
-    import timm
-    from timm.models.vision_transformer import checkpoint_filter_fn
-
-    torch.manual_seed(5)
-    published = timm.create_model(member)
-    nn.init.normal_(published.pos_embed, std=0.5)
-    save_file(published.state_dict(), tmp_path / "weights.safetensors")
-    reference = timm.create_model(member, img_size=96).eval()
-    reference.load_state_dict(checkpoint_filter_fn(published.state_dict(), reference))
-    network = initialised(member, 96, tmp_path / "weights.safetensors", channels=3, library="timm")
-    images = torch.rand(2, 3, 96, 96, generator=torch.Generator().manual_seed(1))
-    with torch.no_grad():
-        wanted = reference.forward_head(reference.forward_features(images), pre_logits=True)
-        torch.testing.assert_close(network.encoder(images), wanted, rtol=1e-3, atol=1e-4)
-
-
-@pytest.mark.parametrize("preset", ["MOON", "FedMatch", "SSILCDM", "FedBarlow"])
-def test_heads_of_a_method_are_drawn_beside_weights_of_the_library(tmp_path: Path, preset: str) -> None:
-    classifier, file = weights_of("mobilenet_v3_small", tmp_path)
-    network = initialised("mobilenet_v3_small", 32, file, preset=preset)
-    drawn = built(model_of("torchvision/mobilenet_v3_small", 32), preset)
-    for name, tensor in network.named_parameters():
-        if name.startswith("encoder."):
-            taken = classifier.get_parameter(name.removeprefix("encoder.network."))
-            assert torch.equal(tensor, taken) or tensor.shape[1] == 1
-        elif name.startswith(("classifier.", "projection.")):
-            assert torch.equal(tensor, drawn.get_parameter(name))
-
-
-@pytest.mark.parametrize(
-    ("of", "member", "side", "said"),
-    [
-        ("resnet34", "resnet18", 64, "has the tensor encoder.network.layer1.2."),  # every tensor of resnet18 is there
-        ("resnet18", "resnet34", 64, "found|nothing"),
-        ("resnet18", "resnet18", 32, r"network\.conv1\.weight: the model here has float32 \(64, 1, 3, 3\)"),
-    ],
-)
-def test_weights_of_another_network_or_first_layer_are_refused(
-    tmp_path: Path, of: str, member: str, side: int, said: str
-) -> None:
-    _, file = weights_of(of, tmp_path)
-    with pytest.raises(AnchorageError, match=said) as caught:
-        initialised(member, side, file)
-    assert caught.value.failure is learning.MODEL_MISMATCH
-
-
-def test_weights_of_half_precision_are_refused(tmp_path: Path) -> None:
-    classifier, file = weights_of("mobilenet_v3_small", tmp_path)
-    save_file(classifier.bfloat16().state_dict(), file)
-    with pytest.raises(AnchorageError, match="bfloat16") as caught:
-        initialised("mobilenet_v3_small", 32, file)
-    assert caught.value.failure is learning.MODEL_MISMATCH
-
-
-def test_a_model_of_this_project_is_taken_as_it_is(tmp_path: Path) -> None:
-    network = built(model_of("torchvision/vit_b_32", 8), seed=9)
-    save_file(network.state_dict(), tmp_path / "model.safetensors")
-    found = initialised("vit_b_32", 8, tmp_path / "model.safetensors")
-    assert torch.equal(found.classifier.weight, network.classifier.weight)
 
 
 @needs_timm

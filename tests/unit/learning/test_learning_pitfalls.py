@@ -18,7 +18,7 @@ from anchorage.learning.decomposition import Parts, agreement
 from anchorage.learning.draws import Draws
 from anchorage.learning.learners import build_server_learner
 from anchorage.learning.local_training import Batching
-from anchorage.learning.silo_learner import Networks
+from anchorage.learning.silo_networks import Networks
 from anchorage.learning.silo_round import LocalImages, Work
 from anchorage.methods.registry import PRESETS
 from anchorage.pieces.pseudo_labels.consistency import consistency_loss, consistency_targets

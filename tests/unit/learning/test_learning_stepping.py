@@ -4,6 +4,7 @@ import traceback
 from collections import Counter
 from collections.abc import Sequence
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,13 +23,15 @@ from learning_party import (
 )
 from torch.utils._python_dispatch import TorchDispatchMode
 
+import anchorage
 from anchorage.learning import stepping
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 
 READ = {"aten::_local_scalar_dense", "aten::nonzero", "aten::masked_select", "aten::equal"}
 INDEX = {"aten::index", "aten::index_put", "aten::index_put_"}
-DRAWN = "/anchorage/learning/data/"
+PRODUCT = str(Path(anchorage.__file__).parent)
+DRAWN = f"{PRODUCT}/learning/data/"
 """Views are drawn on the CPU, and what is read there are draws."""
 METHODS = [
     *((method_of(name), labels) for name, labels in [
@@ -51,7 +54,7 @@ class Reads(TorchDispatchMode):
         name = func._schema.name
         masks = name in INDEX and any(i is not None and i.dtype == torch.bool for i in args[1])
         if masks or name in READ:
-            source = [frame for frame in traceback.extract_stack() if "/anchorage/" in frame.filename][-1]
+            source = [frame for frame in traceback.extract_stack() if frame.filename.startswith(PRODUCT)][-1]
             self.found[f"{source.filename}:{source.lineno} {name}"] += DRAWN not in source.filename
         return func(*args, **(kwargs or {}))
 

@@ -31,6 +31,7 @@ RESUMING = [
     ("FedAvgFixMatch", "Partial", {"pseudoLabels": {"threshold": "0.34"}}),
     ("FedProxUDA", "Partial", {"pseudoLabels": {"threshold": "0"}}),
     ("SAGE", "Partial", {"pseudoLabels": {"threshold": "0"}}),
+    ("FedPerl", "Partial", {"pseudoLabels": {"threshold": "0"}}),
     ("FedAnchorNoMixup", "None", {"pseudoLabels": {"threshold": "0"}}),
 ]
 ANEW = [

@@ -11,7 +11,7 @@ import torch
 from learning_party import MODEL, Party, images_of, method_of
 
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.learning import NETWORK_UNUSABLE
+from anchorage.api.errors.learning import LEARNER_STATE_UNWRITABLE, NETWORK_UNUSABLE
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import KEPT_VIEWS, EncodedViews, views_of
 from anchorage.learning.method import TrainingMethod
@@ -160,3 +160,50 @@ def test_an_update_is_scored_with_the_frozen_encoder_also_after_a_restart(tmp_pa
     score = silo.learner.evaluate(task, whole).confusion
     silo.restart()
     np.testing.assert_array_equal(silo.learner.evaluate(task, whole).confusion, score)
+
+
+def encoded(folder: Path, kind: str, *, built=None, pixels=None, seed: int = 1) -> tuple[torch.Tensor, int]:
+    """Return embeddings as a run of its own has them, and how many images were encoded."""
+    seen: list[int] = []
+    built = (built or network(HEAD)).eval()
+    hook = built.encoder.register_forward_hook(lambda *call: seen.append(len(call[2])))
+    pixels = images_of(9).images if pixels is None else pixels
+    method = TrainingMethod.of(method_of("FedAvgFixMatch"))
+    views = views_of(pixels, HEAD, method, CPU, Draws(seed, silo="a"), folder)
+    views.encoded_by(built)
+    every, draws = torch.arange(9), torch.Generator().manual_seed(1)
+    found = views.plain(every) if kind == "plain" else views.weak(every, draws)
+    hook.remove()
+    return found, sum(seen)
+
+
+@pytest.mark.parametrize(("kind", "views"), [("plain", 1), ("weak", KEPT_VIEWS)])
+def test_what_another_run_encoded_is_not_encoded_again(kind: str, views: int, tmp_path: Path) -> None:
+    first, count = encoded(tmp_path, kind)
+    assert count == 9 * views
+    again, count = encoded(tmp_path, kind)
+    assert (count, again.numpy().tobytes()) == (0, first.numpy().tobytes())
+    (file,) = tmp_path.glob("*.npy")
+    for damaged in (file.read_bytes()[:-40], b"", b"no array"):
+        file.write_bytes(damaged)
+        again, count = encoded(tmp_path, kind)
+        assert (count, again.numpy().tobytes()) == (9 * views, first.numpy().tobytes())
+
+
+def test_other_weights_images_or_draws_are_encoded(tmp_path: Path) -> None:
+    encoded(tmp_path, "plain")
+    encoded(tmp_path, "weak")
+    other = network(HEAD)
+    with torch.no_grad():
+        next(other.encoder.parameters()).mul_(1.5)
+    assert encoded(tmp_path, "plain", built=other)[1] == 9
+    assert encoded(tmp_path, "plain", pixels=255 - images_of(9).images)[1] == 9
+    assert encoded(tmp_path, "plain", seed=2)[1] == 0, "plain images have no draws"
+    assert encoded(tmp_path, "weak", seed=2)[1] == 9 * KEPT_VIEWS
+
+
+def test_embeddings_that_cannot_be_kept_are_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnchorageError, match="embeddings cannot be kept") as caught:
+        encoded(tmp_path / "file", "plain")
+    assert caught.value.failure is LEARNER_STATE_UNWRITABLE

@@ -13,6 +13,7 @@ UNLABELLED = EXAMPLES / "digits.yaml"
 LABELLED = EXAMPLES / "fedavg-digits.yaml"
 ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
 METHOD = "spec.method="
+BUDGET = METHOD + "{{name: FedCoPLBudget, pseudoLabels: {{classBudget: {{mix: {}}}}}}}"
 
 
 def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
@@ -70,6 +71,8 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
     ("file", "override", "mistake"),
     [
         (UNLABELLED, "spec.method.name=FedMagic", ("ANC-1110", "method.name")),
+        (UNLABELLED, BUDGET.format("['0.5', '0.5']"), ("ANC-1116", "method.pseudoLabels.classBudget.mix")),
+        (UNLABELLED, BUDGET.format(["0.1"] * 9 + ["0.2"]), ("ANC-1116", "method.pseudoLabels.classBudget.mix")),
         (UNLABELLED, "spec.anchorData=null", ("ANC-1112", "anchorData")),
         (UNLABELLED, "spec.anchorData.anchors=9", ("ANC-1113", "anchorData.anchors")),
         (UNLABELLED, ASYNCHRONOUS, ("ANC-1115", "protocol.mode")),
@@ -84,6 +87,8 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             ("ANC-1116", "method.serverTraining.anchors.optimiser.sgd.state"),
         ),
         (LABELLED, f"{METHOD}{{name: FedMatch, encoding: {{int8: {{}}}}}}", ("ANC-1116", "method.encoding")),
+        (LABELLED, "spec.method.encoding={topK: {share: '0.6'}}", ("ANC-1116", "method.encoding.topK.share")),
+        (LABELLED, "spec.method.encoding={topK: {share: '0'}}", ("ANC-1116", "method.encoding.topK.share")),
         (LABELLED, "spec.method.mixup={server: {}}", ("ANC-1116", "method.mixup")),
         (LABELLED, "spec.method.serverTraining={anchors: {}}", ("ANC-1112", "anchorData")),
         (LABELLED, "spec.method.pseudoLabels={anchorSimilarity: {}}", ("ANC-1112", "anchorData")),
@@ -238,4 +243,22 @@ def test_who_cannot_be_scored_at_silos_is_refused(overrides, words):
     with pytest.raises(DocumentError) as raised:
         validate_study(LABELLED, overrides)
     told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "siloPercent")]
+    assert len(told) == 1 and words in told[0].message
+
+
+AVERAGED = "spec.evaluation={siloPercent: 20, averageDecay: '0.9'}"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        (["spec.protocol.mode=Asynchronous", "spec.method.name=AsyncFedAvg"], "without rounds"),
+        (["spec.method.name=SOLO"], "whose own models are scored"),
+    ],
+)
+def test_an_average_of_global_models_needs_rounds_that_make_some(overrides, words):
+    validate_study(LABELLED, [AVERAGED])
+    with pytest.raises(DocumentError) as raised:
+        validate_study(LABELLED, [AVERAGED, *overrides])
+    told = [mistake for mistake in raised.value.mistakes if mistake.path == ("spec", "evaluation", "averageDecay")]
     assert len(told) == 1 and words in told[0].message

@@ -32,6 +32,7 @@ SAID = {
     "control.*": "mean gradient",
     "uncertainty": "mean confidence",
     "guessed_counts": "class histogram",
+    "class_means": "class means",
     "beside.moments.counts": "class histogram",
     "beside.moments.sums": "sums of its features",
     "beside.moments.seconds": "products of two features",

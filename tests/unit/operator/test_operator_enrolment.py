@@ -1,5 +1,7 @@
 """From a signing request at the server to a member: who is signed, who waits, who is refused."""
 
+from dataclasses import replace
+
 import pytest
 from fake_api.operator_world import World
 
@@ -106,18 +108,40 @@ def test_of_two_keys_at_once_one_is_signed_and_one_refused(remote):
     assert [answer["code"] for answer in answers if "code" in answer] == ["ANC-2002"]
 
 
-def test_a_certificate_is_renewed_over_its_own_key_alone(remote):
+def test_a_certificate_is_renewed_over_its_own_key(remote):
     remote.approve("far")
     _, key = remote.ask("far", "letter")
     remote.settle(4)
     before = remote.server.members_known
     remote.clock.advance(30 * WEEK)
-    other, _ = remote.ask("far", key=make_key(), kind="Renew")
     name, _ = remote.ask("far", key=key, kind="Renew")
     remote.settle(4)
-    assert remote.answer(other)["code"] == "ANC-2005"
     assert "certificate" in remote.answer(name)
     assert remote.server.members_known == before and members(remote) == {"far"}
+
+
+def test_another_key_takes_the_place_of_a_silos_when_the_server_has_seen_it(remote):
+    remote.approve("far")
+    remote.ask("far", "letter")
+    remote.settle(4)
+    (first,) = remote.server.members_known
+    name, _ = remote.ask("far", key=make_key(), kind="Renew")
+    remote.settle(4)
+    assert "certificate" in remote.answer(name)
+    (both,) = remote.server.members_known
+    assert (both.key, first.next_key) == (first.key, "") and both.next_key not in ("", first.key)
+    remote.settle(4)
+    assert remote.server.members_known == (both,), "nobody has shown it yet"
+
+    shown = replace(both, key=both.next_key, next_key="")
+    remote.server.members_known = (shown,)  # as the server changes it
+    remote.settle(4)
+    secret = remote.store.get("secrets", "study", "far-enrolment")
+    assert decode_value(secret, "key").decode() == shown.key and "nextKey" not in secret["data"]
+    assert remote.server.members_known == (shown,)
+    remote.server.members_known = ()  # a server that lost its list
+    remote.settle(4)
+    assert remote.server.members_known == (shown,)
 
 
 def test_a_nobody_is_not_signed(world):

@@ -119,18 +119,19 @@ def test_approval_in_advance(admission: Mapping[str, Any]) -> None:
 
 def test_a_silo_tells_what_the_server_says_of_it() -> None:
     far = SiloStatus(
-        name="far", connected=True, state="Training", task="Train", progress=40, samples=812, weight="0.25", epsilon="1.5",
-        last_seen_time=timestamp(NOW),
+        name="far", connected=True, state="Training", task="Train", progress=40, rate=500_000, seconds_left=81, samples=812, weight="0.25",
+        epsilon="1.5", last_seen_time=timestamp(NOW),
     )  # fmt: skip
     invitation = Invitation("h", NOW - DAY, "a" * 64, not_after=NOW + YEAR)
     report = said(silos=(far,), connected_silos=1)
     status: Json = world(silo("far"), report=report, invitations={"far": invitation}).silos["far"]["status"]
-    assert {
-        key: status[key] for key in ("role", "state", "progress", "samples", "weight", "epsilon", "lastSeenTime")
-    } == {
+    told = ("role", "state", "progress", "rate", "secondsLeft", "samples", "weight", "epsilon", "lastSeenTime")
+    assert {key: status[key] for key in told} == {
         "role": "Remote",
         "state": "Training",
         "progress": 40,
+        "rate": 500_000,
+        "secondsLeft": 81,
         "samples": 812,
         "weight": "0.25",
         "epsilon": "1.5",
@@ -140,4 +141,6 @@ def test_a_silo_tells_what_the_server_says_of_it() -> None:
     assert conditions_of(status)["Connected"] == ("True", "Connected")
     put_out = silo("far", status=status)
     status = world(put_out, report=said()).silos["far"]["status"]
-    assert status["samples"] == 812 and not {"state", "task", "progress"} & status.keys(), "it does nothing any more"
+    assert status["samples"] == 812 and not {"state", "task", "progress", "rate", "secondsLeft"} & status.keys(), (
+        "it does nothing any more"
+    )

@@ -5,6 +5,7 @@ from fake_api.clock import Clock
 from fake_api.memory import StoreApi
 
 from anchorage.api.status import Condition, FederationStatus
+from anchorage.transport.kube.client import ApiError
 from anchorage.transport.server_client import Member, ServerError
 from anchorage_operator import poller as poller_module
 from anchorage_operator.cache import Cache, Key, Ref
@@ -172,6 +173,21 @@ def test_members_that_were_put_are_known_before_the_next_poll(poller, cache):
     poller.put_members(DERM, members, 3)
     assert Server.put == members
     assert poller.latest(DERM, cache.pods(DERM)).members == members
+
+
+def test_a_server_is_told_nothing_by_who_does_not_lead(poller):
+    def refuse():
+        raise ApiError(0, "NotLeading", "another one does")
+
+    poller.before_write = refuse
+    assert poller.poll(DERM)
+    for tell in (
+        lambda: poller.put_members(DERM, (Member("a", "None", "f" * 64),), 3),
+        lambda: poller.put_answers(DERM, []),
+    ):
+        with pytest.raises(ApiError, match="another one does"):
+            tell()
+    assert Server.put == ()
 
 
 def test_a_server_that_is_not_trusted_is_asked_with_a_new_certificate(poller):

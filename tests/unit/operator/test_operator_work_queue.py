@@ -146,3 +146,30 @@ def test_waiting_workers_are_woken_by_a_key_and_sent_home_by_closing():
     queue.close()
     thread.join(120)
     assert got == ["a"] and not thread.is_alive()
+
+
+def test_a_queue_that_is_held_hands_out_nothing_and_nobody_is_late(queue, clock):
+    queue.add("taken")
+    assert queue.take() == "taken"
+    queue.hold()
+    queue.add("waits")
+    clock.advance(1000.0)
+    assert queue.take() is None and queue.overdue() == 1000.0
+    queue.done("taken")
+    assert queue.overdue() == 0.0
+    queue.open()
+    assert queue.overdue() == 0.0
+    clock.advance(5.0)
+    assert queue.overdue() == 5.0
+    assert queue.take() == "waits"
+
+
+def test_who_waits_at_a_held_queue_is_told_when_it_opens(queue):
+    got = []
+    queue.hold()
+    queue.add("a")
+    waiting = threading.Thread(target=lambda: got.append(queue.wait()))
+    waiting.start()
+    queue.open()
+    waiting.join(120.0)
+    assert got == ["a"]

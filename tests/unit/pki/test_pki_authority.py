@@ -15,7 +15,9 @@ from anchorage.transport.pki import (
     Credentials,
     Registrar,
     SigningRequest,
+    SiloKeys,
     Tokens,
+    key_fingerprint,
     load_key,
     new_key,
     server_uri,
@@ -174,7 +176,7 @@ def foreign_requests() -> dict[str, bytes]:
 def test_requests_that_do_not_fit_are_refused_and_leave_the_token(
     authority: Authority, tokens: Tokens, tmp_path: Path
 ) -> None:
-    registrar, token = Registrar(authority, tokens), tokens.create("a")
+    registrar, token = registrar_of(authority, tokens), tokens.create("a")
     for what, csr in foreign_requests().items():
         with pytest.raises(AnchorageError) as caught:
             registrar.enrol(csr, token, "a")
@@ -183,7 +185,7 @@ def test_requests_that_do_not_fit_are_refused_and_leave_the_token(
 
 
 def test_a_token_enrols_one_key_of_one_silo(authority: Authority, tokens: Tokens, time: Time, tmp_path: Path) -> None:
-    registrar, token, late = Registrar(authority, tokens), tokens.create("a"), tokens.create("a")
+    registrar, token, late = registrar_of(authority, tokens), tokens.create("a"), tokens.create("a")
     csr_a, csr_b = (request(tmp_path / name, silo_uri("derm", name)) for name in "ab")
     thief = request(tmp_path / "thief", silo_uri("derm", "a"))
 
@@ -202,7 +204,7 @@ def test_a_token_enrols_one_key_of_one_silo(authority: Authority, tokens: Tokens
 
 
 def test_the_same_key_may_fetch_its_certificate_again(authority: Authority, tokens: Tokens, tmp_path: Path) -> None:
-    registrar, token = Registrar(authority, tokens), tokens.create("a")
+    registrar, token = registrar_of(authority, tokens), tokens.create("a")
     csr = request(tmp_path / "a", silo_uri("derm", "a"))
     registrar.enrol(csr, token, "a")
     again = x509.load_pem_x509_certificate(registrar.enrol(csr, token, "a"))
@@ -215,10 +217,14 @@ def test_the_tokens_folder_does_not_hold_the_token(authority: Authority, tokens:
     assert all(token not in path.name and token.encode() not in path.read_bytes() for path in folder.iterdir())
 
 
+def registrar_of(authority: Authority, tokens: Tokens) -> Registrar:
+    return Registrar(authority, tokens, SiloKeys(authority.folder))
+
+
 def enrolled(authority: Authority, tokens: Tokens, folder: Path, silo: str) -> Credentials:
     csr = request(folder, silo_uri("derm", silo))
     credentials = Credentials(folder / "tls.key", folder / "tls.pem", authority.certificate_path)
-    credentials.save_certificate(Registrar(authority, tokens).enrol(csr, tokens.create(silo), silo))
+    credentials.save_certificate(registrar_of(authority, tokens).enrol(csr, tokens.create(silo), silo))
     return credentials
 
 
@@ -226,18 +232,65 @@ def test_a_silo_renews_the_key_that_it_enrolled_with(
     authority: Authority, tokens: Tokens, time: Time, tmp_path: Path
 ) -> None:
     credentials = enrolled(authority, tokens, tmp_path / "a", "a")
-    enrolled(authority, tokens, tmp_path / "b", "b")
     first = credentials.expires()
     time.seconds += 300 * DAY
-    registrar = Registrar(authority, tokens)
-    for key in (load_key(tmp_path / "b" / "tls.key"), new_key(tmp_path / "other.key")):
-        with pytest.raises(AnchorageError, match="another key than it enrolled with") as caught:
-            registrar.renew(SigningRequest.make(key, silo_uri("derm", "a")), "a")
-        assert caught.value.failure is identity.REQUEST_REFUSED
+    registrar = registrar_of(authority, tokens)
     csr = SigningRequest.make(load_key(credentials.key), silo_uri("derm", "a"))
     credentials.save_certificate(registrar.renew(csr, "a"))
     credentials.check(silo_uri("derm", "a"), time)
     assert credentials.expires() - first == 300 * DAY
+
+
+def test_another_key_takes_the_place_of_a_silos_when_it_is_shown(
+    authority: Authority, tokens: Tokens, tmp_path: Path
+) -> None:
+    credentials = enrolled(authority, tokens, tmp_path / "a", "a")
+    keys, first = SiloKeys(authority.folder), key_fingerprint(credentials.certificate.read_bytes())
+    request = SigningRequest.make(new_key(tmp_path / "next.key"), silo_uri("derm", "a"))
+    assert keys.admits("a", first) and not keys.admits("a", key_fingerprint(request))
+    registrar_of(authority, tokens).renew(request, "a")
+    assert keys.admits("a", first), "its answer may have been lost"
+    assert SiloKeys(authority.folder).admits("a", key_fingerprint(request))
+    assert not keys.admits("a", first) and keys.admits("a", key_fingerprint(request))
+    again = enrolled(authority, tokens, tmp_path / "again", "a")
+    assert keys.admits("a", key_fingerprint(again.certificate.read_bytes()))
+    assert not keys.admits("a", key_fingerprint(request))
+    assert keys.admits("b", first), "a silo of an earlier version has none on record"
+
+
+def test_damaged_keys_admit_nobody(authority: Authority, tokens: Tokens, tmp_path: Path) -> None:
+    enrolled(authority, tokens, tmp_path / "a", "a")
+    (authority.folder / "keys" / "a").write_text("{")
+    with pytest.raises(AnchorageError) as caught:
+        SiloKeys(authority.folder).admits("a", "")
+    assert caught.value.failure is identity.AUTHORITY_UNUSABLE
+
+
+def test_a_key_is_changed_without_a_moment_at_which_nothing_fits(
+    authority: Authority, tokens: Tokens, time: Time, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credentials = enrolled(authority, tokens, tmp_path / "a", "a")
+    other = Credentials(tmp_path / "next.key", tmp_path / "next.pem", authority.certificate_path)
+    other.save_certificate(authority.issue_silo(SigningRequest.make(new_key(other.key), silo_uri("derm", "a")), "a"))
+    before, after = load_key(credentials.key).public_key(), load_key(other.key).public_key()
+
+    def crash(path: Path, target: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", crash)
+        with pytest.raises(OSError, match="No space"):
+            credentials.change_key(other)
+    credentials.check(silo_uri("derm", "a"), time)
+    assert credentials.read()[1].public_key() == before
+    credentials.save_certificate(other.certificate.read_bytes() + credentials.certificate.read_bytes())
+    credentials.check(silo_uri("derm", "a"), time)
+    assert credentials.read()[1].public_key() == before, "as a crash between both files leaves it"
+    credentials.change_key(other)
+    credentials.check(silo_uri("derm", "a"), time)
+    key, certificate, _ = credentials.read()
+    assert key.public_key() == certificate.public_key() == after
+    assert not other.key.exists()
 
 
 def test_credentials_that_do_not_belong_together_are_refused(

@@ -67,3 +67,25 @@ def test_where_models_stay_at_the_silos_the_last_ones_are_tested() -> None:
     silos = ScriptedSilo("a", adds=1.0), ScriptedSilo("b", adds=3.0)
     s = set_scene(*silos, rounds=2, learner=learner, strategy=Strategy(CountWeigher(), server_step=Keep().step()))
     assert s.engine.run().test == {"final": {"accuracy": pytest.approx(0.2), "accuracy_std": pytest.approx(0.1)}}
+
+
+def committed(scene):
+    return [entry.digest for entry in scene.store.history()]
+
+
+def test_an_average_of_models_is_scored_and_kept_while_training_goes_on_from_the_models() -> None:
+    learner = Scored()
+    s = set_scene(ScriptedSilo("a"), rounds=4, learner=learner, average_decay=0.5)
+    record = s.engine.run()
+    assert [value_of(model) for model in s.seen.models] == [0.0, 1.0, 1.5, 2.25, 3.125]  # of 0, 1, 2, 3 and 4
+    assert record.test["final"] == {"accuracy": pytest.approx(0.3125)} and s.store.latest().record == record
+
+
+def test_a_run_with_an_average_goes_on_where_it_was_killed() -> None:
+    straight = set_scene(ScriptedSilo("a"), rounds=4, learner=Scored(), average_decay=0.5)
+    straight.engine.run()
+    first = set_scene(ScriptedSilo("a"), rounds=2, learner=Scored(), average_decay=0.5)
+    first.engine.run()
+    again = set_scene(ScriptedSilo("a"), rounds=4, learner=Scored(), average_decay=0.5, store=first.store)
+    again.engine.run()
+    assert committed(again) == committed(straight)

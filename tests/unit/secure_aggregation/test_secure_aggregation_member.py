@@ -17,7 +17,7 @@ TASK = "1.keys.0"
 
 def members(folder: Path, count: int, authority: Authority | None = None) -> dict[str, Member]:
     authority = authority or Authority.create(folder, "derm")
-    root = x509.load_pem_x509_certificate(authority.certificate_path.read_bytes())
+    root = [x509.load_pem_x509_certificate(authority.certificate_path.read_bytes())]
     found = {}
     for silo in "abcdefgh"[:count]:
         key = make_key()

@@ -148,17 +148,41 @@ def test_the_desk_is_bounded_and_makes_room_again(clock: FakeClock) -> None:
         assert caught.value.failure is identity.REQUEST_REFUSED
 
 
-def test_a_renewal_keeps_the_key(tmp_path: Path, clock: FakeClock) -> None:
+def test_a_renewal_is_the_operators_to_decide_over_another_key_too(tmp_path: Path, clock: FakeClock) -> None:
     admission = ClusterAdmission("derm", tmp_path, clock)
     csr = SigningRequest.make(make_key(), silo_uri("derm", "a"))
     admission.members.replace(listed("a", key=key_fingerprint(csr)), nothing)
     with pytest.raises(AnchorageError) as caught:
         admission.renew(csr, "a")
     assert caught.value.failure is identity.ENROLMENT_PENDING
-    for other in (SigningRequest.make(make_key(), silo_uri("derm", "a")), b"rubbish"):
+    for other in (SigningRequest.make(make_key(), silo_uri("derm", "b")), b"rubbish"):
         with pytest.raises(AnchorageError) as caught:
             admission.renew(other, "a")
         assert caught.value.failure is identity.REQUEST_REFUSED
+    changed = SigningRequest.make(make_key(), silo_uri("derm", "a"))
+    with pytest.raises(AnchorageError):
+        admission.renew(changed, "a")
+    admission.requests.answer([RequestAnswer(id=r.id, certificate="PEM") for r in admission.requests.pending()])
+    assert admission.renew(csr, "a") == b"PEM"
+    with pytest.raises(AnchorageError, match="not in the list of members yet") as caught:
+        admission.renew(changed, "a")
+    assert caught.value.failure is identity.ENROLMENT_PENDING
+    both = Member(name="a", key=key_fingerprint(csr), next_key=key_fingerprint(changed))
+    admission.members.replace(MemberList(members=(both,)), nothing)
+    assert admission.renew(changed, "a") == b"PEM"
+
+
+def test_the_next_key_takes_the_place_of_a_members_when_it_is_shown(tmp_path: Path) -> None:
+    members, changes = Members(tmp_path / "members.json"), []
+    both = MemberList(members=(Member(name="a", key="1" * 64, next_key="2" * 64), Member(name="b", key="1" * 64)))
+    members.replace(both, changes.append)
+    assert members.admits("a", "1" * 64) and not members.admits("b", "2" * 64) and not members.admits("a", "")
+    assert members.admits("a", "2" * 64) and not members.admits("a", "1" * 64)
+    again = Members(tmp_path / "members.json")
+    assert not again.admits("a", "1" * 64) and again.admits("a", "2" * 64)
+    assert again.list.members[0] == Member(name="a", key="2" * 64)
+    again.replace(again.list.model_copy(update={"generation": 9}), changes.append)
+    assert changes[-1].rekeyed == ()
 
 
 def test_the_start_is_kept_and_a_pause_does_not_count(tmp_path: Path) -> None:

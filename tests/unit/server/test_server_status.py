@@ -24,9 +24,10 @@ from anchorage.engine.events import (
 )
 from anchorage.engine.interfaces import RoundRecord, SiloRecord
 from anchorage.transport.messages import Profile
+from anchorage.transport.pace import Travel
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
-from anchorage_server.status import GRACE_SECONDS, StatusStore
+from anchorage_server.status import GRACE_SECONDS, MOST, StatusStore
 from anchorage_server.tracking import Tracked
 
 MODEL = ModelBytes(Layout.of([]), ())
@@ -135,11 +136,12 @@ def test_before_anything_happened(statuses: StatusStore) -> None:
 
 
 def test_silos_come_work_and_go(statuses: StatusStore, clock: FakeClock) -> None:
-    statuses(SiloJoined("b", Profile("None", 40, "1")))
+    statuses(SiloJoined("b", Profile("None", 40, "1", clock="it is 9 min behind")))
     statuses(RoundStarted(1, ["a", "b"]))
     statuses(SiloChanged("b", "Training", 3, 4))
     silo = statuses.snapshot().silos[1]
     assert (silo.connected, silo.state, silo.task, silo.progress, silo.samples) == (True, "Training", "Train", 75, 40)
+    assert silo.message == "ANC-2012 ClockOff: it is 9 min behind"
     assert statuses.snapshot().connected_silos == 1
     statuses(SiloLeft("b", "connection lost"))
     statuses(SiloJoined("z", Profile("None", 1, "1")))
@@ -242,6 +244,21 @@ def test_the_end(
     written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
     assert written.model is not None
     assert written.model.path == "/m/final"
+
+
+def test_what_is_on_its_way_is_told_in_bounds(statuses: StatusStore, tmp_path: Path) -> None:
+    travels = {"a": Travel(499_999.6, 80.2), "b": Travel(1e30, 1e30), "stranger": Travel(1.0)}
+    statuses.listening(lambda: travels)
+    a, b = statuses.snapshot().silos
+    assert (a.rate, a.seconds_left) == (500_000, 81)
+    assert (b.rate, b.seconds_left) == (MOST, MOST)
+    statuses(RoundCommitted(committed(1), MODEL, None))
+    written = FederationStatus.model_validate_json((tmp_path / "status.json").read_bytes())
+    assert [(silo.rate, silo.seconds_left) for silo in written.silos] == [(0, None)] * 2, (
+        "a file would keep it for ever"
+    )
+    travels.clear()
+    assert [(silo.rate, silo.seconds_left) for silo in statuses.snapshot().silos] == [(0, None)] * 2
 
 
 def test_a_silent_engine_counts_as_stuck_but_an_ended_one_does_not(statuses: StatusStore, clock: FakeClock) -> None:

@@ -47,6 +47,7 @@ class FakeLink:
         self.fetched: list[int] = []
         self.updates: dict[str, bytes] = {}
         self.announcements: dict[str, Announcement] = {}
+        self.evaluations: dict[str, Evaluation] = {}
         self.refuse: dict[str, AnchorageError] = {}
         self.committed_steps = 0
         self.before_chunk: Callable[[int], None] = lambda index: None
@@ -82,6 +83,7 @@ class FakeLink:
         self._say("push", task)
 
     def report(self, evaluation: Evaluation) -> None:
+        self.evaluations[evaluation.task] = evaluation
         self._say("report", evaluation.task, *evaluation.confusion.tolist())
 
     def fail(self, task: str, code: str, message: str) -> None:

@@ -17,6 +17,7 @@ from anchorage.api.mistakes import DocumentError
 from anchorage.api.model import ModelDescription
 from anchorage.api.run import RunDescription
 from anchorage.api.single import read_document
+from anchorage.engine.accounting import Mechanism, epsilon
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.learning.learners import build_server_learner
@@ -26,7 +27,6 @@ from anchorage.transport.messages import Announcement, Assigned, Permit
 from anchorage.transport.pki import Authority
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import read_arrays
-from anchorage_silo.accounting import Mechanism, epsilon
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
@@ -112,7 +112,7 @@ class TestAccounting:
 
     def test_without_the_package_a_budget_says_what_to_install(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "dp_accounting.rdp", None)
-        with pytest.raises(AnchorageError, match=r"ANC-2218.*pip install 'anchorage\[agent\]'"):
+        with pytest.raises(AnchorageError, match=r"ANC-2218.*pip install dp-accounting"):
             epsilon([Mechanism(5.4321)], 1e-5)
 
     def test_nothing_costs_nothing_and_no_noise_costs_everything(self) -> None:

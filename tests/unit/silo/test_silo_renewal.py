@@ -7,10 +7,25 @@ from pathlib import Path
 import pytest
 
 from anchorage.api.errors import AnchorageError, identity, transfer
-from anchorage.transport.pki import Authority, Credentials, SigningRequest, load_key, new_key, silo_uri
+from anchorage.transport.pki import (
+    Authority,
+    Credentials,
+    SigningRequest,
+    key_fingerprint,
+    key_to_pem,
+    load_key,
+    new_key,
+    silo_uri,
+)
 from anchorage.transport.pki.credentials import read_certificate
 from anchorage_silo.audit import AuditLog
-from anchorage_silo.renewal import CHECK_SECONDS, LONGEST_BACK_OFF_SECONDS, CertificateRenewal
+from anchorage_silo.renewal import (
+    CHECK_SECONDS,
+    LONGEST_BACK_OFF_SECONDS,
+    NEXT_KEY,
+    CertificateRenewal,
+    ask_for_new_key,
+)
 from anchorage_silo.server_retry import LONGEST_PAUSE_SECONDS
 from anchorage_silo.state import AgentState
 
@@ -33,7 +48,10 @@ class World:
         self.answer: Callable[[bytes], bytes] = self.issue
         self.audit = AuditLog(folder / "audit.jsonl")
         self.state = AgentState(self.credentials.certificate)
-        self.renewal = CertificateRenewal(self.credentials, URI, self.ask, self.audit, self.state.vitals, self.now)
+        self.shown: list[bytes] = []
+        self.renewal = CertificateRenewal(
+            self.credentials, URI, self.ask, self.audit, self.state.vitals, self.now, self.show
+        )
 
     def now(self) -> float:
         return self.time
@@ -44,6 +62,9 @@ class World:
     def ask(self, request: bytes) -> bytes:
         self.asked.append(request)
         return self.answer(request)
+
+    def show(self) -> None:
+        self.shown.append(key_to_pem(self.credentials.read()[0]))
 
     def pass_(self, until: float) -> None:
         while self.time < until:
@@ -136,6 +157,19 @@ def test_a_short_life_is_no_hot_loop(world: World) -> None:
     assert world.expires > world.time
 
 
+def test_a_new_authority_has_the_certificate_renewed_at_once(world: World, tmp_path: Path) -> None:
+    new = Authority.create(tmp_path / "new", "derm", now=world.now)
+    world.credentials.authority.write_bytes(new.certificate_pem + world.authority.certificate_pem)
+    before = world.credentials.certificate.read_bytes()
+    pause = world.renewal.step()
+    assert pause >= 1 and world.credentials.certificate.read_bytes() == before, "one of the former is of no use"
+    world.answer = lambda request: new.issue_silo(request, "a", valid=timedelta(days=10))
+    world.renewal.step()
+    assert world.expires == START + 10 * DAY and len(world.asked) == 2
+    world.renewal.step()
+    assert len(world.asked) == 2
+
+
 class TestWhatIsNoGoodIsNotTaken:
     def refused(self, world: World, answer: Callable[[bytes], bytes]) -> None:
         world.time = START + 61 * DAY
@@ -192,3 +226,79 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
     assert not world.state.vitals.stuck()
     world.renewal.close()
     assert not world.state.vitals.stuck() and world.expires == START + 151 * DAY
+
+
+class TestANewKey:
+    def test_takes_the_place_of_the_present_one_at_once(self, world: World, tmp_path: Path) -> None:
+        before = world.credentials.key.read_bytes()
+        ask_for_new_key(world.credentials)
+        asked = (tmp_path / NEXT_KEY).read_bytes()
+        ask_for_new_key(world.credentials)
+        assert (tmp_path / NEXT_KEY).stat().st_mode & 0o777 == 0o600
+        world.renewal.step()
+        assert world.credentials.key.read_bytes() == asked != before and world.shown == [asked]
+        world.credentials.check(URI, world.now)
+        world.renewal.step()
+        assert len(world.asked) == len(world.shown) == 1 and not (tmp_path / NEXT_KEY).exists()
+        assert not (tmp_path / "silo.crt.new").exists()
+        (line,) = (json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines())
+        assert line["kind"] == "renew" and line["digest"] == key_fingerprint(world.asked[0])
+
+    def test_waits_with_the_same_request_until_it_is_decided(self, world: World) -> None:
+        before = world.credentials.key.read_bytes()
+        ask_for_new_key(world.credentials)
+        world.refuse(PENDING)
+        for _ in range(5):
+            world.renewal.step()
+        assert len(world.asked) == 5 and len(set(world.asked)) == 1
+        assert world.credentials.key.read_bytes() == before and not world.shown
+        world.answer = world.issue
+        world.renewal.step()
+        assert len(set(world.asked)) == 1 and world.credentials.key.read_bytes() != before
+
+    def test_is_shown_until_the_server_has_seen_it(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        ask_for_new_key(world.credentials)
+
+        def unreachable() -> None:
+            raise AnchorageError(transfer.SERVER_UNREACHABLE, "nobody there")
+
+        monkeypatch.setattr(world.renewal, "show_key", unreachable)
+        world.renewal.step()
+        monkeypatch.setattr(world.renewal, "show_key", world.show)
+        world.renewal.step()
+        world.renewal.step()
+        assert len(world.shown) == len(world.asked) == 1
+
+    def test_a_certificate_over_another_key_is_not_taken(self, world: World, tmp_path: Path) -> None:
+        ask_for_new_key(world.credentials)
+        before = world.credentials.key.read_bytes(), world.credentials.certificate.read_bytes()
+        other = SigningRequest.make(new_key(tmp_path / "other.key"), URI)
+        world.answer = lambda request: world.issue(other)
+        world.renewal.step()
+        assert (world.credentials.key.read_bytes(), world.credentials.certificate.read_bytes()) == before
+        assert (tmp_path / NEXT_KEY).exists() and not world.shown
+
+    def test_may_be_signed_by_an_authority_that_was_not_heard_of_yet(self, world: World, tmp_path: Path) -> None:
+        new = Authority.create(tmp_path / "new", "derm", now=world.now)
+
+        def learn(at_once: bool) -> None:
+            if at_once:
+                world.credentials.authority.write_bytes(new.certificate_pem + world.authority.certificate_pem)
+
+        world.renewal.learn = learn
+        world.answer = lambda request: new.issue_silo(request, "a")
+        ask_for_new_key(world.credentials)
+        world.renewal.step()
+        assert len(world.asked) == len(world.shown) == 1 and not (tmp_path / NEXT_KEY).exists()
+        world.renewal.step()
+        assert len(world.asked) == 1
+
+    def test_comes_after_a_renewal_that_waits(self, world: World) -> None:
+        world.time = START + 61 * DAY
+        world.refuse(PENDING)
+        world.renewal.step()
+        ask_for_new_key(world.credentials)
+        world.answer = world.issue
+        world.renewal.step()
+        assert len(world.asked) == 2 and len(world.shown) == 1
+        assert world.expires == START + 151 * DAY

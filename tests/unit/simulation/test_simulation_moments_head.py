@@ -124,6 +124,23 @@ def test_a_later_stage_begins_with_the_classifier(tmp_path: Path) -> None:
     assert accuracies[1] < 0.5  # a quadratic classifier is none of FedAvg's: it begins from random weights
 
 
+def test_a_stage_may_make_the_classifier_of_the_servers_labels_alone(tmp_path: Path) -> None:
+    stage = {"method": "MomentsHead", "rounds": 1, "set": ["serverTraining.moments.shrinkage=0.5"]}
+    then = {
+        "name": "SemiFLNoMixup",
+        "local": {"epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}},
+        "serverTraining": {
+            "anchors": {"pretrainEpochs": 0, "epochs": 1, "optimiser": {"sgd": {"learningRate": "0.00001"}}}
+        },
+    }
+    found = {"labels": "None None", "anchors": True, "rounds": 2}
+    frozen = then | {"batchNorm": {"frozen": {}}}
+    simulation, last = played(tmp_path, warm_up=[stage], method=frozen, **found)
+    assert last.metrics["accuracy"] > 0.4  # of 40 labels, hardly trained further
+    assert last.metrics["accuracy"] > played(tmp_path, method=then, **found)[1].metrics["accuracy"] + 0.2
+    assert [silo.samples["train"] for silo in simulation.store.history()[1].silos] == [0, 0]
+
+
 def test_a_silo_whose_counts_are_none_is_named() -> None:
     piece = ClassMoments()
     layout = Layout.of([("beside.moments.counts", "F64", (3,)), ("beside.moments.sums", "F64", (3, 2))])

@@ -149,8 +149,8 @@ def test_images_are_opened_when_their_silo_is_drawn_first(
 ) -> None:
     from anchorage.simulation import images
 
-    read, opened = images.read_chosen, []
-    monkeypatch.setattr(images, "read_chosen", lambda *a, **k: opened.append(1) or read(*a, **k))
+    decode, opened = images.decoded, []
+    monkeypatch.setattr(images, "decoded", lambda *a, **k: opened.append(1) or decode(*a, **k))
     many = Simulation(study(60), tmp_path, tmp_path / "state")
     assert opened == []
     many.play()

@@ -54,6 +54,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.anchorData.anchors", 90, FROZEN),
     ("spec.evaluation.validation.use", "All", FROZEN),
     ("spec.evaluation.test.testPercent", 30, FROZEN),
+    ("spec.evaluation.averageDecay", "0.9", FROZEN),
     ("spec.evaluation.siloPercent", 20, FROZEN),
     ("spec.evaluation.onLeakage", "Skip", FROZEN),
     ("spec.evaluation.everyRounds", 3, LATER),

@@ -10,6 +10,7 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.messages import Announcement, Assigned, Dismissed, Evaluation, Finished, Permit, Task, TaskKind
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
 
 names = st.text(min_size=1, max_size=12)
@@ -43,18 +44,23 @@ def test_tasks_come_back(task_id, kind, number, manifest, auxiliary) -> None:
     same(found.auxiliary_data, auxiliary)
 
 
-@given(names, counts, sides, metrics, st.none() | manifests)
-def test_announcements_come_back(task, samples, auxiliary, numbers, update) -> None:
-    sent = Announcement(task, samples, auxiliary, numbers, update)
+heads = st.none() | st.builds(SignedHead, st.integers(0, 2**64 - 1), st.binary(), st.binary())
+
+
+@given(names, counts, sides, metrics, st.none() | manifests, heads)
+def test_announcements_come_back(task, samples, auxiliary, numbers, update, head) -> None:
+    sent = Announcement(task, samples, auxiliary, numbers, update, audit_head=head)
     found = convert.decode_announcement(convert.encode_announcement(sent))
     assert (found.task, found.samples, found.metrics, found.update) == (task, samples, numbers, update)
+    assert found.audit_head == head
     same(found.auxiliary_data, auxiliary)
 
 
-@given(npst.arrays(np.int64, st.sampled_from([(2,), (3, 3), (7, 7)])))
-def test_evaluations_come_back(confusion) -> None:
-    found = convert.decode_evaluation(convert.encode_evaluation(Evaluation("e", confusion)))
+@given(npst.arrays(np.int64, st.sampled_from([(2,), (3, 3), (7, 7)])), heads)
+def test_evaluations_come_back(confusion, head) -> None:
+    found = convert.decode_evaluation(convert.encode_evaluation(Evaluation("e", confusion, audit_head=head)))
     np.testing.assert_array_equal(found.confusion, confusion)
+    assert found.audit_head == head
 
 
 @pytest.mark.parametrize("order", [Permit("t"), Dismissed("t", "Counted"), Finished("over")])

@@ -75,6 +75,11 @@ class Rbac(Values):
         "Namespace",
         description="Scope of the permissions. Namespace: a Role in every watched namespace. Cluster: one ClusterRole; all namespaces are watched.",
     )
+    federations: dict[Namespace, Annotated[list[Namespace], Field(max_length=1000)]] = Field(
+        {},
+        description="Names of the federations, each with the names of its silos, whose Secrets the operator may read and change; it may still "
+        "create others. Empty: any Secret of a watched namespace.",
+    )
     user_roles: bool = Field(
         False,
         description="Create ClusterRoles that extend the cluster's view, edit and admin roles to Federations and Silos.",
@@ -90,13 +95,22 @@ class Watch(Values):
     """Namespaces that the operator watches."""
 
     namespaces: Annotated[list[Namespace], Field(max_length=256)] = Field(
-        [], description="Namespaces to watch if rbac.scope is Namespace. Empty: the release's namespace."
+        [],
+        description="Namespaces to watch if rbac.scope is Namespace. Empty: the release's namespace, or with `labels` none but theirs.",
+    )
+    labels: Annotated[Labels, Field(max_length=16)] = Field(
+        {},
+        description="Labels of further namespaces to watch, also of later ones and as long as they have all of them. If rbac.scope is "
+        "Namespace, the operator needs a RoleBinding in each; the chart makes the ClusterRole for it.",
     )
 
 
 class Operator(Pod):
     """The operator's pod."""
 
+    replicas: Annotated[int, Field(ge=1, le=9)] = Field(
+        1, description="Pods of the operator: one holds a Lease and acts, the others take over within 15 seconds."
+    )
     resources: Resources = Field(
         Resources(requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"}),
         description="Requests and limits of the container.",

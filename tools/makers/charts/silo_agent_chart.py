@@ -127,6 +127,11 @@ class Site(Values):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
     )
+    devices: Annotated[int, Field(ge=1, le=16)] = Field(
+        1,
+        description="Devices that train together, each on its part of every batch; as many GPUs as resources.limits asks for. Another number gives "
+        "another model in its last digits.",
+    )
     proxy: Annotated[
         str, StringConstraints(pattern=r"^(http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?)?$", max_length=260)
     ] = Field(

@@ -49,6 +49,7 @@ LISTS: Mapping[tuple[str, str], str] = {
     ("FederationSpec", "warmUp"): "atomic",
     ("WarmUp", "set"): "atomic",
     ("Classification", "classes"): "atomic",
+    ("ClassBudget", "mix"): "atomic",
 }
 """How server-side apply merges a list: by a key of its items, as a set, or not at all."""
 

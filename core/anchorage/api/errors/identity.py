@@ -61,3 +61,13 @@ TOO_MANY_REQUESTS = failure(
     "Too many requests for certificates are waiting at the server.",
     "Wait; the agent repeats the request. At the coordinating site, check that the operator runs, and who sends requests.",
 )
+AUTHORITY_IN_USE = failure(
+    "ANC-2013 AuthorityInUse",
+    "Silos have no certificate of the new authority yet, and would be shut out without the former one.",
+    "Wait until their agents have connected for some minutes, then repeat the command; deny the silos that are not to come back.",
+)
+CLOCK_OFF = failure(
+    "ANC-2012 ClockOff",
+    "The clocks of a silo's machine and of the server differ by more than five minutes.",
+    "Compare both times in the message with a watch, and set the clock that is off: let the machine ask a time server (NTP). The agent tries again.",
+)

@@ -87,8 +87,8 @@ NOT_ACCOUNTED = failure(
 ACCOUNTING_MISSING = failure(
     2,
     "ANC-2218 AccountingMissing",
-    "The hospital's policy has a privacy budget, and the package that accounts it is not installed.",
-    "Install it at the agent: `pip install 'anchorage[agent]'`, or take the agent's image. Nothing was sent.",
+    "The hospital's policy has a privacy budget, or the federation noise at the server, and the package that accounts it is not installed.",
+    "Install it: `pip install 'anchorage[agent]'` at the agent, `pip install 'anchorage[server]'` at the server, or take the images.",
 )
 SECURE_AGGREGATION_REFUSED = failure(
     2,
@@ -107,7 +107,8 @@ AUDIT_BROKEN = failure(
     6,
     "ANC-2220 AuditBroken",
     "The audit log was modified: its hash chain is broken, or it is not the log whose head was signed.",
-    "Keep audit.jsonl, audit.head and audit.key as evidence and find out who modified them; then move all three away, and the agent starts anew.",
+    "Put back segments that were moved away. Otherwise keep all files audit.* as evidence, find out who modified them, and move them away: the "
+    "agent starts anew.",
 )
 AUDIT_UNWRITABLE = failure(
     6,
@@ -127,6 +128,13 @@ LEDGER_UNWRITABLE = failure(
     "ANC-2223 LedgerUnwritable",
     "The ledger of the privacy budget cannot be read or written, so nothing is sent.",
     "Check the permissions and the free space of the folder that the message names.",
+)
+AUDIT_ROLLED_BACK = failure(
+    6,
+    "ANC-2225 AuditRolledBack",
+    "The audit log lacks lines whose head the server keeps: an older copy was put in its place, or it was removed with its head and key.",
+    "Find out who did it, and put back the newest copy of all files audit.* before the agent starts. It trains on either way; its log then has a "
+    "line `rollback`, which `anchorage-silo audit verify` finds.",
 )
 IMAGES_UNLABELLED = failure(
     3,

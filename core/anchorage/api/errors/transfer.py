@@ -76,6 +76,17 @@ OUT_OF_BOUNDS = failure(
     "Look at the silo that the message names: its agent is of another version, or somebody sends wrong figures. The task does not count, "
     "and the round goes on without it.",
 )
+AGENT_TOO_OLD = failure(
+    "ANC-2164 AgentTooOld",
+    "The agent's release is more than one minor release older than the server's.",
+    "Upgrade the silo's agent; the message names both versions. A server works with agents of its own release, the one before and the one after.",
+)
+SERVER_TOO_OLD = failure(
+    "ANC-2165 ServerTooOld",
+    "The server's release is more than one minor release older than the agent's.",
+    "Ask the coordinating site to upgrade the server, or install an older agent; the message names both versions. A server works with agents of "
+    "its own release, the one before and the one after.",
+)
 PROXY_REFUSED = failure(
     "ANC-2162 ProxyRefused",
     "The HTTP proxy refuses the agent's connection to the server.",

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors.catalogue import Failure
 from anchorage.api.errors.rounds import NON_FINITE_UPDATE
 from anchorage.engine.aggregation.regions import Region, assemble, float_regions, for_each_chunk
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, chunk_digest
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, Manifest, chunk_digest
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 
@@ -89,6 +89,33 @@ def weighted_mean(sources: Sequence[ChunkSource], weights: Sequence[float], layo
             if weight > 0 and (tensor := find_nonfinite(source, layout)) is not None:
                 raise NonFiniteUpdate(index, tensor)
     return ModelBytes(layout, (data for data, _, _ in averaged), (digest for _, digest, _ in averaged))
+
+
+class MeanSource:
+    """The mean of updates as `weighted_mean` has it, averaged again whenever a chunk is read (`ChunkSource`); no update is held.
+
+    Parameters
+    ----------
+    sources, weights, layout
+        As of `weighted_mean`; the sources must stay readable. Numbers that are not finite stay.
+
+    Raises
+    ------
+    ValueError
+        As `weighted_mean`.
+    """
+
+    def __init__(self, sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> None:
+        _check(sources, weights, layout)
+        total = math.fsum(weights)
+        self._parts = [(source, weight / total) for source, weight in zip(sources, weights, strict=True) if weight > 0]
+        self._regions = float_regions(layout)
+        digests = tuple(chunk_digest(self.chunk(index)) for index in range(len(self._regions)))
+        self.manifest = Manifest(layout.digest, layout.nbytes, digests)
+
+    def chunk(self, index: int) -> bytes:
+        """Return one chunk."""
+        return _average_chunk(self._parts, self._regions[index], index)[0]
 
 
 def find_nonfinite(source: ChunkSource, layout: Layout) -> str | None:

@@ -26,6 +26,9 @@ class RoundMemory(ABC):
     sparse_updates = False
     """Whether most of an update is as the silo received it, so that it travels as differences from the model."""
 
+    scores_updates = False
+    """Whether the server scores every silo's own model on its validation images, for `scored`."""
+
     gathers_first = False
     """Whether silos announce something before the first local training, in answer to `first_auxiliary`."""
 
@@ -51,6 +54,13 @@ class RoundMemory(ABC):
         """Look at the large auxiliary data of a silo whose announcement counts, before `conclude`, which may still read it; not after.
 
         Called where `takes` names any of it.
+        """
+        raise NotImplementedError
+
+    def scored(self, silo: str, metrics: Mapping[str, float]) -> None:
+        """Hear what a silo's own model of a round scores on the server's validation images; no metrics where there are none.
+
+        Called where `scores_updates` asks for it, after `conclude`.
         """
         raise NotImplementedError
 

@@ -5,7 +5,7 @@ from anchorage.learning.data.images import UNLABELLED, ImageSet, require_labels
 from anchorage.learning.data.index_files import write_index
 from anchorage.learning.data.listing import REASONS, BadImage
 from anchorage.learning.data.overlap import Overlap, overlap
-from anchorage.learning.data.reading import check, read, read_chosen
+from anchorage.learning.data.reading import assembled, check, decoded, read, read_chosen
 from anchorage.learning.data.report import DataReport
 
 __all__ = [
@@ -17,7 +17,9 @@ __all__ = [
     "ImageSet",
     "Overlap",
     "Pools",
+    "assembled",
     "check",
+    "decoded",
     "overlap",
     "read",
     "read_chosen",

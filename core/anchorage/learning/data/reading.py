@@ -14,6 +14,7 @@ from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
 from anchorage.learning.data.listed_images import decode
+from anchorage.learning.data.listing import Listing
 from anchorage.learning.data.overlap import HASHED_SIZE, Contents, appearance
 from anchorage.learning.data.report import DataReport, Findings
 
@@ -61,7 +62,17 @@ def read_chosen(
     choice: Choice, section: DataSection, model: ModelDescription
 ) -> tuple[ImageSet, DataReport, NDArray[np.int64]]:
     """Read images as `read` does, and return behind them the classes that are known of them, int64 [n], of those without a given label, too."""
-    listing = choice.given()
+    return assembled(choice, section, *decoded(choice.given(), model))
+
+
+def decoded(listing: Listing, model: ModelDescription) -> tuple[NDArray[np.uint8], Findings]:
+    """Decode a listing's images; return those that can be used, [m, channels, H, W], and what was found of each.
+
+    Raises
+    ------
+    AnchorageError
+        IMAGES_EXCEED_MEMORY.
+    """
     images = _room(len(listing), model.channels, model.image_size)
     findings = Findings(listing)
     try:
@@ -71,10 +82,17 @@ def read_chosen(
             findings.add(row, outcome)
     except MemoryError as error:
         raise _no_memory(len(listing), images.nbytes) from error
+    return images[: len(findings.good)], findings
+
+
+def assembled(
+    choice: Choice, section: DataSection, images: NDArray[np.uint8], findings: Findings
+) -> tuple[ImageSet, DataReport, NDArray[np.int64]]:
+    """Return what `read_chosen` does, of what `decoded` returned of the same files, whichever of them had a label then."""
     report = findings.report()
     _refuse_bad(section, report)
-    good = listing.select(findings.good)
-    found = ImageSet(images[: len(good)], good.labels, good.ids, good.groups, good.classes, findings.digests())
+    good = choice.given().select(findings.good)
+    found = ImageSet(images, good.labels, good.ids, good.groups, good.classes, findings.digests())
     return found, report, choice.listing.labels[findings.good]
 
 

@@ -9,7 +9,7 @@ from anchorage.api.errors.documents import NO_ANCHOR_DATA
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import piece
 from anchorage.api.plan import ANCHORS, EVALUATION
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.batch_norm.recounted import recount
 from anchorage.pieces.slots import BatchNorm
 from anchorage.transport.tensors.layout import Layout, norm_names

@@ -1,20 +1,23 @@
-"""FedCoPL's budget: how many images of each class a silo trains on, so that all silos' images together are of even shares.
+"""FedCoPL's budget: how many images of each class a silo trains on, so that all silos' images together are of even, or given, shares.
 
 Newer methods reference, N6, equations N32 and N33; the method's prompts are left out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
+from anchorage.api.base import Fraction
+from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE
+from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.engine.aggregation.round_memory import RoundMemory
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.pseudo_labels.class_adaptive import previous_round
 from anchorage.pieces.pseudo_labels.fixed_labels import FixedLabels
 from anchorage.transport.messages import Announcement, AuxiliaryData
@@ -22,21 +25,35 @@ from anchorage.transport.messages import Announcement, AuxiliaryData
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from anchorage.api.plan import Plan
     from anchorage.learning.silo_round import SiloRound
 
 OWN = "class-budget/counts"
 """In the silo's kept state: what it counted last, int64 [C]."""
 COUNTS, TOTALS = "guessed_counts", "guessed_totals"
+_ROUNDING = 1e-6
+"""How far a sum of shares may be from 1."""
 
 
 @piece("classBudget")
 class ClassBudget(FixedLabels):
-    """As many images per class as even shares allow (FedCoPL).
+    """As many images per class as even, or given, shares allow (FedCoPL).
 
     The received model labels plain images once per round; of each class the most probable ones are accepted.
     """
 
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds from count to count.")
+    mix: Annotated[tuple[Fraction, ...], Field(max_length=1000)] = Field(
+        (),
+        description="Class shares aimed at.\n\nOf all silos' images together, in the order of the task's classes, of sum 1; none: even shares.",
+    )
+
+    def check(self, plan: Plan) -> Iterator[Mistake]:
+        """Need a share of every class."""
+        classes, total = len(plan.spec.task.classes), sum(map(float, self.mix))
+        if self.mix and (len(self.mix) != classes or abs(total - 1) > _ROUNDING):
+            message = f"found {len(self.mix)} shares of sum {total:g}, but the task has {classes} classes; give one for each, of sum 1"
+            yield Mistake(MEANINGLESS_OVERRIDE, self.option("mix"), message)
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and the counts of the one before."""
@@ -63,7 +80,10 @@ class ClassBudget(FixedLabels):
         confidence, labels = probabilities_of(silo_round, indices).max(1)
         (part,) = (part for part in silo_round.parts if isinstance(part, GuessedCounts))
         totals = silo_round.auxiliary(TOTALS)[TOTALS].cpu().numpy()
-        return labels, within_budget(confidence, labels, part.own if part.fresh else budget(part.own, totals))
+        wanted = (
+            part.own if part.fresh else budget(part.own, totals, target_counts(totals, tuple(map(float, self.mix))))
+        )
+        return labels, within_budget(confidence, labels, wanted)
 
 
 class GuessedCounts(RoundPart):
@@ -147,23 +167,29 @@ def estimation_set(confidence: Tensor, entropy: Tensor) -> Tensor:
     return (confidence > confidence.quantile(0.5)) & (entropy < entropy.quantile(0.5))
 
 
-def budget(own: NDArray[np.int64], totals: NDArray[np.int64], per_class: float | None = None) -> NDArray[np.int64]:
+def budget(
+    own: NDArray[np.int64], totals: NDArray[np.int64], per_class: float | NDArray[np.float64]
+) -> NDArray[np.int64]:
     """Return how many images of each class a silo trains on, int64 [C] (equation N33).
 
     Parameters
     ----------
     own, totals : ndarray of int64, shape [C]
         Counts of the silo and of all silos.
-    per_class : float, optional
-        Images of each class that all silos train on; without, `even_share` of the totals.
+    per_class : float or ndarray of float64, shape [C]
+        Images of each class that all silos train on, such as `target_counts`.
     """
     share = np.divide(own, totals, out=np.zeros(len(own)), where=totals > 0)
-    return np.ceil(np.minimum(share, 1) * (even_share(totals) if per_class is None else per_class)).astype(np.int64)
+    return np.ceil(np.minimum(share, 1) * per_class).astype(np.int64)
 
 
-def even_share(totals: NDArray[np.int64]) -> float:
-    """Return the mean of all silos' counts per class (equation N32)."""
-    return float(totals.mean())
+def target_counts(totals: NDArray[np.int64], mix: Sequence[float]) -> NDArray[np.float64]:
+    """Return the images of each class that all silos are to train on, float64 [C]: their counts' sum by class shares [C].
+
+    Without shares it is the mean of the counts (equation N32).
+    """
+    found: NDArray[np.float64] = np.full(len(totals), totals.mean()) if not mix else totals.sum() * np.array(mix)
+    return found
 
 
 def within_budget(confidence: Tensor, labels: Tensor, most: NDArray[np.int64]) -> Tensor:

@@ -58,7 +58,7 @@ class ClientAdaptive(PseudoLabels):
         for part in silo_round.parts:
             part.predicted(probabilities)
         for part in silo_round.listeners:
-            features = images.views.mapped(images.train, lambda i: network.encoder(images.views.plain(i)))
+            features = images.views.mapped(images.train, lambda i: network.embed(images.views.plain(i)))
             part.pseudo_labelled(images.views.to_device(images.train), features, labels, accepted)
         chosen, found = accepted.cpu().numpy(), labels.cpu().numpy()
         data = Labelled(images.views, images.train[chosen], found[chosen])

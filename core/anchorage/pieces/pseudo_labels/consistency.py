@@ -6,7 +6,7 @@ Methods reference, 6.5.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from anchorage.learning.calibration import Acceptance
+    from anchorage.learning.device_group import DeviceGroup
     from anchorage.learning.draws import Draws
     from anchorage.learning.local_training import Batching
     from anchorage.learning.models import Network
@@ -39,7 +40,8 @@ class Consistency(Calibrated):
         if not len(images.unlabelled):
             return None
         consistency = self.consistency(silo_round)
-        losses, steps = silo_round.beside_labelled(consistency.losses(batching, silo_round.draws), batching)
+        unlabelled = consistency.losses(batching, silo_round.draws, silo_round.devices)
+        losses, steps = silo_round.beside_labelled(unlabelled, batching)
         accepted = consistency.accepted
         return Work(
             losses,
@@ -49,6 +51,7 @@ class Consistency(Calibrated):
             accepted=accepted.labels,
             resumes=True,
             state=accepted,
+            divides=consistency.divides,
         )
 
     def consistency(self, silo_round: SiloRound) -> ConsistencyLosses:
@@ -120,6 +123,9 @@ class ConsistencyLosses:
         UDA's; None for FixMatch.
     """
 
+    divides: ClassVar[bool] = True
+    """Whether `loss` is the mean over all images of a batch, so that devices may learn parts of it."""
+
     def __init__(
         self,
         network: Network,
@@ -134,8 +140,8 @@ class ConsistencyLosses:
         self.acceptance, self._temperature = acceptance, temperature
         self.accepted = Accepted()
 
-    def losses(self, batching: Batching, draws: Draws) -> Iterator[Tensor]:
-        """Yield the loss of each batch."""
+    def losses(self, batching: Batching, draws: Draws, devices: DeviceGroup) -> Iterator[Tensor]:
+        """Yield the loss of each batch; each of `devices` learns its part, and all note the whole."""
         stream, place = "batches-unlabelled", draws.place
         augmentation = place.tracked("augmentation-unlabelled", draws.torch("augmentation-unlabelled"))
         in_epoch = batching.steps(len(self._indices)) // batching.epochs
@@ -144,9 +150,16 @@ class ConsistencyLosses:
                 self.accepted.begin()
             place.take(stream)
             indices = self._views.to_device(self._indices[positions])
-            targets, confident = self.targets(self._views.weak(indices, augmentation))
-            self.accepted.add(indices, targets.argmax(1), confident)
-            yield consistency_loss(self.network(self._views.strong(indices, augmentation)), targets, confident)
+            part = devices.part(len(indices), batching.smallest)
+            weak, strong = self._views.weak(indices, augmentation), self._views.strong(indices, augmentation)
+            targets, confident = self.targets(weak[part.images])
+            labels, accepted = devices.joined(part, targets.argmax(1)), devices.joined(part, confident)
+            self.accepted.add(indices, labels, accepted)
+            yield part.weighted(self.loss(self.network(strong[part.images]), targets, confident))
+
+    def loss(self, strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
+        """Return the loss of a batch; see `consistency_loss`."""
+        return consistency_loss(strong, targets, confident)
 
     def targets(self, weak: Tensor) -> tuple[Tensor, Tensor]:
         """Return what weak views of a batch are to teach, and which of them do; see `consistency_targets`."""

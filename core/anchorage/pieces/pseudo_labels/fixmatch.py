@@ -13,7 +13,7 @@ from anchorage.api.errors.documents import PROTOCOL_REFUSED
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
 from anchorage.engine.aggregation.round_memory import RoundMemory
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.pseudo_labels.consistency import Consistency
 from anchorage.transport.messages import Announcement, AuxiliaryData
 

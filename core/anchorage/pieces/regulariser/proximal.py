@@ -9,7 +9,7 @@ from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
 from anchorage.api.piece import Need, piece
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Regulariser
 
 if TYPE_CHECKING:

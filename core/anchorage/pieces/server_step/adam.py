@@ -9,7 +9,7 @@ from anchorage.pieces.server_step.adaptive import AdaptiveStep, Floats
 
 @piece("adam")
 class Adam(AdaptiveStep):
-    """FedAdam, without bias correction as in the paper (Reddi et al. 2021)."""
+    """FedAdam, without bias correction (Reddi et al. 2021)."""
 
     second_momentum: Fraction = Field("0.99", description="Decay beta 2 of the second moment.")
 

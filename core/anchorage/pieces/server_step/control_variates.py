@@ -18,7 +18,8 @@ from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.plan import Plan
 from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.aggregation.server_step import StatelessStep
-from anchorage.learning.hooks import OptimiserHooks, RoundPart
+from anchorage.learning.hooks import OptimiserHooks
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
 from anchorage.transport.messages import Announcement, AuxiliaryData
 from anchorage.transport.tensors.layout import BUFFERS, CONTROL, Layout

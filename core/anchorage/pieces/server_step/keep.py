@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from anchorage.api.piece import piece
 from anchorage.engine.aggregation.server_step import StatelessStep
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
 from anchorage.transport.tensors.model import ModelBytes
 

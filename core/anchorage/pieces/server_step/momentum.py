@@ -12,7 +12,7 @@ from anchorage.pieces.server_step.whole_rounds import WholeRoundStep
 
 @piece("momentum")
 class Momentum(WholeRoundStep):
-    """FedAvgM: the server steps along the momentum of the rounds' mean updates (Hsu et al. 2019)."""
+    """FedAvgM: steps along the momentum of mean updates (Hsu et al. 2019)."""
 
     learning_rate: AboveZero = Field("1", description="Learning rate of the server.")
     momentum: Fraction = Field("0.9", description="Momentum beta.")

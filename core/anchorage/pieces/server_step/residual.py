@@ -15,7 +15,7 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @piece("residual")
 class Residual(WholeRoundStep):
-    """Every few rounds the aggregated model is mixed with a record of earlier ones (CBAFed)."""
+    """Mixture with earlier models every few rounds (CBAFed)."""
 
     every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds between two mixtures.")
     record_share: Fraction = Field("0.5", description="Weight of the record in the mixture.")

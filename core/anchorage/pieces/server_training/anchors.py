@@ -52,7 +52,7 @@ class Anchors(ServerTraining):
     pretrain_learning_rate: PositiveDecimal = Field("0.03", description="Learning rate before round 1.")
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Epochs of each server loss per round.")
     batch_size: Annotated[int, Field(ge=0, le=1_000_000)] = Field(
-        0, description="Anchors per step; 0 means 10 up to 250 anchors, else 250."
+        0, description="Anchors per step; 0: by their number.\n\n10 up to 250 anchors, else 250."
     )
     accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
     views: Literal["Strong", "Weak"] = Field("Strong", description="Augmentation of the cross-entropy epochs.")

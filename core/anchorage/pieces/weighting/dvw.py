@@ -16,7 +16,7 @@ from anchorage.api.plan import OTHER_SILOS
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.confusion import SCORES, Counts
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
 from anchorage.transport.messages import VALIDATION, Announcement, AuxiliaryData
 
@@ -29,7 +29,7 @@ MOST_OF_OTHERS = 3
 
 @piece("dvw")
 class Dvw(Weighting):
-    """Each model is scored on the validation images of all silos (Metis)."""
+    """Score on all silos' validation images (Metis)."""
 
     tasks: ClassVar[frozenset[str] | None] = CLASSIFICATION
 
@@ -40,7 +40,7 @@ class Dvw(Weighting):
         5, description="Share of each silo's images kept for validation, in percent."
     )
     sharpening: AboveZero = Field(
-        "1", description="Power kappa of the score; larger sets good models further apart from bad ones."
+        "1", description="Power kappa of the score.\n\nA larger one sets good models further apart from bad ones."
     )
 
     def facts(self) -> frozenset[str]:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.slots import Weighting
 from anchorage.transport.messages import Announcement
 

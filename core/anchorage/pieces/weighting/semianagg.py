@@ -16,7 +16,7 @@ from anchorage.api.method import Count
 from anchorage.api.piece import AuxiliaryArray, Need, piece
 from anchorage.api.task import CLASSIFICATION
 from anchorage.engine.aggregation.weigher import Announcements, BaseWeigher, Evaluations, counts
-from anchorage.learning.hooks import RoundPart
+from anchorage.learning.round_part import RoundPart
 from anchorage.pieces.weighting.fedavg_semi import Floats, TwoHalves, normalised, two_halves
 from anchorage.transport.messages import Announcement, AuxiliaryData
 
@@ -41,13 +41,13 @@ class SemiAnAgg(TwoHalves):
 
     order: Literal["Paper", "Code"] = Field(
         "Paper",
-        description="Weights. Paper: 1 - similarity, then normalised over silos. Code: normalised first.",
+        description="Weights.\n\nPaper: 1 - similarity, then normalised over silos. Code: normalised first.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
-        1, description="Number of the random anchor model, of several that one run may draw."
+        1, description="Number of the random anchor model.\n\nOf several that one run may draw."
     )
     minimum_per_class: Count = Field(
-        1, description="Confident images of a class below which a silo reports the class as absent."
+        1, description="Fewest confident images of a class.\n\nWith fewer a silo reports the class as absent."
     )
 
     def needs(self) -> Sequence[Need]:

@@ -10,6 +10,18 @@ class DescribeRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
+class TrustRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class Authorities(_message.Message):
+    __slots__ = ("certificates", "endorsements")
+    CERTIFICATES_FIELD_NUMBER: _ClassVar[int]
+    ENDORSEMENTS_FIELD_NUMBER: _ClassVar[int]
+    certificates: bytes
+    endorsements: bytes
+    def __init__(self, certificates: _Optional[bytes] = ..., endorsements: _Optional[bytes] = ...) -> None: ...
+
 class RawChunk(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
@@ -43,7 +55,7 @@ class Task(_message.Message):
     def __init__(self, id: _Optional[str] = ..., kind: _Optional[str] = ..., round: _Optional[int] = ..., model: _Optional[_Union[Manifest, _Mapping]] = ..., auxiliary_data: _Optional[bytes] = ..., behind: _Optional[str] = ...) -> None: ...
 
 class Announcement(_message.Message):
-    __slots__ = ("task", "samples", "auxiliary_data", "metrics", "update", "behind")
+    __slots__ = ("task", "samples", "auxiliary_data", "metrics", "update", "behind", "audit_head")
     class SamplesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -64,45 +76,69 @@ class Announcement(_message.Message):
     METRICS_FIELD_NUMBER: _ClassVar[int]
     UPDATE_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     task: str
     samples: _containers.ScalarMap[str, int]
     auxiliary_data: bytes
     metrics: _containers.ScalarMap[str, float]
     update: Manifest
     behind: str
-    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., auxiliary_data: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ...) -> None: ...
+    audit_head: SignedHead
+    def __init__(self, task: _Optional[str] = ..., samples: _Optional[_Mapping[str, int]] = ..., auxiliary_data: _Optional[bytes] = ..., metrics: _Optional[_Mapping[str, float]] = ..., update: _Optional[_Union[Manifest, _Mapping]] = ..., behind: _Optional[str] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
+
+class SignedHead(_message.Message):
+    __slots__ = ("lines", "digest", "signature")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    SIGNATURE_FIELD_NUMBER: _ClassVar[int]
+    lines: int
+    digest: bytes
+    signature: bytes
+    def __init__(self, lines: _Optional[int] = ..., digest: _Optional[bytes] = ..., signature: _Optional[bytes] = ...) -> None: ...
 
 class Evaluation(_message.Message):
-    __slots__ = ("task", "shape", "confusion", "answer")
+    __slots__ = ("task", "shape", "confusion", "answer", "audit_head")
     TASK_FIELD_NUMBER: _ClassVar[int]
     SHAPE_FIELD_NUMBER: _ClassVar[int]
     CONFUSION_FIELD_NUMBER: _ClassVar[int]
     ANSWER_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     task: str
     shape: _containers.RepeatedScalarFieldContainer[int]
     confusion: _containers.RepeatedScalarFieldContainer[int]
     answer: bytes
-    def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., answer: _Optional[bytes] = ...) -> None: ...
+    audit_head: SignedHead
+    def __init__(self, task: _Optional[str] = ..., shape: _Optional[_Iterable[int]] = ..., confusion: _Optional[_Iterable[int]] = ..., answer: _Optional[bytes] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class Hello(_message.Message):
-    __slots__ = ("labels", "samples", "version", "fingerprint")
+    __slots__ = ("labels", "samples", "version", "fingerprint", "protocol", "time")
     LABELS_FIELD_NUMBER: _ClassVar[int]
     SAMPLES_FIELD_NUMBER: _ClassVar[int]
     VERSION_FIELD_NUMBER: _ClassVar[int]
     FINGERPRINT_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    TIME_FIELD_NUMBER: _ClassVar[int]
     labels: str
     samples: int
     version: str
     fingerprint: str
-    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ...) -> None: ...
+    protocol: int
+    time: int
+    def __init__(self, labels: _Optional[str] = ..., samples: _Optional[int] = ..., version: _Optional[str] = ..., fingerprint: _Optional[str] = ..., protocol: _Optional[int] = ..., time: _Optional[int] = ...) -> None: ...
 
 class Welcome(_message.Message):
-    __slots__ = ("session", "run")
+    __slots__ = ("session", "run", "version", "protocol", "audit_head")
     SESSION_FIELD_NUMBER: _ClassVar[int]
     RUN_FIELD_NUMBER: _ClassVar[int]
+    VERSION_FIELD_NUMBER: _ClassVar[int]
+    PROTOCOL_FIELD_NUMBER: _ClassVar[int]
+    AUDIT_HEAD_FIELD_NUMBER: _ClassVar[int]
     session: str
     run: str
-    def __init__(self, session: _Optional[str] = ..., run: _Optional[str] = ...) -> None: ...
+    version: str
+    protocol: int
+    audit_head: SignedHead
+    def __init__(self, session: _Optional[str] = ..., run: _Optional[str] = ..., version: _Optional[str] = ..., protocol: _Optional[int] = ..., audit_head: _Optional[_Union[SignedHead, _Mapping]] = ...) -> None: ...
 
 class Permit(_message.Message):
     __slots__ = ("task",)

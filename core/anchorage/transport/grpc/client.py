@@ -15,7 +15,7 @@ from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
 from anchorage.transport.grpc.calls import MAX_UP_BYTES
-from anchorage.transport.grpc.connection import Connection
+from anchorage.transport.grpc.connection import Connection, noting
 from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
@@ -74,12 +74,7 @@ class GrpcServerLink:
         self._credentials = credentials
         self._proxy = proxy
         self._contact = contact or Contact(LivenessRegistry())
-        self._hello = pb.Hello(
-            labels=profile.labels,
-            samples=profile.samples,
-            version=profile.version,
-            fingerprint=profile.fingerprint,
-        )
+        self._hello = convert.profile_to_proto(profile)
         self._idle_timeout = idle_timeout_seconds
         self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
         self._changed = threading.Condition()
@@ -262,15 +257,17 @@ class GrpcServerLink:
 
     def _hold_session(self, backoff: Backoff) -> None:
         """Open a session and receive its orders until it ends."""
-        connection = Connection(self._server, self._credentials, self._proxy)
+        clock = self._contact.clock
+        connection = self._contact.dial(lambda: Connection(self._server, self._credentials, self._proxy, clock))
         try:
             with self._changed:
                 if self._over:
                     return
                 self._attempt = connection
-            orders = connection.open(self._hello.SerializeToString())
-            with self._watchdog.watch(orders.cancel):
-                welcome = convert.parse(pb.Order, next(orders, b"")).welcome
+            orders = connection.open(self._hello)
+            with self._watchdog.watch(orders.cancel), noting(clock):
+                welcome = convert.require_served(convert.parse(pb.Order, next(orders, b"")).welcome)
+                clock.note(orders.initial_metadata())
             with self._changed:
                 connection.session, self._run = welcome.session, welcome.run
                 self._connection = connection
@@ -344,10 +341,7 @@ class GrpcServerLink:
             if refusal is None:
                 connection.close()
                 return False
-            if refusal.failure in (
-                transfer.UNKNOWN_TASK,
-                transfer.OUT_OF_BOUNDS,
-            ):  # the task is over, the session goes on
+            if refusal.failure in (transfer.UNKNOWN_TASK, transfer.OUT_OF_BOUNDS):  # the session goes on
                 stale = refusal.failure is transfer.UNKNOWN_TASK
                 log.log(logging.INFO if stale else logging.WARNING, "%s: %s", call, refusal.message)
                 return True

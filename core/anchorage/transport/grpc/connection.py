@@ -1,15 +1,18 @@
 """One connection of a silo to the server."""
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import grpc
 
+from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc.calls import CHANNEL_OPTIONS, SESSION, TASK, path
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.tls import channel_credentials
+from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials
 
 
@@ -36,6 +39,8 @@ class Connection:
         The silo's TLS files.
     proxy : str or None
         The HTTP proxy, ``http://host:port``.
+    clock : PeerClock or None
+        Is told what time the server has.
 
     Raises
     ------
@@ -43,20 +48,26 @@ class Connection:
         The TLS files cannot be used.
     """
 
-    def __init__(self, server: str, credentials: Credentials, proxy: str | None = None) -> None:
+    def __init__(
+        self, server: str, credentials: Credentials, proxy: str | None = None, clock: PeerClock | None = None
+    ) -> None:
         self.session = ""
+        self._clock = clock or PeerClock()
         options = [*CHANNEL_OPTIONS, *proxy_options(proxy)]
         self._channel: Any = grpc.secure_channel(server, channel_credentials(credentials), options)
 
-    def open(self, hello: bytes) -> Any:
-        """Start the call that yields orders, as bytes."""
+    def open(self, hello: pb.Hello) -> Any:
+        """Start the call that yields orders, as bytes; says what time it is here."""
+        hello.time = int(time.time())
         with _open_channel():
-            return self._channel.unary_stream(path("Orders"))(hello)
+            return self._channel.unary_stream(path("Orders"))(hello.SerializeToString())
 
     def call(self, call: str, message: bytes, seconds: float) -> bytes:
         """Make a unary call that takes at most `seconds`."""
-        with _open_channel():
-            return bytes(self._channel.unary_unary(path(call))(message, seconds, self._metadata()))
+        with _open_channel(), noting(self._clock):
+            answer, ended = self._channel.unary_unary(path(call)).with_call(message, seconds, self._metadata())
+            self._clock.note(ended.initial_metadata())
+            return bytes(answer)
 
     def start_call(self, call: str, message: bytes, seconds: float) -> Any:
         """Start a unary call and return its future."""
@@ -80,6 +91,16 @@ class Connection:
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
         return ((SESSION, self.session),)
+
+
+@contextmanager
+def noting(clock: PeerClock) -> Iterator[None]:
+    """Tell a clock what time the server had when it refused a call."""
+    try:
+        yield
+    except grpc.RpcError as error:
+        clock.note(getattr(error, "initial_metadata", tuple)())  # a call that was never made has none
+        raise
 
 
 @contextmanager

@@ -3,10 +3,23 @@
 import threading
 import time
 from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from anchorage.transport.liveness import LivenessRegistry
+from anchorage.transport.peer_clock import PeerClock
 
 PART = "the session with the server"
+
+
+class Closable(Protocol):
+    """A connection."""
+
+    def close(self) -> None:
+        """End it."""
+        ...
+
+
+C = TypeVar("C", bound=Closable)
 
 
 class Contact:
@@ -26,8 +39,12 @@ class Contact:
         self._liveness = liveness
         self._now = now
         self._lock = threading.Lock()
+        self._dialling = threading.Lock()
+        self._held: Closable | None = None
         self._heard = 0.0
         self._received = self._sent = 0
+        self.clock = PeerClock(now)
+        """Whether the clocks of both ends agree."""
         self.connected = False
         """Whether a session is open. A dead connection is noticed within two pings (`anchorage.transport.grpc.calls.PING_SECONDS`)."""
         self.lost = ""
@@ -43,6 +60,19 @@ class Contact:
         """Bytes of models received and of updates sent."""
         with self._lock:
             return self._received, self._sent
+
+    def dial(self, connect: Callable[[], C]) -> C:
+        """Return a new connection, with the TLS files as they are now."""
+        with self._dialling:
+            connection = connect()
+            self._held = connection
+            return connection
+
+    def redial(self) -> None:
+        """End a connection that was made with the TLS files of before; its session goes on in another."""
+        with self._dialling:
+            if self._held is not None:
+                self._held.close()
 
     def trying(self, seconds: float) -> None:
         """Record that an attempt to open a session ends within `seconds`."""

@@ -13,8 +13,11 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.messages import AuxiliaryData, TaskKind
+from anchorage.transport.peer_clock import LATEST, difference
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest, chunk_count
 from anchorage.transport.tensors.layout import NOTHING, Layout
+from anchorage.transport.versions import PROTOCOL, require_neighbour
 
 DIGEST_BYTES = 16
 
@@ -48,6 +51,7 @@ def encode_announcement(announcement: messages.Announcement) -> bytes:
         metrics=announcement.metrics,
         update=None if update is None else manifest_to_proto(update),
         behind=_layout_to_text(announcement.behind),
+        audit_head=head_to_proto(announcement.audit_head),
     ).SerializeToString()
 
 
@@ -62,21 +66,50 @@ def decode_announcement(data: bytes) -> messages.Announcement:
     proto = parse(pb.Announcement, data)
     update = manifest_from_proto(proto.update) if proto.HasField("update") else None
     auxiliary, behind = _arrays_from_bytes(proto.auxiliary_data), _layout_from_text(proto.behind)
-    return messages.Announcement(proto.task, dict(proto.samples), auxiliary, dict(proto.metrics), update, behind)
+    head = head_from_proto(proto)
+    return messages.Announcement(proto.task, dict(proto.samples), auxiliary, dict(proto.metrics), update, behind, head)
 
 
-def decode_profile(hello: pb.Hello) -> messages.Profile:
-    """Read what a silo says of itself."""
-    return messages.Profile(hello.labels, hello.samples, hello.version, hello.fingerprint)
+def profile_to_proto(profile: messages.Profile) -> pb.Hello:
+    """Convert what a silo says of itself, and say which protocol it speaks."""
+    return pb.Hello(
+        labels=profile.labels,
+        samples=profile.samples,
+        version=profile.version,
+        fingerprint=profile.fingerprint,
+        protocol=PROTOCOL,
+    )
+
+
+def require_served(welcome: pb.Welcome) -> pb.Welcome:
+    """Return a server's welcome.
+
+    Raises
+    ------
+    AnchorageError
+        The server's release is too far from this one.
+    """
+    require_neighbour("server", welcome.protocol, welcome.version)
+    return welcome
+
+
+def decode_profile(hello: pb.Hello, now: float) -> messages.Profile:
+    """Read what a silo says of itself; `now` is the server's time, seconds since the epoch."""
+    said = 0 < hello.time <= LATEST
+    clock = difference(hello.time, now, "its clock", "the server's") if said else ""
+    return messages.Profile(hello.labels, hello.samples, hello.version, hello.fingerprint, clock)
 
 
 def encode_evaluation(evaluation: messages.Evaluation) -> bytes:
     """Write an evaluation as bytes."""
     confusion = evaluation.confusion
-    proto = pb.Evaluation(
-        task=evaluation.task, shape=confusion.shape, confusion=confusion.ravel().tolist(), answer=evaluation.answer
-    )
-    return proto.SerializeToString()
+    return pb.Evaluation(
+        task=evaluation.task,
+        shape=confusion.shape,
+        confusion=confusion.ravel().tolist(),
+        answer=evaluation.answer,
+        audit_head=head_to_proto(evaluation.audit_head),
+    ).SerializeToString()
 
 
 def decode_evaluation(data: bytes) -> messages.Evaluation:
@@ -89,7 +122,8 @@ def decode_evaluation(data: bytes) -> messages.Evaluation:
     """
     proto = parse(pb.Evaluation, data)
     counts = np.array(proto.confusion, np.int64)
-    return messages.Evaluation(proto.task, _checked("Evaluation", counts.reshape, tuple(proto.shape)), proto.answer)
+    confusion = _checked("Evaluation", counts.reshape, tuple(proto.shape))
+    return messages.Evaluation(proto.task, confusion, proto.answer, head_from_proto(proto))
 
 
 def parse(kind: type[M], data: bytes) -> M:
@@ -132,6 +166,17 @@ def manifest_from_proto(proto: pb.Manifest) -> Manifest:
         raise AnchorageError(transfer.MALFORMED_MESSAGE, f"{found}; bring both sides to the same version")
     digests = (proto.digests[i : i + DIGEST_BYTES] for i in range(0, len(proto.digests), DIGEST_BYTES))
     return Manifest(proto.layout, proto.nbytes, tuple(digests), proto.front)
+
+
+def head_to_proto(head: SignedHead | None) -> pb.SignedHead | None:
+    """Convert the head of an audit log."""
+    return None if head is None else pb.SignedHead(lines=head.lines, digest=head.digest, signature=head.signature)
+
+
+def head_from_proto(proto: pb.Announcement | pb.Evaluation | pb.Welcome) -> SignedHead | None:
+    """Return the head of an audit log in a message; None without one."""
+    head = proto.audit_head
+    return SignedHead(head.lines, head.digest, head.signature) if proto.HasField("audit_head") else None
 
 
 def task_to_proto(task: messages.Task) -> pb.Task:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +12,12 @@ from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.calls import ENROLMENT, path, serve_calls
+from anchorage.transport.grpc.connection import noting
 from anchorage.transport.grpc.guard import CallGuard, address_of, connection_options
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
+from anchorage.transport.peer_clock import PeerClock
 from anchorage.transport.pki import Credentials
 
 MAX_REQUEST_BYTES = 1 << 16
@@ -76,7 +79,15 @@ def serve_enrolment(
     return stop, port
 
 
-def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, proxy: str | None = None) -> bytes:
+def enrol(
+    address: str,
+    authority: Path,
+    silo: str,
+    token: str,
+    csr_pem: bytes,
+    proxy: str | None = None,
+    clock: PeerClock | None = None,
+) -> bytes:
     """Ask for a certificate.
 
     Parameters
@@ -93,6 +104,8 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, 
         The signing request; the key it is over stays where it is. Asked again with the same one, it is the same request.
     proxy : str or None
         The HTTP proxy, ``http://host:port``.
+    clock : PeerClock or None
+        Is told what time the server has.
 
     Returns
     -------
@@ -110,11 +123,23 @@ def enrol(address: str, authority: Path, silo: str, token: str, csr_pem: bytes, 
         found = f"{authority} cannot be read: {error.strerror}"
         raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error
     request = pb.SigningRequest(silo=silo, token=token, request=csr_pem).SerializeToString()
+    clock = clock or PeerClock()
     with grpc.secure_channel(address, grpc.ssl_channel_credentials(trusted), proxy_options(proxy)) as channel:
         call: Any = channel
         try:
-            answer = call.unary_unary(path("Enrol", ENROLMENT))(request, ANSWER_SECONDS)
+            with noting(clock):
+                answer, ended = call.unary_unary(path("Enrol", ENROLMENT)).with_call(request, ANSWER_SECONDS)
+                clock.note(ended.initial_metadata())
         except grpc.RpcError as error:
             unanswered = f"{address} does not answer: {error.details()}"
             raise refusal_of(error, address) or AnchorageError(transfer.SERVER_UNREACHABLE, unanswered) from error
     return convert.parse(pb.Certificate, answer).certificate
+
+
+def ask_time(address: str, authority: Path, proxy: str | None, clock: PeerClock) -> None:
+    """Tell a clock what time the server has, by a request that names nobody and is refused; where there is no answer, nothing is learnt.
+
+    The server alone shows a certificate here, so a silo can ask whose own is not valid. Parameters as of `enrol`.
+    """
+    with suppress(AnchorageError):
+        enrol(address, authority, "", "", b"", proxy, clock)

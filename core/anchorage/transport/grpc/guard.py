@@ -2,6 +2,7 @@
 
 import resource
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,6 +11,7 @@ import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
 from anchorage.transport.grpc.watchdog import Watchdog
+from anchorage.transport.peer_clock import TIME
 
 MESSAGE_SECONDS = 10.0
 """Time that a caller has for the first message of a call."""
@@ -85,7 +87,8 @@ class CallGuard:
         yield from call(self._first(requests, context), context)
 
     def _enter(self, context: grpc.ServicerContext) -> None:
-        """Count a call until it has ended; one too many is refused so that a client tries again later."""
+        """Say what time it is, and count a call until it has ended; one too many is refused so that a client tries again later."""
+        context.send_initial_metadata(((TIME, f"{time.time():.0f}"),))
         peer = self._peer_of(context)
         with self._lock:
             refused = self._open[peer] >= self._most

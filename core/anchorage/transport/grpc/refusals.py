@@ -3,6 +3,7 @@
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import NoReturn
 
 import grpc
@@ -23,6 +24,7 @@ _STATUS = {
 _DETAILS = re.compile(r"(ANC-\d{4}) \w+: (.*)", re.DOTALL)
 _PROXY_STATUS = re.compile(r"HTTP proxy returned response code (\d{3})")
 _PROXY_BUSY = ("408", "429")
+_UNTIMELY = re.compile(r"certificate (is not yet valid|has expired)")
 _UNTRUSTED = ("SSL_ERROR_SSL", "Verification Check failed", "verification check failed")
 
 
@@ -62,6 +64,11 @@ def refusal_of(error: grpc.RpcError, server: str) -> AnchorageError | None:
         case grpc.StatusCode.UNIMPLEMENTED:
             wrong = f"{server} is no Anchorage server of this version; check the address"
             return AnchorageError(transfer.MALFORMED_MESSAGE, wrong)
+        case grpc.StatusCode.UNAVAILABLE if (untimely := _UNTIMELY.search(details)) is not None:
+            now = f"{datetime.now(UTC):%Y-%m-%d %H:%M} UTC"
+            found = f"{server}: its {untimely[0]}, by the clock of this machine, which says {now}"
+            early = untimely[1] == "is not yet valid"
+            return AnchorageError(identity.CLOCK_OFF if early else identity.CERTIFICATE_EXPIRED, found)
         case grpc.StatusCode.UNAVAILABLE if any(sign in details for sign in _UNTRUSTED):
             return AnchorageError(transfer.SERVER_NOT_TRUSTED, f"{server}: {_reason_in(details)}")
         case grpc.StatusCode.UNAVAILABLE if (told := _PROXY_STATUS.search(details)) is not None:

@@ -1,13 +1,16 @@
 """The server's end of the link over gRPC."""
 
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
+from threading import Lock
 from typing import Any
 
 import grpc
 from cryptography import x509
 
+from anchorage import __version__
 from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
@@ -26,11 +29,14 @@ from anchorage.transport.grpc.guard import CallGuard, connection_options
 from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
-from anchorage.transport.link import Clock
+from anchorage.transport.link import AuditHeads, Clock
 from anchorage.transport.messages import Task
-from anchorage.transport.pki import Credentials, key_fingerprint, silo_of, uris_of
+from anchorage.transport.pki import Credentials, certificate_of, key_fingerprint, silo_of, silo_uri, uris_of
+from anchorage.transport.pki.keys import PublicKey
 from anchorage.transport.session import Session
+from anchorage.transport.signed_head import SignedHead
 from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.versions import PROTOCOL, require_neighbour
 
 MAX_THREADS = 1024
 """Calls served at once: of every silo one stream of orders and a few transfers."""
@@ -56,6 +62,8 @@ class GrpcSiloLink(Exchange):
         ``admit(silo, key)``: whether the silo of this name, with a certificate over the key of this fingerprint, is a member.
     renew : callable
         ``renew(csr_pem, silo)`` returns a further certificate (PEM) for a silo; raises AnchorageError to refuse.
+    heads : AuditHeads
+        Keeps the heads of the silos' audit logs.
     clock : Clock
         The clock of `next_event`.
     idle_timeout_seconds : float
@@ -70,6 +78,7 @@ class GrpcSiloLink(Exchange):
         welcome: str,
         admit: Callable[[str, str], bool],
         renew: Callable[[bytes, str], bytes],
+        heads: AuditHeads,
         clock: Clock,
         idle_timeout_seconds: float = 60.0,
     ) -> None:
@@ -79,8 +88,11 @@ class GrpcSiloLink(Exchange):
         self._welcome = welcome
         self._admit = admit
         self._renew_certificate = renew
+        self._heads = heads
         self._idle_timeout = idle_timeout_seconds
         self._federation = ""
+        self._shown: dict[str, str] = {}
+        self._showing = Lock()
 
     def start(self) -> int:
         """Listen, and return the port.
@@ -126,6 +138,7 @@ class GrpcSiloLink(Exchange):
         return {
             "Describe": self._describe,
             "Renew": self._renew,
+            "Trust": self._trust,
             "Orders": self._orders,
             "Announce": self._announce,
             "Report": self._report,
@@ -136,10 +149,14 @@ class GrpcSiloLink(Exchange):
             "Push": self._push,
         }
 
+    def _greeting(self, session: str = "", head: SignedHead | None = None) -> pb.Welcome:
+        kept = convert.head_to_proto(head)
+        return pb.Welcome(session=session, run=self._welcome, version=__version__, protocol=PROTOCOL, audit_head=kept)
+
     def _describe(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
-            self._silo(context)
-        return pb.Welcome(run=self._welcome).SerializeToString()
+            head = self._heads.newest(self._silo(context))
+        return self._greeting(head=head).SerializeToString()
 
     def _renew(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
@@ -147,15 +164,22 @@ class GrpcSiloLink(Exchange):
             certificate = self._renew_certificate(asked.request, self._silo(context))
         return pb.Certificate(certificate=certificate).SerializeToString()
 
+    def _trust(self, request: bytes, context: grpc.ServicerContext) -> bytes:
+        with refusing(context):
+            self._silo(context)
+            authorities, endorsements = self._credentials.trusted()
+        return pb.Authorities(certificates=authorities, endorsements=endorsements).SerializeToString()
+
     def _orders(self, request: bytes, context: grpc.ServicerContext) -> Iterator[bytes]:
         with refusing(context):
             hello = convert.parse(pb.Hello, request)
-            profile = convert.decode_profile(hello)
-            session = self.join(self._silo(context), profile)
+            silo = self._silo(context)
+            require_neighbour("agent", hello.protocol, hello.version)
+            session = self.join(silo, convert.decode_profile(hello, time.time()))
             if not context.add_callback(lambda: session.leave("the connection ended")):
                 session.leave("the connection ended")
             self._silo(context)  # it may have been taken out while it came in
-            yield pb.Order(welcome=pb.Welcome(session=session.id, run=self._welcome)).SerializeToString()
+            yield pb.Order(welcome=self._greeting(session.id)).SerializeToString()
             while (order := session.next_order(None)) is not None:
                 yield convert.order_to_proto(order).SerializeToString()
             if session.refusal is not None:
@@ -164,13 +188,17 @@ class GrpcSiloLink(Exchange):
     def _announce(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
             session = self._session(context)
-            session.announce(convert.decode_announcement(request))
+            announcement = convert.decode_announcement(request)
+            session.announce(announcement)
+            self._keep_head(announcement.audit_head, context)
         return _ACK
 
     def _report(self, request: bytes, context: grpc.ServicerContext) -> bytes:
         with refusing(context):
             session = self._session(context)
-            session.report(convert.decode_evaluation(request))
+            evaluation = convert.decode_evaluation(request)
+            session.report(evaluation)
+            self._keep_head(evaluation.audit_head, context)
         return _ACK
 
     def _fail(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -191,13 +219,15 @@ class GrpcSiloLink(Exchange):
         with refusing(context):
             session = self._session(context)
             wanted = convert.parse(pb.ChunkList, request)
-            with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
+            transit = session.transfer(len(wanted.chunks), context.cancel)
+            with transit as sent, self._watchdog.watch(context.cancel) as moved:
                 for index in wanted.chunks:
                     source = session.source(wanted.model)
                     _check_index(source.manifest, index)
                     chunk = source.chunk(index)
                     yield chunk
                     session.count(sent=len(chunk))
+                    sent(len(chunk))
                     moved()
 
     def _lacking(self, request: bytes, context: grpc.ServicerContext) -> bytes:
@@ -211,12 +241,14 @@ class GrpcSiloLink(Exchange):
         with refusing(context):
             session, task = self._session(context), _metadata(context, TASK)
             upload = session.upload(task)
-            with session.transfer(context.cancel), self._watchdog.watch(context.cancel) as moved:
-                coming = convert.parse(pb.ChunkList, next(requests, b""))
-                upload.check(task, coming.model)
+            coming = convert.parse(pb.ChunkList, next(requests, b""))
+            upload.check(task, coming.model)
+            transit = session.transfer(len(coming.chunks), context.cancel)
+            with transit as received, self._watchdog.watch(context.cancel) as moved:
                 for index, chunk in zip(coming.chunks, requests, strict=False):
                     _check_index(upload.sink.manifest, index)
                     session.store(task, upload, index, chunk)
+                    received(len(chunk))
                     moved()
             session.finish_push(task)
         return _ACK
@@ -224,14 +256,29 @@ class GrpcSiloLink(Exchange):
     def _session(self, context: grpc.ServicerContext) -> Session:
         return self.session(self._silo(context), _metadata(context, SESSION))
 
+    def _keep_head(self, head: SignedHead | None, context: grpc.ServicerContext) -> None:
+        """Keep the head of a silo's audit log; what it came with counts, whatever the head is."""
+        if head is None:
+            return
+        silo, certificate = self._silo(context), _certificate_of(context)
+        key = certificate_of(certificate, "the certificate").public_key()
+        if not isinstance(key, PublicKey) or not head.is_by(key, silo_uri(self._federation, silo)):
+            raise AnchorageError(transfer.OUT_OF_BOUNDS, "audit head: it is not signed with the certificate's key")
+        self._heads.keep(silo, key_fingerprint(certificate), head)
+
     def _silo(self, context: grpc.ServicerContext) -> str:
-        """Return the member whose certificate the peer presented."""
+        """Return the member whose certificate the peer presented; a session that it opened with another key ends."""
         uris, key = _identity(_certificate_of(context))
         silo = silo_of(uris, self._federation)
         if silo is None:
             found = f"the certificate names no silo of federation {self._federation}: enrol with one of its tokens"
             raise AnchorageError(transfer.NO_SILO_IDENTITY, found)
-        if not self._admit(silo, key):
+        with self._showing:
+            admitted = self._admit(silo, key)
+            if admitted and self._shown.setdefault(silo, key) != key:
+                self._shown[silo] = key
+                self.expel(silo, "it shows another key now")
+        if not admitted:
             found = f"silo {silo} is no member of federation {self._federation}, was taken out, or shows another key"
             raise AnchorageError(transfer.SILO_NOT_ADMITTED, found)
         return silo

@@ -4,11 +4,11 @@ import time
 from typing import Any
 
 import grpc
-from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
 
 from anchorage.api.errors import AnchorageError, identity, transfer
-from anchorage.transport.pki import Credentials, certificate_of, key_from_pem, uris_of
-from anchorage.transport.pki.credentials import read_certificate
+from anchorage.transport.pki import Credentials, certificate_of, key_from_pem, key_to_pem, uris_of
+from anchorage.transport.pki.credentials import certificates_of, issuer_of, read_certificate
 
 
 def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.ServerCredentials:
@@ -26,8 +26,8 @@ def server_credentials(credentials: Credentials, *, mutual: bool) -> grpc.Server
     AnchorageError
         A file cannot be read, or they do not belong together.
     """
-    _check(credentials)
     known = _contents(credentials)
+    _check(credentials)
 
     def configuration() -> grpc.ServerCertificateConfiguration:
         key, certificate, authority = known
@@ -95,9 +95,9 @@ def _belong_together(contents: tuple[bytes, bytes, bytes]) -> bool:
     key, certificate, authority = contents
     try:
         issued = certificate_of(certificate, "the certificate")
-        issued.verify_directly_issued_by(certificate_of(authority, "the authority's certificate"))
-        return issued.public_key() == key_from_pem(key, "the key").public_key()
-    except (AnchorageError, InvalidSignature, ValueError, TypeError):
+        by = issuer_of(issued, certificates_of(authority, "the authority's certificate"))
+        return by is not None and issued.public_key() == key_from_pem(key, "the key").public_key()
+    except AnchorageError:
         return False
 
 
@@ -108,8 +108,10 @@ def _check(credentials: Credentials) -> None:
 
 def _contents(credentials: Credentials) -> tuple[bytes, bytes, bytes]:
     """Return key, certificate and authority, PEM."""
+    key, certificate, _ = credentials.read()
     try:
-        return credentials.key.read_bytes(), credentials.certificate.read_bytes(), credentials.authority.read_bytes()
+        trusted = credentials.authority.read_bytes()
+        return key_to_pem(key), certificate.public_bytes(serialization.Encoding.PEM), trusted
     except OSError as error:
         found = f"{error.filename} cannot be read: {error.strerror}"
         raise AnchorageError(identity.CREDENTIALS_UNUSABLE, found) from error

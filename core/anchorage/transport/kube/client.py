@@ -70,6 +70,8 @@ class KubeClient:
     """How long an answer may take; the API server itself gives up after a minute."""
     count: Callable[[str, int], None] = lambda *_: None
     """Told the method and the status (0: no answer) of every request."""
+    before_write: Callable[[], None] = lambda: None
+    """Called before every request that is no GET; what it raises is raised instead of sending it."""
 
     def __post_init__(self) -> None:
         from kubernetes.client.rest import RESTClientObject
@@ -238,6 +240,8 @@ class KubeClient:
         content_type: str = "application/json",
         accept: str = "application/json",
     ) -> _Answer:
+        if method != "GET":
+            self.before_write()
         headers = {"Accept": accept} | ({} if body is None else {"Content-Type": content_type})
         content, status = None if body is None else json.dumps(body), 0
         try:

@@ -65,6 +65,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("NetworkPolicy", "networking.k8s.io/v1"),
         Resource("PodDisruptionBudget", "policy/v1"),
         Resource("EndpointSlice", "discovery.k8s.io/v1"),
+        Resource("Lease", "coordination.k8s.io/v1"),
         Resource("Role", "rbac.authorization.k8s.io/v1"),
         Resource("RoleBinding", "rbac.authorization.k8s.io/v1"),
         Resource("Namespace", "v1", namespaced=False),

@@ -14,6 +14,7 @@ from anchorage.transport.pki.keys import (
     new_key,
 )
 from anchorage.transport.pki.registrar import Registrar
+from anchorage.transport.pki.silo_keys import SiloKeys
 from anchorage.transport.pki.tokens import Tokens
 
 __all__ = [
@@ -22,6 +23,7 @@ __all__ = [
     "Denials",
     "Registrar",
     "SigningRequest",
+    "SiloKeys",
     "Tokens",
     "certificate_of",
     "key_fingerprint",

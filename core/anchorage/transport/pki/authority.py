@@ -12,7 +12,7 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 from anchorage.api.errors import AnchorageError, identity
 from anchorage.transport.files import write_atomically
-from anchorage.transport.pki.credentials import certificate_of, read_certificate
+from anchorage.transport.pki.credentials import certificate_of, read_certificates
 from anchorage.transport.pki.identity import authority_uri, operator_uri, server_uri, silo_uri, uris_of
 from anchorage.transport.pki.keys import (
     PrivateKey,
@@ -28,6 +28,8 @@ BACKDATED = timedelta(minutes=5)
 """How long before its issue a certificate is valid, for clocks that go slow."""
 AUTHORITY_VALID = timedelta(days=3650)
 CERTIFICATE_VALID = timedelta(days=365)
+PREVIOUS_KEY = "previous.key"
+"""File of the folder with the key of the authority that another one takes the place of (`anchorage.transport.pki.succession`)."""
 
 
 class Authority:
@@ -130,8 +132,8 @@ class Authority:
         return cls(federation, made._key, made._certificate, now, folder)
 
     @classmethod
-    def load(cls, folder: Path, *, now: Callable[[], float] = time.time) -> "Authority":
-        """Open the authority that `create` made.
+    def load(cls, folder: Path, *, now: Callable[[], float] = time.time, key: str = "ca.key") -> "Authority":
+        """Open the authority that `create` made; of several in the folder, the one that the file `key` is of.
 
         Raises
         ------
@@ -139,15 +141,38 @@ class Authority:
             The folder holds no authority, or its key and certificate do not belong together.
         """
         try:
-            key, certificate = load_key(folder / "ca.key"), read_certificate(folder / "ca.pem")
+            own, held = load_key(folder / key), read_certificates(folder / "ca.pem")
         except AnchorageError as error:
             raise AnchorageError(
                 identity.AUTHORITY_UNUSABLE, f"{folder} holds no usable authority: {error.message}"
             ) from error
+        certificate = next((each for each in held if each.public_key() == own.public_key()), held[0])
         names = certificate.subject.get_attributes_for_oid(NameOID.COMMON_NAME)
         federation = str(names[0].value) if names else ""
-        _require_one_authority(key, certificate, federation, f"ca.pem and ca.key in {folder}")
-        return cls(federation, key, certificate, now, folder)
+        _require_one_authority(own, certificate, federation, f"ca.pem and {key} in {folder}")
+        return cls(federation, own, certificate, now, folder)
+
+    def current(self) -> "Authority":
+        """Return this authority, or the one that has taken its place in its folder. Raises as `load` and `folder`."""
+        return Authority.load(self.folder, now=self._now)
+
+    def former(self) -> "Authority":
+        """Return the authority that every silo trusts: while one takes another's place in the folder, the other one. Raises as `current`."""
+        if (self.folder / PREVIOUS_KEY).exists():
+            previous, held = load_key(self.folder / PREVIOUS_KEY), read_certificates(self.folder / "ca.pem")
+            if any(each.public_key() == previous.public_key() for each in held):
+                return Authority.load(self.folder, now=self._now, key=PREVIOUS_KEY)
+        return self.current()
+
+    def endorse(self, other: "Authority") -> bytes:
+        """Certify the key (PEM) of the authority that is to take this one's place."""
+        subject, now = self._certificate.subject, _moment(self._now)
+        certificate = _authority_certificate(other._key.public_key(), self.federation, subject, now)
+        return (
+            certificate.not_valid_after(self._certificate.not_valid_after_utc)
+            .sign(self._key, hashes.SHA256())
+            .public_bytes(serialization.Encoding.PEM)
+        )
 
     @classmethod
     def from_pem(
@@ -266,14 +291,17 @@ def _require_one_authority(key: PrivateKey, certificate: x509.Certificate, feder
 
 def _self_signed(key: PrivateKey, federation: str, now: datetime, valid: timedelta) -> x509.Certificate:
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, federation)])
+    certificate = _authority_certificate(key.public_key(), federation, name, now)
+    return certificate.not_valid_after(now + valid).sign(key, hashes.SHA256())
+
+
+def _authority_certificate(key: PublicKey, federation: str, name: x509.Name, now: datetime) -> x509.CertificateBuilder:
     alternative = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(authority_uri(federation))])
     return (
-        _unsigned(key.public_key(), name, name, now)
-        .not_valid_after(now + valid)
+        _unsigned(key, name, name, now)
         .add_extension(alternative, critical=False)
         .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
         .add_extension(_key_usage(signs_certificates=True), critical=True)
-        .sign(key, hashes.SHA256())
     )
 
 

@@ -99,10 +99,5 @@ class Tokens:
                     identity.TOKEN_USED, f"the token of silo {silo!r} was used before, with another key"
                 ) from None
 
-    def keys(self, silo: str) -> frozenset[str]:
-        """Return the keys that enrolled with this silo's tokens, SHA-256 of each SubjectPublicKeyInfo (DER) in hexadecimal digits."""
-        own = (path for path in self._folder.glob("*.json") if json.loads(path.read_bytes())["silo"] == silo)
-        return frozenset(used.read_text() for path in own if (used := path.with_suffix(".used")).exists())
-
     def _path(self, token: str, suffix: str) -> Path:
         return self._folder / f"{hashlib.sha256(token.encode()).hexdigest()}.{suffix}"

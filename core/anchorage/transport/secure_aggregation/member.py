@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
+from anchorage.transport.pki.credentials import issuer_of
 from anchorage.transport.pki.identity import silo_uri, uris_of
 from anchorage.transport.pki.keys import PrivateKey
 from anchorage.transport.secure_aggregation.masks import Words, add_mask
@@ -59,7 +60,7 @@ class Keys:
         content = [_CONTEXT, "keys", federation, task, silo, self.mask.hex(), self.seal.hex(), self.most]
         return json.dumps(content).encode()
 
-    def check(self, federation: str, task: str, silo: str, authority: x509.Certificate, now: float) -> None:
+    def check(self, federation: str, task: str, silo: str, authorities: Sequence[x509.Certificate], now: float) -> None:
         """Check that they are the silo's, for this round.
 
         Raises
@@ -69,7 +70,8 @@ class Keys:
         """
         try:
             certificate = x509.load_pem_x509_certificate(self.certificate)
-            certificate.verify_directly_issued_by(authority)
+            if issuer_of(certificate, authorities) is None:
+                raise InvalidSignature
             uris, valid = uris_of(certificate), (certificate.not_valid_before_utc, certificate.not_valid_after_utc)
             _verify(self.certificate, self.signature, self.signed(federation, task, silo))
         except (ValueError, TypeError, InvalidSignature) as error:
@@ -97,10 +99,10 @@ class Member:
         most: int,
         key: PrivateKey,
         certificate: bytes,
-        authority: x509.Certificate,
+        authorities: Sequence[x509.Certificate],
     ) -> None:
         self.federation, self.silo, self.task = federation, silo, task
-        self._key, self._authority = key, authority
+        self._key, self._authorities = key, authorities
         self._mask, self._seal, self._seed = (
             X25519PrivateKey.generate(),
             X25519PrivateKey.generate(),
@@ -130,7 +132,7 @@ class Member:
         if len(roster) < FEWEST or roster.get(self.silo) != self.keys:
             raise ProtocolError(f"the list of {len(roster)} silos is too short, or lacks this silo's keys")
         for silo, keys in roster.items():
-            keys.check(self.federation, self.task, silo, self._authority, now)
+            keys.check(self.federation, self.task, silo, self._authorities, now)
         self._roster, self._digest = dict(roster), roster_digest(self.task, roster)
         parts = (
             split(secret, len(roster), threshold(len(roster)))

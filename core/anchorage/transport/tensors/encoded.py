@@ -7,32 +7,22 @@ What counts is the rounded update, at both ends and in a simulation: `round_upda
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest, spans
+from anchorage.transport.tensors.codings import Coding
 from anchorage.transport.tensors.layout import BESIDE, PSI, Layout, TensorEntry
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.shortened import Shortened
 
-Bits = Literal[8, 16]
-Floats = NDArray[np.float32]
-
-BLOCK = 256
-"""Numbers that have one scale of 8 bits, a power of two."""
-_LEAST, _MOST = -120, 100
-"""Exponents of scales, as 8 bits say them from 0 on; a change that needs a larger one, or is not finite, has its chunk travel as it is."""
-_FULL = 127.25
-"""A block's largest change in steps of its scale: 63.6 to 127.25, so that the rounded one, of 64 to 127 steps, has the same scale."""
-
 
 @dataclass(frozen=True)
 class Encoding:
-    """How updates of one layout travel that came from a model of another: `bits` for every number of the network's tensors with two axes or more."""
+    """How updates of one layout travel that came from a model of another: the network's tensors with two axes or more in `coding`."""
 
-    bits: Bits
+    coding: Coding
     down: Layout
     up: Layout
 
@@ -88,30 +78,19 @@ class Encoding:
         if begin < stop:
             yield begin - start, stop - start, kind
 
-    def length(self, index: int) -> int:
-        """Return how many bytes a chunk has when it is encoded."""
-        return sum(
-            self.size((stop - start) // 4) if coded else stop - start for start, stop, coded in self.parts[index]
-        )
-
-    def size(self, count: int) -> int:
-        """Return how many bytes so many numbers have."""
-        return 2 * count if self.bits == 16 else count - (-count // BLOCK)
-
     def encode(self, index: int, data: bytes | memoryview, base: bytes | memoryview) -> bytes | None:
-        """Return a chunk encoded; None where a change is not finite, or too large."""
+        """Return a chunk encoded; None where a change is not finite, or too large, or that would be no shorter."""
         pieces: list[bytes] = []
         for start, stop, coded in self.parts[index]:
-            piece: bytes | None = bytes(data[start:stop])
             if coded:
-                change = np.frombuffer(data[start:stop], np.float32) - np.frombuffer(base[start:stop], np.float32)
-                piece = (
-                    _to_16(change) if self.bits == 16 else _to_8(change, np.frombuffer(data[start:stop], np.float32))
-                )
+                update, old = (np.frombuffer(each[start:stop], np.float32) for each in (data, base))
+                piece = self.coding.encode(update, old)
+            else:
+                piece = bytes(data[start:stop])
             if piece is None:
                 return None
             pieces.append(piece)
-        return b"".join(pieces)
+        return code if len(code := b"".join(pieces)) < len(data) else None
 
     def decode(self, index: int, data: bytes, base: bytes | memoryview) -> bytes:
         """Return the chunk that encoded bytes stand for.
@@ -119,35 +98,67 @@ class Encoding:
         Raises
         ------
         ValueError
-            Their length is another than `length` says.
+            They stand for none.
         """
-        if len(data) != self.length(index):
-            raise ValueError(f"{len(data)} bytes in place of {self.length(index)}")
-        pieces, at = [], 0
-        for start, stop, coded in self.parts[index]:
-            count = self.size((stop - start) // 4) if coded else stop - start
-            piece = data[at : at + count]
-            at += count
-            if coded:
-                change = _from_16(piece) if self.bits == 16 else _from_8(piece, (stop - start) // 4)
-                change += np.frombuffer(base[start:stop], np.float32)
-                piece = change.tobytes()
-            pieces.append(piece)
-        return b"".join(pieces)
+        chunk = np.empty(self.parts[index][-1][1], np.uint8)
+        self._decode(index, data, base, chunk)
+        return chunk.tobytes()
 
-    def round_update(self, update: NDArray[np.uint8], base: NDArray[np.uint8]) -> None:
-        """Put in place of an update, uint8 [up.nbytes], what will be decoded; a chunk that cannot be encoded stays as it is."""
+    def _decode(self, index: int, data: bytes, base: bytes | memoryview, chunk: NDArray[np.uint8]) -> None:
+        """Write what encoded bytes stand for into a chunk, uint8 [n]; raises ValueError as `decode` does."""
+        at = 0
+        for start, stop, coded in self.parts[index]:
+            part = chunk[start:stop]
+            if coded:
+                at = self.coding.decode(data, at, np.frombuffer(base[start:stop], np.float32), part.view(np.float32))
+            else:
+                part[:] = np.frombuffer(data, np.uint8, stop - start, at)
+                at += stop - start
+        if at != len(data):
+            raise ValueError(f"{len(data)} bytes in place of {at}")
+
+    def round_update(
+        self, update: NDArray[np.uint8], base: NDArray[np.uint8], lost: NDArray[np.uint8] | None = None
+    ) -> None:
+        """Put in place of an update, uint8 [up.nbytes], what will be decoded; a chunk that cannot be encoded stays as it is.
+
+        Error feedback: `lost`, uint8 [up.nbytes], what was lost of changes before this one, is added first, and gets what is lost of the sum.
+        """
+        both = [] if lost is None else [(_floats(lost, part), _floats(update, part)) for part in self._coded]
+        for kept, numbers in both:
+            numbers += kept
+            kept[:] = numbers
+        for entry in self.up.tensors:
+            if self._encodes(entry) and entry.nbytes:
+                part = entry.offset, entry.offset + entry.nbytes
+                tensor, before = _floats(update, part), _floats(base, part)
+                if (chosen := self.coding.chosen(tensor, before)) is not None:
+                    np.copyto(tensor, before, where=~chosen)
         for index, (start, stop) in enumerate(spans(self.up.nbytes)):
-            given, old = update[start:stop].data, base[start:stop].data
-            code = self.encode(index, given, old)
+            chunk, given = update[start:stop], base[start:stop].data
+            code = self.encode(index, chunk.data, given)
             if code is not None:
-                update[start:stop] = np.frombuffer(self.decode(index, code, old), np.uint8)
+                self._decode(index, code, given, chunk)
+        for kept, numbers in both:
+            with np.errstate(invalid="ignore"):  # what is not finite travels as it is
+                kept -= numbers
+            kept[~np.isfinite(kept)] = 0
+
+    @property
+    def _coded(self) -> Iterator[tuple[int, int]]:
+        """Stretches of the update that are encoded."""
+        for (chunk, _), parts in zip(spans(self.up.nbytes), self.parts, strict=True):
+            yield from ((chunk + start, chunk + stop) for start, stop, coded in parts if coded)
+
+
+def _floats(buffer: NDArray[np.uint8], part: tuple[int, int]) -> NDArray[np.float32]:
+    return buffer[slice(*part)].view(np.float32)
 
 
 @lru_cache(maxsize=8)
-def encoding_of(bits: Bits, down: str, up: str) -> Encoding:
+def encoding_of(coding: Coding, down: str, up: str) -> Encoding:
     """Return the encoding of a run's layouts (JSON): one for all silos of a process."""
-    return Encoding(bits, Layout.from_json(down), Layout.from_json(up))
+    return Encoding(coding, Layout.from_json(down), Layout.from_json(up))
 
 
 class Encoded:
@@ -194,64 +205,3 @@ class Decoded(Shortened):
     def restored(self, index: int, data: bytes, model: bytes) -> bytes:
         """Return the chunk that encoded bytes stand for."""
         return self._encoding.decode(index, data, model)
-
-
-def _to_16(change: Floats) -> bytes | None:
-    """Return changes as bfloat16, rounded to nearest, ties to even."""
-    bits = change.view(np.uint32)
-    if (bits & 0x7FFFFFFF).max(initial=0) >= 0x7F7F8000:  # not finite, or would become so
-        return None
-    return ((bits + (0x7FFF + ((bits >> 16) & 1))) >> 16).astype("<u2").tobytes()
-
-
-def _from_16(data: bytes) -> Floats:
-    return (np.frombuffer(data, "<u2").astype(np.uint32) << 16).view(np.float32)
-
-
-def _to_8(change: Floats, update: Floats) -> bytes | None:
-    """Return the exponent of every block's scale, and the changes in steps of it, from -127 to 127.
-
-    No step is finer than the update's own numbers, else a rounded update would not be rounded to itself.
-    """
-    count = len(change)
-    blocks = _blocks(change)
-    size, largest = _largest(_blocks(update)), _largest(blocks)
-    if not (np.isfinite(largest).all() and np.isfinite(size).all()):
-        return None
-    exponent = np.maximum(_exponents(largest / np.float32(_FULL)), _exponents(size) - 21)
-    exponent = np.maximum(exponent, _LEAST)
-    if exponent.max(initial=_LEAST) > _MOST:
-        return None
-    steps = blocks * np.ldexp(np.float32(1), -exponent)[:, None]
-    np.rint(steps, out=steps)
-    np.clip(steps, -127, 127, out=steps)
-    return (exponent - _LEAST).astype(np.uint8).tobytes() + steps.astype(np.int8).reshape(-1)[:count].tobytes()
-
-
-def _blocks(numbers: Floats) -> Floats:
-    """Return numbers as [blocks, BLOCK], the last block filled up with zeros."""
-    if rest := -len(numbers) % BLOCK:
-        numbers = np.concatenate((numbers, np.zeros(rest, np.float32)))
-    return numbers.reshape(-1, BLOCK)
-
-
-def _largest(blocks: Floats) -> Floats:
-    """Return every block's largest absolute value; NaN where there is one."""
-    largest: Floats = np.maximum(blocks.max(axis=1), -blocks.min(axis=1))
-    return largest
-
-
-def _exponents(numbers: Floats) -> NDArray[np.int32]:
-    """Return the least e for which 2**e is not below each number; `_LEAST` for 0."""
-    mantissa, exponent = np.frexp(numbers)
-    return np.where(numbers > 0, exponent - (mantissa == 0.5), _LEAST).astype(np.int32)
-
-
-def _from_8(data: bytes, count: int) -> Floats:
-    """Return the changes, float32 [count]; raises ValueError where a scale is larger than any that is sent."""
-    blocks = -(-count // BLOCK)
-    exponent = np.frombuffer(data, np.uint8, blocks).astype(np.int32) + _LEAST
-    if exponent.max(initial=_LEAST) > _MOST:
-        raise ValueError(f"a scale of 2 to the power of {exponent.max()}")
-    steps = _blocks(np.frombuffer(data, np.int8, count, blocks).astype(np.float32))
-    return (steps * np.ldexp(np.float32(1), exponent)[:, None]).reshape(-1)[:count]

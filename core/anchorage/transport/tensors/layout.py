@@ -19,6 +19,12 @@ CONTROL = "control."
 PSI = "psi."
 """Begins the names of FedMatch's second parts; `psi.NAME`, with ``/`` for every dot of the tensor's name, is added to the tensor."""
 
+LORA = "lora."
+"""Begins the names of low-rank adapters: two matrices, named as the tensor that their product is added to with ``/`` for every dot."""
+
+ADAPTER_A, ADAPTER_B, ADAPTER_SCALE = "/a", "/b", "scale"
+"""Ends of the names of the two matrices ``b a``; name of the factor of all products."""
+
 HELPER = "helper"
 """Begins the names of other silos' parts that travel behind a model to one silo (FedMatch)."""
 
@@ -115,7 +121,7 @@ class Layout:
 
     def of_network(self) -> "Layout":
         """Lay out the network alone, none of it frozen, without what a method has travel with it."""
-        return self.select(t.name for t in self.tensors if not t.name.startswith((*BESIDE, PSI))).freeze(())
+        return self.select(t.name for t in self.tensors if not t.name.startswith((*BESIDE, PSI, LORA))).freeze(())
 
     def to_json(self) -> str:
         """Write the layout as canonical JSON."""

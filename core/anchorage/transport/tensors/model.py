@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.transport.tensors.chunks import Manifest, chunk_digest, spans
-from anchorage.transport.tensors.layout import PSI, Layout
+from anchorage.transport.tensors.layout import ADAPTER_A, ADAPTER_B, ADAPTER_SCALE, LORA, PSI, Layout
 
 _NUMPY = {
     "F64": "<f8", "I64": "<i8", "U64": "<u8", "F32": "<f4", "I32": "<i4", "U32": "<u4", "F16": "<f2", "BF16": "<u2", "I16": "<i2",
@@ -110,13 +110,18 @@ class ModelBytes:
         return ModelBytes(self.layout.trainable, self.chunks[ahead:], self.manifest.digests[ahead:])
 
     def of_network(self) -> "ModelBytes":
-        """Return the network's tensors alone, none frozen, FedMatch's two parts added up; this model itself where there are no others."""
+        """Return the network's tensors alone, none frozen, FedMatch's parts and adapters added up; this model itself where there are no others."""
         layout = self.layout.of_network()
         if layout == self.layout:
             return self
         arrays = self.arrays()
         for name in [name for name in arrays if name.startswith(PSI)]:
             arrays[name.removeprefix(PSI).replace("/", ".")] += arrays[name]
+        for name in [name for name in arrays if name.startswith(LORA) and name.endswith(ADAPTER_B)]:
+            key = name.removesuffix(ADAPTER_B)
+            change = arrays[LORA + ADAPTER_SCALE] * (arrays[name] @ arrays[key + ADAPTER_A])
+            adapted = arrays[key.removeprefix(LORA).replace("/", ".")]
+            adapted += change.reshape(adapted.shape)
         return ModelBytes.from_arrays(layout, arrays)
 
     def buffer(self) -> NDArray[np.uint8]:

@@ -47,10 +47,10 @@ def _epsilon(used: tuple[tuple[float, float, int], ...], delta: float) -> float:
         return math.inf
     logging.getLogger("absl").setLevel(logging.ERROR)  # it warns of orders that it leaves out, as it may
     try:
-        import dp_accounting  # takes a second, which only an agent with a budget spends
+        import dp_accounting  # takes a second, which only those with something to account spend
         from dp_accounting.rdp import RdpAccountant
     except ImportError as error:
-        found = f"the policy has a privacyBudget, and {error.name} is not installed: pip install 'anchorage[agent]'"
+        found = f"{error.name}, which accounts differential privacy, is not installed: pip install dp-accounting"
         raise AnchorageError(silo.ACCOUNTING_MISSING, found) from error
 
     if all(rate >= 1 for _, rate, _ in used):

@@ -1,0 +1,14 @@
+"""Changes in 4 bits, with error feedback: an eighth of the bytes."""
+
+from anchorage.api.piece import piece
+from anchorage.pieces.encoding.rounded import RoundedChange
+from anchorage.transport.tensors.codings import BlockCoding
+
+
+@piece("int4")
+class Int4(RoundedChange):
+    """Changes in 4 bits, a scale for every 64; silos add what is lost to their next update. An eighth of the bytes."""
+
+    def coding(self) -> BlockCoding:
+        """Return the coding."""
+        return BlockCoding(bits=4, feedback=True)

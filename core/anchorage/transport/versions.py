@@ -1,0 +1,41 @@
+"""Which releases of server and agent work together: both say the number of their protocol when they meet, and refuse all but neighbours."""
+
+import re
+from typing import Literal
+
+from anchorage import __version__
+from anchorage.api.errors import AnchorageError, transfer
+
+PROTOCOL = 1
+"""Number of this release's protocol. Every minor or major release raises it by one; who says none is taken for 0."""
+VERSION = re.compile(r"[0-9A-Za-z.+_-]{0,64}")
+"""Form of a release's version, which is for people only."""
+
+Side = Literal["server", "agent"]
+
+
+def require_neighbour(other: Side, protocol: int, version: str) -> None:
+    """Refuse to work with the other side if its release is neither this one nor a neighbour.
+
+    Parameters
+    ----------
+    other : {"server", "agent"}
+        Which side the other one is.
+    protocol : int
+        The number of its protocol.
+    version : str
+        Its version, as it says.
+
+    Raises
+    ------
+    AnchorageError
+        AGENT_TOO_OLD or SERVER_TOO_OLD: the side that has to be upgraded.
+    """
+    if abs(protocol - PROTOCOL) <= 1:
+        return
+    own: Side = "agent" if other == "server" else "server"
+    old = other if protocol < PROTOCOL else own
+    said = version if version and VERSION.fullmatch(version) else "of an unknown version"
+    found = f"the {other} is {said} (protocol {protocol}), the {own} {__version__} (protocol {PROTOCOL})"
+    failure = transfer.SERVER_TOO_OLD if old == "server" else transfer.AGENT_TOO_OLD
+    raise AnchorageError(failure, f"{found}; upgrade the {old}: the numbers may differ by one")

@@ -1,0 +1,155 @@
+"""A folder claimed for a run: what may change in its documents, and what is kept."""
+
+import json
+from pathlib import Path
+
+import pytest
+from left_run import DOCUMENTS, condition, leave, record
+
+from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.mistakes import DocumentError
+from anchorage.api.status import (
+    CheckpointStatus,
+    FederationStatus,
+    SiloStatus,
+    StoredModel,
+    TrackingStatus,
+)
+from anchorage.methods import validate_study
+from fedctl.local_run import already_finished, claim, is_tracked, local_silos
+from fedctl.observation import last_status
+from fedctl.workdir import Workdir
+
+
+def test_a_folder_is_claimed_for_one_federation(file: Path, tmp_path: Path) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    federation = claim(run, validate_study(file, ["spec.rounds=9", "spec.protocol.minSilos=2"]))
+    assert federation.spec.rounds == 9 and federation.spec.tracking.uri == run.tracking_uri
+    mended = claim(run, validate_study(file, ["spec.model.imageSize=16"]))
+    assert mended.spec.model.image_size == 16, "no round is committed"
+    with pytest.raises(AnchorageError, match="its federation is") as caught:
+        claim(run, validate_study(file, ["metadata.name=other", "silo.spec.federation=other"]))
+    assert caught.value.failure is commands.WORKDIR_TAKEN
+    (run.root / "simulation.yaml").touch()
+    with pytest.raises(AnchorageError, match=r"WorkdirTaken: .* holds a simulation"):
+        claim(run, validate_study(file))
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("spec.protocol.mode=Asynchronous", "spec.protocol.mode is Asynchronous, but training began with Synchronous"),
+        ("spec.rounds=4", "spec.rounds is 4, but 5 rounds are committed"),
+        ("silo.spec.labels=Partial", "silo a spec.labels is Partial"),
+        ("spec.deletionPolicy=Delete", ""),
+        ("spec.rounds=5", ""),
+    ],
+)
+def test_what_a_run_that_goes_on_may_change(file: Path, tmp_path: Path, override: str, words: str) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file, ["spec.rounds=9"]))
+    silos = (SiloStatus(name="a", samples=10), SiloStatus(name="b", samples=10))
+    status = FederationStatus(round=5, last_checkpoint=CheckpointStatus(round=5), silos=silos)
+    run.status.write_text(status.model_dump_json(by_alias=True))
+    run.journal.write_text("".join(json.dumps(record(number)) + "\n" for number in range(6)))
+    if words:
+        with pytest.raises(AnchorageError, match=words) as caught:
+            claim(run, validate_study(file, ["spec.rounds=9", override]))
+        assert caught.value.failure is commands.WORKDIR_TAKEN
+        assert "more" not in str(caught.value), "silo b connected, but no update of it was counted"
+    else:
+        claim(run, validate_study(file, ["spec.rounds=9", override]))
+
+
+def test_documents_mended_after_a_failed_first_start_begin_anew(file: Path, tmp_path: Path) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    run.status.write_text(FederationStatus(last_checkpoint=CheckpointStatus(round=0)).model_dump_json(by_alias=True))
+    run.journal.write_text(json.dumps(record(0)) + "\n")
+    claim(run, validate_study(file, ["spec.protocol.minSilos=2", "spec.rounds=5"]))
+    assert run.journal.exists(), "round 0 is still what it would be"
+    run.anchors_alone.write_text("{}")
+    claim(run, validate_study(file, ["spec.seed=7"]))
+    assert not any(run.server.iterdir()) and not run.anchors_alone.exists()
+    run.federation.write_text("kind: Federation\nspec: {of: an earlier version}\n")
+    assert claim(run, validate_study(file)).spec.rounds == 4
+
+
+@pytest.mark.parametrize("only", ["journal", "status", "checkpoint"])
+def test_what_was_trained_is_never_removed(file: Path, tmp_path: Path, only: str) -> None:
+    run = Workdir(tmp_path / "run")
+    run.make()
+    claim(run, validate_study(file))
+    checkpoint = run.server / "checkpoints" / "round-000001.safetensors"
+    if only == "journal":
+        run.journal.write_text("".join(json.dumps(record(number)) + "\n" for number in range(2)))
+    elif only == "status":
+        leave(run, FederationStatus(round=1))
+    else:
+        checkpoint.parent.mkdir()
+        checkpoint.touch()
+    kept = sorted(run.server.rglob("*"))
+    with pytest.raises(AnchorageError, match=r"spec\.seed is 7") as caught:
+        claim(run, validate_study(file, ["spec.seed=7"]))
+    assert caught.value.failure is commands.WORKDIR_TAKEN
+    file.write_text("labels: Partial".join(DOCUMENTS.rsplit("labels: All", 1)))
+    claim(run, validate_study(file))  # of silo b no update was counted
+    run.federation.write_text("kind: Federation\nspec: {of: an earlier version}\n")
+    with pytest.raises(DocumentError):
+        claim(run, validate_study(file))
+    assert sorted(run.server.rglob("*")) == kept
+
+
+def test_results_are_tracked_where_the_documents_say(left: Workdir, file: Path) -> None:
+    federation = claim(left, validate_study(file))
+    place = TrackingStatus(uri=left.tracking_uri)
+    for status, uri, complete in (
+        ("True", left.tracking_uri, True),
+        ("False", left.tracking_uri, False),
+        ("True", "o", False),
+    ):
+        update = {"conditions": (condition("Tracked", status),), "tracking": place.model_copy(update={"uri": uri})}
+        leave(left, last_status(left).model_copy(update=update))
+        assert is_tracked(left, federation) is complete
+
+
+def test_a_silo_without_images_here_is_refused(file: Path, tmp_path: Path) -> None:
+    file.write_text(DOCUMENTS[: DOCUMENTS.rindex("  managed")])
+    with pytest.raises(AnchorageError, match="silo b") as caught:
+        local_silos(validate_study(file), tmp_path)
+    assert caught.value.failure is commands.SILO_NOT_LOCAL
+
+
+def test_two_runs_do_not_share_a_folder(tmp_path: Path) -> None:
+    run = Workdir(tmp_path)
+    assert not run.busy()
+    with run.lock():
+        assert run.busy()
+        with pytest.raises(AnchorageError) as caught, run.lock():
+            pass
+    assert caught.value.failure is commands.WORKDIR_BUSY and not run.busy()
+
+
+def test_a_folder_that_cannot_be_made_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(AnchorageError) as caught:
+        Workdir(tmp_path / "file" / "run").make()
+    assert caught.value.failure is commands.WORKDIR_UNUSABLE
+
+
+def test_a_run_is_finished_when_every_round_is_committed_and_the_model_stored(left: Workdir, file: Path) -> None:
+    federation = validate_study(file).federation
+    assert not already_finished(left, federation)
+    stored = {name: StoredModel(path=str(left.root / name), digest="d") for name in ("model", "best_model")}
+    done = {"conditions": (condition("Succeeded", "True"),), "round": 4, **stored}
+    leave(left, last_status(left).model_copy(update=done))
+    assert not already_finished(left, federation), "the files are gone"
+    (left.root / "model").touch()
+    (left.root / "best_model").touch()
+    assert already_finished(left, federation)
+    more = federation.model_copy(update={"spec": federation.spec.model_copy(update={"rounds": 5})})
+    assert not already_finished(left, more)

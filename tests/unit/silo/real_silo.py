@@ -1,0 +1,70 @@
+"""A silo with a real trainer process and a server that is a list of messages."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from silo_fakes import FakeLink
+
+from anchorage.api.data import Partition, SiloData
+from anchorage.api.method import Local, MethodSpec, ResolvedMethod
+from anchorage.api.model import ModelDescription
+from anchorage.api.run import RunDescription
+from anchorage.engine.silo import SiloWorker
+from anchorage.methods import resolve
+from anchorage.pieces.optimiser.sgd import Sgd
+from anchorage.pieces.task.classification import Classification
+from anchorage.pieces.weighting.sub_consensus import SubConsensus
+from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo.frames import Setup
+from anchorage_silo.mapped_buffers import MappedBuffers
+from anchorage_silo.trainer_process import TrainerProcess
+
+MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1)
+METHOD = resolve(
+    MethodSpec(
+        name="FedAvg",
+        weighting=SubConsensus(),
+        local=Local(epochs=2, optimiser=Sgd(state="Persist")),
+    )
+)
+
+
+def setup_of(
+    state: Path,
+    initial: ModelBytes,
+    labels: str = "All",
+    section: SiloData | None = None,
+    method: ResolvedMethod = METHOD,
+) -> Setup:
+    state.mkdir()
+    layout = initial.layout.to_json()
+    run = RunDescription(
+        federation="derm", seed=5, model=MODEL, method=method, down=layout, up=layout, rounds=3, mode="Synchronous"
+    )
+    section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
+    return Setup(
+        silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.model_dump_json(by_alias=True),
+        down=layout, up=layout, data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}',
+    )  # fmt: skip
+
+
+class Silo:
+    """A worker with a real trainer; `disturb` is called with every (round, step)."""
+
+    def __init__(self, setup: Setup, disturb: Callable[["Silo", str], None] = lambda silo, task: None) -> None:
+        self.trainer = TrainerProcess(setup)
+        self.link = FakeLink()
+        self.samples, self.fingerprint = self.trainer.start()
+        self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]
+        self.worker = SiloWorker(self.link, self.trainer, MappedBuffers(Path(setup.state)))
+
+    def round(self, number: int, model: ModelBytes) -> tuple[Announcement, bytes]:
+        """Train once in round 1, twice in round 2, and so on."""
+        auxiliary = {REPETITIONS: np.array(number)} if number > 1 else {}
+        task = Task(f"{number}.train", TaskKind.TRAIN, number, model.manifest, auxiliary)
+        self.link.models[model.digest] = model
+        self.worker.handle(Assigned(task))
+        self.worker.handle(Permit(task.id))
+        return self.link.announcements[task.id], self.link.updates[task.id]

@@ -1,0 +1,101 @@
+"""Noise on a silo's updates, and the file of its policy."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from silo_fakes import LAYOUT, FakeLearner, model_of, train_task
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.single import read_document
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.repeating import RepeatingLearner
+from anchorage.transport.messages import REPETITIONS, Task
+from anchorage.transport.tensors.chunks import Manifest
+from anchorage.transport.tensors.model import read_arrays
+from anchorage_silo.policy import Policy
+from anchorage_silo.privacy import PrivateLearner
+
+ONE = model_of(1.0)
+
+
+class TestPrivateLearner:
+    def train(
+        self, clip: float | None, std: float | None, seed: int | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        learner = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed)
+        announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
+        update = buffers.update(LAYOUT.nbytes)
+        assert announced.update == Manifest.of(LAYOUT.digest, update)
+        arrays = read_arrays(LAYOUT, update)
+        assert arrays["count"].tolist() == [1, 2, 3]
+        return arrays["weight"] - np.float64(1.0), arrays
+
+    def test_clips_the_whole_delta_to_its_norm(self) -> None:
+        delta, arrays = self.train(clip=2.0, std=None)
+        norm = np.sqrt((delta**2).sum() + ((arrays["bn.running_var"] - 1.0) ** 2).sum())
+        assert norm == pytest.approx(2.0, rel=1e-3)
+        assert np.ptp(delta) == 0.0
+
+    def test_a_delta_within_the_norm_stays_as_it_is(self) -> None:
+        delta, _ = self.train(clip=1e6, std=None)
+        assert (delta == 1.0).all()
+
+    def test_noise_has_its_deviation_and_its_seed(self) -> None:
+        delta, _ = self.train(clip=0.0, std=0.5, seed=3)
+        assert delta.std() == pytest.approx(0.5, rel=0.01) and abs(delta.mean()) < 0.01
+        assert np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=3)[0])
+        assert not np.array_equal(delta, self.train(clip=0.0, std=0.5, seed=4)[0])
+
+    def test_without_a_seed_no_two_runs_are_alike(self) -> None:
+        assert not np.array_equal(self.train(clip=None, std=0.1)[0], self.train(clip=None, std=0.1)[0])
+
+    def test_every_model_of_an_update_is_clipped_and_has_noise_of_its_own(self) -> None:
+        buffers, model = MemoryBuffers(), model_of(1.0)
+        private = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=0.0, noise_std=0.5, noise_seed=3)
+        task = replace(train_task(model), auxiliary_data={REPETITIONS: np.array(2)})
+        announced = RepeatingLearner(private).train(task, model.buffer(), buffers.update, lambda done, total: 0)
+        update = buffers.update(2 * LAYOUT.nbytes)
+        assert announced.update == Manifest.of(LAYOUT.digest, update)
+        first, second = (read_arrays(LAYOUT, part)["weight"] - np.float64(1.0) for part in np.split(update, 2))
+        assert np.array_equal(first, self.train(clip=0.0, std=0.5, seed=3)[0])
+        assert second.std() == pytest.approx(0.5, rel=0.01) and abs(np.corrcoef(first, second)[0, 1]) < 0.01
+
+    def test_variances_stay_variances(self) -> None:
+        _, arrays = self.train(clip=None, std=1000.0, seed=1)
+        assert (arrays["bn.running_var"] >= 0).all() and (arrays["bn.running_var"] == 0).any()
+
+    def test_an_inactive_silo_stays_inactive(self) -> None:
+        learner = PrivateLearner(
+            FakeLearner(inactive=True), LAYOUT, LAYOUT, clip_norm=1.0, noise_std=1.0, noise_seed=None
+        )
+        task = Task("t", train_task(ONE).kind, 1, ONE.manifest)
+        assert learner.train(task, ONE.buffer(), MemoryBuffers().update, lambda d, t: 0).update is None
+
+
+class TestPolicyFile:
+    def test_every_field_is_optional_and_typed(self, tmp_path: Path) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text('allowedMethods: [FedAvg]\nclipNorm: "1.5"\nmaximumRounds: 3\n')
+        policy = read_document(path, Policy)
+        assert policy.allowed_methods == ("FedAvg",) and policy.clip_norm == "1.5" and policy.noise_std is None
+
+    @pytest.mark.parametrize(
+        ("text", "code"),
+        [
+            ("allowedMethod: [FedAvg]\n", "ANC-1007"),
+            ("maximumRounds: 3\nclipNorm: 1.5\n", "ANC-1011"),
+            ("minimumSamples: 0\n", "ANC-1010"),
+            ("allowedMethods: FedAvg\n", "ANC-1009"),
+            ("a: [\n", "ANC-1002"),
+            ("", "ANC-1004"),
+        ],
+    )
+    def test_a_mistake_is_told_with_its_code_and_place(self, tmp_path: Path, text: str, code: str) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text(text)
+        with pytest.raises(AnchorageError, match=f"{code}.*policy.yaml"):
+            read_document(path, Policy)

@@ -1,0 +1,153 @@
+"""What people see of a run in MLflow: its note, headline, datasets and card."""
+
+import json
+from pathlib import Path
+
+import mlflow
+import numpy as np
+import pytest
+from mlflow.tracking import MlflowClient
+from tracked_run import NOTHING, card, only_run, record_of, start
+
+from anchorage.api.errors.tracking import TRACKING_INCOMPLETE
+from anchorage.engine.events import RoundCommitted
+from anchorage.engine.tracking import Outbox
+from anchorage.engine.tracking.figures import confusion, embeddings, principal_plane
+from anchorage.engine.tracking.headline import headline
+from anchorage.engine.tracking.mlflow_run import RESULTS
+from anchorage.engine.tracking.process import what_is_sent
+from anchorage.engine.tracking.sender import Sending
+from anchorage.methods.model_card import write_card
+
+
+def note(run: mlflow.entities.Run) -> str:
+    return str(run.data.tags["mlflow.note.content"])
+
+
+def test_a_run_says_what_it_is_and_then_its_scores(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    run = start(folder)
+    Sending(folder, uri).send_all()
+    found = only_run(uri)
+    assert (found.info.run_name, found.data.tags["anchorage.method"]) == ("derm FedAvg seed 1", "FedAvg")
+    assert note(found) == "FedAvg on SmallCnn: 3 rounds, 3 classes, seed 1."
+    experiment = MlflowClient(uri).get_experiment_by_name("study")
+    assert experiment.tags["mlflow.experimentKind"] == "custom_model_development"
+    assert "figures/final" in experiment.tags["mlflow.note.content"]
+    run(RoundCommitted(record_of(3), NOTHING, None))
+    run.finish("", None)
+    Sending(folder, uri).send_all()
+    found = only_run(uri)
+    assert "| federation | 0.3000 |" in note(found) and "| a, own images | 0.2500 |" in note(found)
+    assert "anchorage.code" not in found.data.tags
+    place = mlflow.artifacts.download_artifacts(f"runs:/{found.info.run_id}/{RESULTS}", tracking_uri=uri)
+    assert note(found) in Path(place).read_text()
+
+
+def test_what_people_wrote_stays(tmp_path, uri):
+    client, folder = MlflowClient(uri), tmp_path / "outbox"
+    experiment = client.create_experiment(
+        "study", tags={"mlflow.note.content": "ours", "mlflow.experimentKind": "classification"}
+    )
+    run = start(folder)
+    Sending(folder, uri).send_all()
+    client.set_tag(only_run(uri).info.run_id, "mlflow.note.content", "mine")
+    run(RoundCommitted(record_of(3), NOTHING, None))
+    run.finish("", None)
+    Sending(folder, uri).send_all()
+    assert note(only_run(uri)) == "mine"
+    tags = client.get_experiment(experiment).tags
+    assert (tags["mlflow.note.content"], tags["mlflow.experimentKind"]) == ("ours", "classification")
+
+
+def test_datasets_have_digests_and_counts_once(tmp_path, uri):
+    folder = tmp_path / "outbox"
+    for number in (1, 2):
+        start(folder)(RoundCommitted(record_of(number), NOTHING, None))
+        Sending(folder, uri).send_all()
+    (folder / "sender.json").unlink()
+    Sending(folder, uri).send_all()
+    inputs = only_run(uri).inputs.dataset_inputs
+    told = {i.dataset.name: (i.dataset.digest, json.loads(i.dataset.profile), i.tags[0].value) for i in inputs}
+    assert len(inputs) == 2
+    assert told["anchors"] == ("a" * 16, {"images": {"a": 2, "b": 1, "without label": 4}}, "anchors")
+    assert told["a"] == ("f" * 16, {"images": {"train": 30}}, "silo")
+    assert {i.dataset.source for i in inputs} == {'{"federation": "derm"}'}
+
+
+def test_a_card_completed_after_the_end_is_sent_with_its_scores(tmp_path, uri):
+    folder, models = tmp_path / "outbox", tmp_path / "model"
+    models.mkdir()
+    write_card(models, card())
+    run = start(folder)
+    run(RoundCommitted(record_of(3), NOTHING, None))
+    run.finish("", None)
+    Sending(folder, uri).send_all()
+    write_card(models, card().model_copy(update={"labels_alone": {"accuracy": 0.125}}))
+    for _ in range(2):  # sent again, it says the same
+        Outbox(folder).append("card", {"models": str(models)})
+        sending = Sending(folder, uri)
+        sending.send_all()
+        assert sending.ended
+    found = only_run(uri)
+    assert found.info.status == "FINISHED" and "| labels alone | 0.1250 |" in note(found)
+    history = MlflowClient(uri).get_metric_history(found.info.run_id, "validation/labels_alone/accuracy")
+    assert {(m.step, m.value) for m in history} == {(3, 0.125)}
+
+
+def test_a_card_of_another_format_is_left_out_and_told(tmp_path, uri):
+    folder, models = tmp_path / "outbox", tmp_path / "model"
+    models.mkdir()
+    (models / "model-card.json").write_text('{"format": "other"}')
+    start(folder)
+    Outbox(folder).append("card", {"models": str(models)})
+    Sending(folder, uri).send_all()
+    missing = what_is_sent(folder, "").missing
+    assert missing is not None and missing.failure is TRACKING_INCOMPLETE
+    assert missing.message.startswith("MLflow does not have the model card's figures: it is no model card: ")
+
+
+@pytest.mark.parametrize(
+    ("metrics", "rows"),
+    [
+        ({}, []),
+        ({"seconds/train": 1.0}, []),
+        (
+            {
+                "accuracy": 0.1,
+                "test/final/accuracy": 0.5,
+                "test/best/accuracy": 0.5,
+                "test/labels_alone/accuracy": 0.4,
+                "test/supervised_bound/accuracy": 0.6,
+            },
+            ["federation | 0.5000", "labels alone | 0.4000", "supervised bound | 0.6000"],
+        ),
+        (
+            {
+                "accuracy": 0.5,
+                "test/best/accuracy": 0.75,
+                "silo/x/held_out_accuracy": 0.75,
+                "silo/y/held_out_accuracy": 0.25,
+            },
+            ["federation | 0.5000", "best round | 0.7500", "y, own images | 0.2500", "x, own images | 0.7500"],
+        ),
+    ],
+)
+def test_the_headline_has_what_was_scored(metrics, rows):
+    lines = headline(metrics).splitlines()
+    assert [line.strip("| ") for line in lines[2:]] == rows
+
+
+def test_the_headline_of_many_silos_has_the_worst():
+    text = headline({f"silo/s{n}/held_out_accuracy": n / 100 for n in range(50)})
+    assert "| s0, own images | 0.0000 |" in text and "s20," not in text
+    assert text.endswith("and 30 silos with better scores")
+
+
+def test_figures_of_nothing_and_of_many_classes():
+    confusion(np.zeros((40, 40), np.int64), "none", [f"class {c}" for c in range(40)])
+    embeddings(np.zeros((1, 3), np.float32), "one image, one dimension", ("a", "b"))
+    points = np.outer(np.arange(5.0), [3.0, 4.0]).astype(np.float32)
+    plane, share = principal_plane(points)
+    np.testing.assert_allclose(np.abs(plane[:, 0]), np.abs(np.arange(5.0) - 2) * 5, atol=1e-9)
+    np.testing.assert_allclose(share, [1, 0], atol=1e-12)
