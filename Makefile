@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -27,8 +27,11 @@ $(VENV)/.dev: pyproject.toml $(VENV)/.run
 demo: $(VENV)/.run ## A real federation on this machine, with a live view
 	$(BIN)/fedctl run -f examples/digits.yaml $(ARGS)
 
-test: $(VENV)/.dev ## All tests, three at once: many wait for processes
-	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
+test: $(VENV)/.dev ## The tests of the parts and of every interface
+	$(BIN)/python -m pytest tests/unit tests/contract tests/fuzz tests/chaos -m 'not integration' -n 2 --dist worksteal $(ARGS)
+
+test-integration: $(VENV)/.dev ## The tests of real processes and of charts, three at once: many wait
+	$(BIN)/python -m pytest tests/integration tests/charts tests/unit -m integration -n 3 --dist worksteal $(ARGS)
 
 test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
 	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh

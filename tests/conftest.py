@@ -18,6 +18,16 @@ settings.register_profile("anchorage", deadline=None)  # a busy machine is no fa
 settings.load_profile("anchorage")
 
 
+INTEGRATION = tuple(Path(__file__).with_name(tier) for tier in ("integration", "charts"))
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark whole folders; what is slow elsewhere carries the mark itself."""
+    for item in items:
+        if any(item.path.is_relative_to(tier) for tier in INTEGRATION):
+            item.add_marker(pytest.mark.integration)
+
+
 class KnownAnswers:
     """The methods' known answers, read from a file."""
 

@@ -4,7 +4,6 @@ import math
 from pathlib import Path
 
 import numpy as np
-import pytest
 from federation_documents import WEIGHTS, digits_study, null_study
 from federation_processes import SIGKILLED, Site
 from safetensors.numpy import load_file
@@ -31,7 +30,6 @@ def test_fedavg_goes_on_with_its_community_after_a_kill(tmp_path: Path) -> None:
     assert model["encoder.steps"].tolist() == [3, 4]
 
 
-@pytest.mark.slow
 def test_adaptive_dvw_has_every_update_scored_by_the_other_silo(tmp_path: Path) -> None:
     with Site(digits_study(tmp_path, "AsyncDVWAdaptive", silos=2, rounds=4)) as site:
         site.run()

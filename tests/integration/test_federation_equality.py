@@ -52,7 +52,6 @@ RUNS: list[tuple[str, int, tuple[str | int, ...], tuple[str | int, ...]]] = [
 """Method, silos, the server's accident, and the first silo's (of `federation_accident`)."""
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("method", "silos", "of_server", "of_silo"), RUNS)
 def test_killed_processes_reach_the_model_of_one_process(
     method: str,

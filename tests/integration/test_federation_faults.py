@@ -30,7 +30,6 @@ MOMENTS = [
 """Where the server ends in one round after the other, how, and how many updates the next server still needs for that round."""
 
 
-@pytest.mark.slow
 def test_a_server_may_end_at_every_moment_of_a_round(tmp_path: Path) -> None:
     """The agents live through twelve ends of their server; updates that arrived whole are not sent again."""
     with Site(null_study(tmp_path, rounds=len(MOMENTS) + 1)) as site:

@@ -132,7 +132,6 @@ def test_too_many_lost_silos_end_the_run(tmp_path: Path) -> None:
         null_digests(secure_study(tmp_path, 4), 1, Hospitals(tmp_path / "pki", unmasking="ab"))
 
 
-@pytest.mark.slow
 def test_processes_play_it_though_one_is_killed_between_masking_and_unmasking(tmp_path: Path) -> None:
     with Site(secure_study(tmp_path, 4, rounds=3, quorum=4)) as site:
         server = site.server()
@@ -145,7 +144,6 @@ def test_processes_play_it_though_one_is_killed_between_masking_and_unmasking(tm
         assert kinds.count("reveal") == 3
 
 
-@pytest.mark.slow
 def test_a_server_killed_before_and_after_the_sum_is_known_plays_the_round_again(tmp_path: Path) -> None:
     with Site(secure_study(tmp_path, 3, rounds=3)) as site:
         first = site.server("Arrived", 1, "SIGKILL")

@@ -71,7 +71,6 @@ def test_too_few_usable_updates_end_the_run_with_every_name(tmp_path: Path) -> N
     assert [record["round"] for record in played.site.records()] == [0]
 
 
-@pytest.mark.slow
 def test_a_silo_that_goes_is_waited_for_and_the_run_resumes_with_it(tmp_path: Path) -> None:
     with Site(null_study(tmp_path, protocol={"minSilos": 2, "roundDeadlineSeconds": 8})) as site:
         server = site.server()

@@ -62,7 +62,6 @@ def test_a_process_that_ends_after_any_round_is_gone_on_from(tmp_path: Path, war
     assert [r.digest for r in again.store.history()] == [r.digest for r in store.history()]
 
 
-@pytest.mark.slow
 def test_processes_killed_between_two_stages_reach_the_model_of_one_process(tmp_path: Path) -> None:
     """The server dies after the last round of a stage, a silo's trainer in the next one, which it began itself."""
     with Site(staged_study(tmp_path, silos=2)) as site:

@@ -40,7 +40,6 @@ def study_of(folder: Path, images: int, most: int) -> Study:
     return write_documents(folder, spec, [{"labels": "All", "managed": {"data": silo}} for silo in silos])
 
 
-@pytest.mark.slow
 def test_a_large_pool_travels_once_and_lies_on_the_server_s_disk(tmp_path: Path) -> None:
     images = 2700
     study = study_of(tmp_path, images, 40)

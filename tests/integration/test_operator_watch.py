@@ -154,7 +154,6 @@ def test_deleted_children_are_back_and_an_edited_spec_is_applied_at_once(api):
         eventually(lambda: {body["spec"]["replicas"] for body in api.store.list("statefulsets")} == {0})
 
 
-@pytest.mark.slow
 def test_many_federations_at_once(api):
     with operating(api) as operator:
         for n in range(12):

@@ -103,7 +103,6 @@ def planned(*arguments: object) -> Any:
     return json.loads(result.stdout)
 
 
-@pytest.mark.slow
 def test_a_trial_gives_time_and_memory_of_this_machine(tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAnchor", rounds=3)
     told = planned(study.file)

@@ -11,8 +11,6 @@ from printed_pages import blocks, environment_in, serving, sh, without_anchorage
 
 PAGE = "quickstart-your-images.md"
 
-pytestmark = pytest.mark.slow
-
 
 def spoken_of(hospitals: Hospitals) -> Callable[[str], str]:
     """Put a set's names of classes in the place of the page's."""

@@ -217,7 +217,6 @@ def test_another_federations_folder_is_refused(
     assert other.lines[0].startswith("ANC-5001 WorkdirTaken: ") and "spec.seed" in other.lines[0]
 
 
-@pytest.mark.slow
 def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_result_is_the_same(
     undisturbed: tuple[Path, Any, list[str]], file: Path, tmp_path: Path, fedctl: Start
 ) -> None:
@@ -248,7 +247,6 @@ def test_a_run_is_watched_interrupted_resumed_and_its_processes_killed_and_the_r
     assert status["model"]["digest"] == undisturbed[1]["status"]["model"]["digest"] and status["round"] == ROUNDS
 
 
-@pytest.mark.slow
 def test_what_mlflow_does_not_have_is_told_and_sent_by_the_same_command(
     file: Path, tmp_path: Path, fedctl: Start
 ) -> None:
@@ -280,7 +278,6 @@ def conditions(status: Any) -> dict[str, str]:
     return {condition["type"]: condition["reason"] for condition in status["conditions"]}
 
 
-@pytest.mark.slow
 def test_a_silo_whose_data_is_wrong_ends_the_run_with_its_code(file: Path, tmp_path: Path, fedctl: Start) -> None:
     text = file.read_text().replace(
         "format: Digits, use: Part, testPercent: 20, partition: {recipe: Iid, parts: 8, part: 1}",
@@ -294,7 +291,6 @@ def test_a_silo_whose_data_is_wrong_ends_the_run_with_its_code(file: Path, tmp_p
     assert gone(processes(command.lines))
 
 
-@pytest.mark.slow
 def test_the_benchmark_plays_its_rounds(tmp_path: Path, fedctl: Start) -> None:
     command = fedctl("bench", "rounds", "--silos", 2, "--copies", 1, "--rounds", 2, "--work", tmp_path)
     assert command.end() == 0, command.lines

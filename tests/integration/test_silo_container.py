@@ -69,7 +69,6 @@ def python(state: Path) -> str:
     pytest.skip("no interpreter with the project's packages that another user may read, or no mount namespaces")
 
 
-@pytest.mark.slow
 def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str) -> None:
     learner = build_server_learner(model=MODEL, method=resolve(MethodSpec(name="FedAvg")), seed=1)
     model: ModelBytes = learner.initialise()

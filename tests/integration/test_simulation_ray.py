@@ -10,7 +10,6 @@ from anchorage.simulation.run import Simulation, simulate
 pytest.importorskip("ray", reason="Ray is not installed: pip install 'anchorage[ray]'")
 
 
-@pytest.mark.slow
 @pytest.mark.filterwarnings("default")  # Ray's own
 def test_a_ray_cluster_reaches_the_model_of_one_process(tmp_path: Path) -> None:
     study = digits_study(tmp_path, "FedAnchor", silos=3)

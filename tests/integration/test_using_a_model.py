@@ -24,8 +24,6 @@ WANTED = {
     for found in json.loads((GOLDEN / "predictions.json").read_text())["predictions"]
 }
 
-pytestmark = pytest.mark.slow
-
 
 def blocks(heading: str, language: str) -> list[str]:
     """Return the page's code under a heading."""

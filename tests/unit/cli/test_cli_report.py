@@ -316,7 +316,7 @@ addEventListener("load", () => {{
 </script>"""
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium (Debian: apt-get install chromium)")
 @pytest.mark.parametrize("width", [360, 1440])
 def test_a_browser_shows_the_page(tmp_path: Path, width: int) -> None:

@@ -100,7 +100,7 @@ def test_a_description_tells_group_normalisation_by_the_weights(network: str) ->
     np.testing.assert_allclose(found, scores(model, made, images(model)), atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore:`torch.jit.load` is deprecated:FutureWarning")
 @pytest.mark.parametrize("network", sorted(name for name in PIECES.of("network") if not name.endswith("/")))
 def test_every_network_becomes_programs_that_score_equal(tmp_path: Path, network: str) -> None:

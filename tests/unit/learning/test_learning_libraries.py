@@ -203,7 +203,7 @@ def exported(name: str, folder: Path, side: int = 32) -> None:
     assert (folder / "program.pt2").stat().st_size > 0
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("member", LISTED)
 def test_listed_networks_become_programs(member: str, tmp_path: Path) -> None:
     exported(f"torchvision/{member}", tmp_path)
@@ -223,7 +223,7 @@ def test_a_library_does_not_count_as_a_network_of_its_own() -> None:
 
 
 @needs_timm
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("member", TIMM)
 def test_networks_of_timm_train_on_small_grey_images(member: str) -> None:
     trains(f"timm/{member}", 28)
@@ -259,7 +259,7 @@ def test_what_timm_cannot_build_is_refused(member: str, side: int, said: str) ->
 
 
 @needs_monai
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("member", ["DenseNet121", "resnet18", "SEResNet50"])
 def test_networks_of_monai_train_on_small_grey_images(member: str) -> None:

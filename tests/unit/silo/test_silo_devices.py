@@ -47,7 +47,7 @@ def further_of(silo: Silo) -> list[psutil.Process]:
     return psutil.Process(silo.trainer.pid).children()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_killed_process_of_a_further_device_changes_nothing_in_the_result(
     initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -70,7 +70,7 @@ def test_a_killed_process_of_a_further_device_changes_nothing_in_the_result(
     assert not rest.is_running(), "a further process ends with its trainer"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_training_that_was_withdrawn_is_followed_by_one_of_all_devices(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]
 ) -> None:

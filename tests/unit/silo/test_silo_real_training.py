@@ -50,7 +50,7 @@ def silo_of() -> Iterator[Callable[..., Silo]]:
         silo.trainer.close()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_killed_trainer_changes_nothing_in_the_result(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -75,7 +75,7 @@ def test_a_killed_trainer_changes_nothing_in_the_result(
     assert calm.link.updates["1.train"] != calm.link.updates["2.train"]
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_large_auxiliary_data_passes_through_the_files_that_trainer_and_agent_share(
     tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo]
 ) -> None:

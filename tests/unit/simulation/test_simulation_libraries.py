@@ -32,7 +32,7 @@ spec:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_network_by_its_librarys_name_learns_and_repeats(tmp_path: Path) -> None:
     file = tmp_path / "tiny.yaml"
     file.write_text(DOCUMENTS + "".join(SILO.replace("NAME", "ab"[n]).replace("PART", str(n)) for n in range(2)))

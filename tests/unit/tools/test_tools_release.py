@@ -26,7 +26,7 @@ def packages(path: Path) -> set[tuple[str, str, str]]:
     return {(each["name"], each["version"], each["externalReferences"][0]["hashes"][0]["content"]) for each in found}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_bills_list_what_images_are_built_of_and_signed_checksums_notice_a_change(tmp_path: Path) -> None:
     folder, key = tmp_path / "dist", tmp_path / "key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)

@@ -43,7 +43,7 @@ def test_what_an_earlier_version_wrote_down_is_sent(tmp_path, uri):
     assert (found.info.run_name, found.data.metrics["accuracy"]) == ("derm", 0.5)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_whole_run_reaches_mlflow_and_its_models_answer(tmp_path, uri):
     run = start(tmp_path / "outbox")
     sender = Sender(tmp_path / "outbox", uri)
@@ -174,7 +174,7 @@ def test_an_event_that_mlflow_refuses_does_not_hold_up_the_rest(tmp_path, uri, c
     assert "ANC-4002" in caplog.text
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_events_are_kept_while_the_tracking_server_is_down(tmp_path, uri):
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound but not listening: connections are refused
@@ -253,7 +253,7 @@ class Throttle(threading.Thread):
         self.join()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_nothing_is_lost_where_the_sender_has_a_hundredth_of_a_processor(tmp_path, uri):
     """Loading MLflow, 4 s of processor time, is not slowed down: that would take minutes."""
     folder, rounds = tmp_path / "outbox", 2
@@ -274,7 +274,7 @@ def test_nothing_is_lost_where_the_sender_has_a_hundredth_of_a_processor(tmp_pat
     assert only_run(uri).info.status == "FINISHED"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_sender_that_stands_still_is_given_up_and_another_one_sends_the_rest(tmp_path, uri):
     folder = tmp_path / "outbox"
     run = start(folder)
