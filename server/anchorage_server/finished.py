@@ -122,7 +122,7 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
     statuses.stored(finished.model, finished.best_model)
     complete = finished.tracked and finished.tracking.uri == place_of(config.state, study).uri
     statuses.tracked(Tracked(finished.tracking, complete))
-    welcome = finished.run.model_dump_json(by_alias=True)
+    welcome = finished.run.to_json()
     idle_timeout = study.federation.spec.protocol.idle_timeout_seconds
     listening = Listening(config, access, welcome, statuses, clock, idle_timeout, lambda: True)
     try:

@@ -159,7 +159,7 @@ class _Server:
         self._listening = Listening(
             config,
             access,
-            run.model_dump_json(by_alias=True),
+            run.to_json(),
             self._statuses,
             clock,
             study.federation.spec.protocol.idle_timeout_seconds,

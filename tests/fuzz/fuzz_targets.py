@@ -372,7 +372,7 @@ TARGETS = {
         Target("policy", _policy, lambda: (POLICY,)),
         Target("to-server", to_server, lambda: TO_SERVER),
         Target("to-agent", to_agent, lambda: TO_AGENT),
-        Target("run-description", description, lambda: (RUN.model_dump_json(by_alias=True).encode(),), tree=True),
+        Target("run-description", description, lambda: (RUN.to_json().encode(),), tree=True),
         Target("safetensors", _safetensors, _tensors),
         Target("safetensors-header", _headers, _header_texts, tree=True),
         Target("images", _image, _images, memory=1 << 30),

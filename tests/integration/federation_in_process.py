@@ -63,7 +63,7 @@ def null_digests(
                 workers[silo].handle(order)
         return any(order is not None for _, order in orders)
 
-    link = InProcessLink(WallClock(), run.model_dump_json(by_alias=True), pump)
+    link = InProcessLink(WallClock(), run.to_json(), pump)
     names = [silo.metadata.name for silo in study.silos]
     secured = {silo: silos(run, silo, null_step(silo)[1]) if silos else None for silo in names}
 

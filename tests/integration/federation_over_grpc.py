@@ -53,7 +53,7 @@ def digest_over_grpc(study: Study, folder: Path) -> str:
         link = GrpcSiloLink(
             listen="127.0.0.1:0",
             credentials=_server_files(authority, folder, name),
-            welcome=run.model_dump_json(by_alias=True),
+            welcome=run.to_json(),
             admit=lambda silo, key: True,
             renew=lambda csr, silo: b"",
             heads=HeldHeads(folder / "server" / "audit-heads"),

@@ -90,7 +90,7 @@ class Site:
     def describe(self, run: RunDescription) -> None:
         """Say what the run is, from the next start of the link."""
         self.run = run
-        self._welcome = run.model_dump_json(by_alias=True)
+        self._welcome = run.to_json()
 
     def enrol(self, csr_pem: bytes, token: str, silo: str) -> bytes:
         """Sign, or answer as a site does where people decide first."""

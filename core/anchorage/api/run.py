@@ -61,6 +61,10 @@ class RunDescription(Document):
         (), description="The stages before the method, in their order."
     )
 
+    def to_json(self) -> str:
+        """Return the text that silos read: what is not set is left out, so that agents of the release before can read what they do not use."""
+        return self.model_dump_json(by_alias=True, exclude_none=True)
+
     def stage(self, round_number: int) -> "RunDescription":
         """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""
         for index, stage in enumerate(self.warm_up):

@@ -204,6 +204,10 @@ def _written(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
         exclude_defaults=info.exclude_defaults,
         exclude_none=info.exclude_none,
     )
+    if info.exclude_none:  # null says something where it is not the default
+        fields = type(piece).model_fields.items()
+        unlike = (own for name, own in fields if getattr(piece, name) is None and own.default is not None)
+        options |= {own.alias: None for own in unlike}
     return {PLUGIN: {"name": piece.name, "options": options}} if "." in piece.name else {piece.name: options}
 
 

@@ -123,7 +123,9 @@ class TorchSiloLearner:
         self._network = self._networks.training
         self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
         self._local = LocalTraining.of(self._method, labelled=len(self._images.labelled) > 0)
-        same = run.model_dump_json(exclude={"rounds"})  # a run that is resumed with more rounds keeps its momentum
+        same = run.model_dump_json(
+            exclude={"rounds"}, exclude_none=True
+        )  # more rounds, or an upgrade, keep the momentum
         key = blake3(f"{silo}\0{same}".encode()).hexdigest()[:16]
         folder = state / f"learner-{key}"
         self._state, self._file, self._checkpointing = RoundState(folder), folder / "task.safetensors", checkpointing

@@ -54,7 +54,7 @@ def silo_footprint(run: RunDescription, silo: Silo, data_root: Path, trials: Tri
     assert trials.largest is not None, "a silo has been tried"
     _, task, model = trials.largest
     folder = Path(tempfile.mkdtemp(dir=state))
-    (folder / "run.json").write_text(run.model_dump_json(by_alias=True))
+    (folder / "run.json").write_text(run.to_json())
     (folder / "silo.json").write_text(silo.model_dump_json(by_alias=True, exclude_unset=True))
     (folder / "task.bin").write_bytes(encode_task(task))
     model.tofile(folder / "model.bin")

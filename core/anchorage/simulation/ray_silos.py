@@ -94,7 +94,7 @@ class RayLearners:
         actor = self._ray.remote(num_cpus=1, num_gpus=int(resource == "GPU"))(_Host)
         documents = [silo.model_dump_json(by_alias=True, exclude_unset=True) for silo in silos]
         own = [documents[place :: self.lanes] for place in range(self.lanes)]
-        text = run.model_dump_json(by_alias=True)
+        text = run.to_json()
         self._hosts = [actor.remote(text, part, str(data_root), str(state), device) for part in own]
         self._models: dict[int, tuple[str, Any]] = {}
 

@@ -186,7 +186,7 @@ class Simulation:
             The run failed.
         """
         try:
-            welcome = self.run.model_dump_json(by_alias=True)
+            welcome = self.run.to_json()
             rounds = Rounds(
                 self._study,
                 self._learner,

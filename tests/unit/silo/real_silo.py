@@ -45,7 +45,7 @@ def setup_of(
     )
     section = section or SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
     return Setup(
-        silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.model_dump_json(by_alias=True),
+        silo="a", labels=labels, device="cpu", state=str(state), data_root=str(state), run=run.to_json(),
         down=layout, up=layout, data=section.model_dump_json(by_alias=True), trainer='{"type": "Learner"}',
     )  # fmt: skip
 

@@ -35,7 +35,7 @@ class Link(FakeLink):
         text = LAYOUT.to_json()
         return RunDescription(
             federation="derm", seed=1, rounds=5, mode="Synchronous", method=method, model=model, down=text, up=text
-        ).model_dump_json(by_alias=True)
+        ).to_json()
 
 
 def announced(folder: Path, rounds: Iterable[int], *, restart: bool) -> list[str]:

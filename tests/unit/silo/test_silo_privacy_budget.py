@@ -327,7 +327,7 @@ class TestReview:
         fields = {"silo": "a", "federation": "derm", "server": "s.example.org:8443", "enrolment": "s.example.org:8444"}
         fields |= {"authority": str(authority), "state": str(folder), "labels": "All", "trainer": {"type": "Null"}}
         config = SiloConfig.model_validate_json(json.dumps(fields))
-        return "\n".join(Review.of(run_of().model_dump_json(by_alias=True), config, policy_of(**budget)).words())
+        return "\n".join(Review.of(run_of().to_json(), config, policy_of(**budget)).words())
 
     def test_says_what_is_spent_what_an_update_costs_and_how_many_fit(self, tmp_path: Path) -> None:
         PrivacyLedger(tmp_path, 2.0, 1e-5).spend(Mechanism(5.0), federation="derm", task="t", digest="a")
@@ -351,7 +351,7 @@ def test_the_trainer_does_what_the_policy_says(tmp_path: Path) -> None:
     )
     initial = build_server_learner(model=model, method=method, seed=1).initialise()
     layout = initial.layout.to_json()
-    run = run_of(model=model, down=layout, up=layout).model_dump_json(by_alias=True)
+    run = run_of(model=model, down=layout, up=layout).to_json()
     section = SiloData(format="Digits", use="Part", partition=Partition(recipe="Iid", parts=8, part=0))
     setup = Setup(
         silo="a", labels="All", device="cpu", state=str(tmp_path), data_root=str(tmp_path), run=run, down=layout, up=layout,

@@ -176,7 +176,7 @@ def test_images_that_the_federation_is_scored_on_are_refused_or_left_out(tmp_pat
         run = RunDescription.model_validate_json(setup.run).model_copy(
             update={"held_out": held_out, "data_key": key.hex()}
         )
-        own = {"data_root": str(tmp_path), "run": run.model_dump_json(by_alias=True)}
+        own = {"data_root": str(tmp_path), "run": run.to_json()}
         if samples is None:
             with pytest.raises(AnchorageError, match=r"ANC-1211.*silo a: 2 of 6 images.*4.png"):
                 read_by_trainer(Setup(**{**vars(setup), **own}))

@@ -57,7 +57,7 @@ def config(tmp_path_factory: pytest.TempPathFactory) -> SiloConfig:
 
 
 def review_of(run: RunDescription, config: SiloConfig, **policy: Any) -> Review:
-    return Review.of(run.model_dump_json(by_alias=True), config, policy_of(**policy))
+    return Review.of(run.to_json(), config, policy_of(**policy))
 
 
 def gate_of(folder: Path, link: FakeLink, needed: Limits, policy: Policy, name: str = "FedAvg") -> OutboundGate:
@@ -205,7 +205,7 @@ class TestApproval:
     def test_no_change_of_the_description_runs_without_a_new_approval(self, config: SiloConfig, tmp_path: Path) -> None:
         """`CHANGES` random changes of one field each."""
         first = StageDescription(method=PRESETS["FedMix"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)
-        text = run_of("SemiAnAgg", rounds=9, warm_up=(first,), silo_percent=10).model_dump_json(by_alias=True)
+        text = run_of("SemiAnAgg", rounds=9, warm_up=(first,), silo_percent=10).to_json()
         policy, approvals = policy_of(requireApproval=True), Approvals(tmp_path)
         approvals.give(Review.of(text, config, policy))
         rng, readable = random.Random(7), 0

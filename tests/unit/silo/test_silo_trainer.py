@@ -129,7 +129,7 @@ class TestNullLearner:
         run = RunDescription(
             federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", warm_up=(stage,), **own
         )
-        learner, samples, _ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        learner, samples, _ = trainer.build_learner(replace(setup, run=run.to_json()))
         assert samples == 7
         for number, layout in ((1, first), (2, LAYOUT)):
             model = ModelBytes.from_arrays(layout, {n: a for n, a in ONE.arrays().items() if n in layout.by_name})
@@ -142,7 +142,7 @@ class TestNullLearner:
         slots, own = resolve(MethodSpec(name="RSCFed")), {"down": LAYOUT.to_json(), "up": LAYOUT.to_json()}
         spec = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8)
         run = RunDescription(federation="f", seed=1, model=spec, method=slots, rounds=2, mode="Synchronous", **own)
-        learner, *_ = trainer.build_learner(replace(setup, run=run.model_dump_json(by_alias=True)))
+        learner, *_ = trainer.build_learner(replace(setup, run=run.to_json()))
         task, buffers = replace(train_task(ONE), auxiliary_data={REPETITIONS: np.array(3)}), MemoryBuffers()
         announcement = learner.train(task, ONE.buffer(), buffers.update, ignore)
         models = np.split(buffers.update(3 * LAYOUT.nbytes), 3)
