@@ -46,9 +46,8 @@ def test_a_run_says_what_it_is_and_then_its_scores(tmp_path, uri):
 
 def test_what_people_wrote_stays(tmp_path, uri):
     client, folder = MlflowClient(uri), tmp_path / "outbox"
-    experiment = client.create_experiment(
-        "study", tags={"mlflow.note.content": "ours", "mlflow.experimentKind": "classification"}
-    )
+    theirs = {"mlflow.note.content": "ours", "mlflow.experimentKind": "classification"}
+    experiment = client.create_experiment("study", (tmp_path / "artifacts").as_uri(), theirs)
     run = start(folder)
     Sending(folder, uri).send_all()
     client.set_tag(only_run(uri).info.run_id, "mlflow.note.content", "mine")
