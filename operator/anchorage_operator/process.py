@@ -152,7 +152,7 @@ class Operator:
 
     def unhealthy(self) -> str:
         """Return a problem that a restart may fix; empty if there is none. One that the API server names is none."""
-        longest = self._patience
+        longest = self._longest_silence
         if self._resync.silence > longest:
             return f"the API server has not answered a resync for {self._resync.silence:.0f} s"
         if self._filled.is_set() and not self._watch.alive():
@@ -167,14 +167,14 @@ class Operator:
         """Return why the operator is not ready; empty if it is."""
         if not self._filled.is_set():
             return "nothing has been read from the API server yet"
-        if self._resync.age > self._patience:
+        if self._resync.age > self._longest_silence:
             return f"the last successful resync was {self._resync.age:.0f} s ago"
         if self._leadership and self._leadership.problem:
             return f"cannot hold the Lease: {self._leadership.problem}"
         return self.unhealthy()
 
     @property
-    def _patience(self) -> float:
+    def _longest_silence(self) -> float:
         return float(MISSED_RESYNCS * self._settings.resync_seconds)
 
     def _resync_repeatedly(self) -> None:

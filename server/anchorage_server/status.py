@@ -152,7 +152,7 @@ class StatusStore:
         self._file = file
         self._clock = clock
         self._rounds = rounds
-        self._patience = round_deadline_seconds + GRACE_SECONDS
+        self._longest_silence = round_deadline_seconds + GRACE_SECONDS
         self._checkpoint, self._notice = checkpoint, notice
         self._lock = Lock()
         self.folder = file.parent
@@ -200,7 +200,7 @@ class StatusStore:
         """Return why the engine counts as stuck, empty where it does not."""
         with self._lock:
             silent = self._clock.now() - self._heard
-            if self._ended is not None or silent <= self._patience:
+            if self._ended is not None or silent <= self._longest_silence:
                 return ""
             return f"no word from the engine for {silent:.0f} s, in step {self._step or 'none'}"
 

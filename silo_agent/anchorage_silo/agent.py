@@ -143,7 +143,7 @@ def _fetch_approved(
 def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credentials, state: AgentState) -> None:
     """Wait until the run's description changes, for example to more rounds."""
     while True:
-        state.vitals.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
+        state.liveness.expect(RUN_CHECK, RUN_CHECK_SECONDS + ATTEMPT_SECONDS)
         time.sleep(RUN_CHECK_SECONDS)
         try:
             found = describe(config.server, credentials, config.proxy)
@@ -151,7 +151,7 @@ def _wait_for_changed_run(config: SiloConfig, text: str, credentials: Credential
             _log.debug("the run's description is not available: %s", error)
         else:
             if found != text:
-                state.vitals.rest(RUN_CHECK)
+                state.liveness.rest(RUN_CHECK)
                 return
 
 
@@ -174,7 +174,7 @@ def renewal_of(config: SiloConfig, credentials: Credentials, audit: AuditLog, st
         uri,
         request_certificate,
         audit,
-        state.vitals,
+        state.liveness,
         show_key=show_key,
         clock=state.contact.clock,
         learn=TrustedAuthorities(credentials, config.federation, uri, ask).learn,

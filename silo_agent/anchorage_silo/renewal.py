@@ -71,7 +71,7 @@ class CertificateRenewal:
     uri: str
     request_certificate: Callable[[bytes], bytes]
     audit: AuditLog
-    vitals: LivenessRegistry
+    liveness: LivenessRegistry
     now: Callable[[], float] = time.time
     show_key: Callable[[], None] = lambda: None
     clock: PeerClock = field(default_factory=PeerClock)
@@ -94,7 +94,7 @@ class CertificateRenewal:
         """Stop the thread; wait for an open request for at most `END_SECONDS`."""
         self._over.set()
         self._thread.join(END_SECONDS)
-        self.vitals.rest(PART)
+        self.liveness.rest(PART)
 
     def step(self) -> float:
         """Renew the certificate if it is due; return the seconds until the next check."""
@@ -191,6 +191,6 @@ class CertificateRenewal:
     def _run(self) -> None:
         pause = 0.0
         while not self._over.wait(pause):
-            self.vitals.expect(PART, ATTEMPT_SECONDS)
+            self.liveness.expect(PART, ATTEMPT_SECONDS)
             pause = self.step()
-            self.vitals.expect(PART, pause + ATTEMPT_SECONDS)
+            self.liveness.expect(PART, pause + ATTEMPT_SECONDS)

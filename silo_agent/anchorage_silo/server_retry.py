@@ -74,7 +74,7 @@ class ServerRetry:
         try:
             while True:
                 pause = backoff.next()
-                self._state.vitals.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
+                self._state.liveness.expect(part, ATTEMPT_SECONDS + LONGEST_PAUSE_SECONDS)
                 try:
                     return ask()
                 except AnchorageError as error:
@@ -88,4 +88,4 @@ class ServerRetry:
                         _log.info("waiting: %s", error)
                 self._sleep(pause)
         finally:
-            self._state.vitals.rest(part)
+            self._state.liveness.rest(part)

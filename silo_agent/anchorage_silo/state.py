@@ -18,8 +18,8 @@ class AgentState:
     """
 
     def __init__(self, certificate: Path) -> None:
-        self.vitals = LivenessRegistry()
-        self.contact = Contact(self.vitals)
+        self.liveness = LivenessRegistry()
+        self.contact = Contact(self.liveness)
         self._certificate, self.folder = certificate, certificate.parent
         self._lock = threading.Lock()
         self._joined = False

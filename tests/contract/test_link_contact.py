@@ -19,8 +19,8 @@ class Told(Contact):
     """A contact whose changes can be waited for."""
 
     def __init__(self) -> None:
-        self.vitals = LivenessRegistry()
-        super().__init__(self.vitals)
+        self.liveness = LivenessRegistry()
+        super().__init__(self.liveness)
         self._changed = threading.Condition()
 
     def opened(self) -> None:
@@ -53,7 +53,7 @@ def test_a_session_comes_and_goes(serve: Any, dial: Any) -> None:
     link.stop(0)
     told.until(lambda: not told.connected)
     told.until(lambda: "no connection to" in told.lost)
-    assert told.vitals.stuck() == ""
+    assert told.liveness.stuck() == ""
 
 
 def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
@@ -64,7 +64,7 @@ def test_a_refusal_is_told(serve: Any, dial: Any) -> None:
         silo.next_order(PATIENCE)
     assert caught.value.failure is transfer.SILO_NOT_ADMITTED
     told.until(lambda: "no member" in told.lost)
-    assert told.vitals.stuck() == ""
+    assert told.liveness.stuck() == ""
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
@@ -79,7 +79,7 @@ def test_a_session_that_broke_for_good_shows(serve: Any, dial: Any, monkeypatch:
     dial(port, contact=told)
     told.until(lambda: told.connected)
     link.finish("over")
-    told.until(lambda: bool(told.vitals.stuck()))
+    told.until(lambda: bool(told.liveness.stuck()))
 
 
 class TestRenew:

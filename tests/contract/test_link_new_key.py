@@ -31,8 +31,8 @@ def test_the_key_changes_in_the_middle_of_a_round(serve, dial, tmp_path: Path) -
     stolen = replace(credentials, key=tmp_path / "stolen.key", certificate=tmp_path / "stolen.pem")
     stolen.key.write_bytes(credentials.key.read_bytes())
     stolen.certificate.write_bytes(credentials.certificate.read_bytes())
-    address, vitals = f"127.0.0.1:{port}", LivenessRegistry()
-    contact = Contact(vitals)
+    address, liveness = f"127.0.0.1:{port}", LivenessRegistry()
+    contact = Contact(liveness)
     silo = dial(port, "a", credentials=credentials, contact=contact)
     world, task = World(link, lambda silo: None), train_task(MODEL)
     link.offer(MODEL)
@@ -51,7 +51,7 @@ def test_the_key_changes_in_the_middle_of_a_round(serve, dial, tmp_path: Path) -
             silo_uri("derm", "a"),
             lambda request: renew(address, credentials, request),
             audit,
-            vitals,
+            liveness,
             show_key=show,
         )
         ask_for_new_key(credentials)

@@ -78,13 +78,13 @@ class RunDescription(Document):
         """Last rounds of the stages, ascending."""
         return (*(stage.last for stage in self.warm_up), self.rounds)
 
-    def over(self, round_number: int) -> int:
+    def rounds_done(self, round_number: int) -> int:
         """Return how many of the method's rounds are over when a round of it begins."""
         return round_number - 1 - self._before
 
-    def done(self, round_number: int) -> float:
+    def share_done(self, round_number: int) -> float:
         """Return the share of the method's rounds that are over when a round of it begins, from 0 on."""
-        return self.over(round_number) / (self.rounds - self._before)
+        return self.rounds_done(round_number) / (self.rounds - self._before)
 
     @property
     def _before(self) -> int:

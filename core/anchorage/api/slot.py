@@ -15,7 +15,7 @@ from pydantic import (
     ValidationError,
     ValidationInfo,
 )
-from pydantic.alias_generators import to_pascal, to_snake
+from pydantic.alias_generators import to_camel, to_pascal, to_snake
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCustomError, core_schema
 
@@ -206,8 +206,8 @@ def _written(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
     )
     if info.exclude_none:  # null says something where it is not the default
         fields = type(piece).model_fields.items()
-        unlike = (own for name, own in fields if getattr(piece, name) is None and own.default is not None)
-        options |= {own.alias: None for own in unlike}
+        unlike = (name for name, own in fields if getattr(piece, name) is None and own.default is not None)
+        options |= {to_camel(name): None for name in unlike}
     return {PLUGIN: {"name": piece.name, "options": options}} if "." in piece.name else {piece.name: options}
 
 

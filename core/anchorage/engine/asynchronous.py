@@ -72,24 +72,24 @@ class AsynchronousEngine(Engine):
         self._await_quorum()
         for silo in list(self.connected):
             self._assign(silo)
-        quiet_until = self._patience()
+        deadline = self._next_deadline()
         while self._record.round < self.settings.rounds:
             if len(self.connected) < self.settings.min_silos:
                 self._await_quorum()
                 for silo in self.connected.keys() - self._open.keys():
                     self._assign(silo)
             before = self._record.round
-            events: Sequence[messages.Event | None] = self._early.take() or [self._next(quiet_until)]
+            events: Sequence[messages.Event | None] = self._early.take() or [self._next(deadline)]
             for event in events:
                 if event is None:
                     self._give_up_scores()
                 else:
                     self._take(event)
             if self._record.round > before:
-                quiet_until = self._patience()
+                deadline = self._next_deadline()
         return self._record
 
-    def _patience(self) -> float:
+    def _next_deadline(self) -> float:
         return self.clock.now() + self.settings.round_deadline_seconds
 
     def _assign(self, silo: str) -> None:
@@ -141,17 +141,17 @@ class AsynchronousEngine(Engine):
         AnchorageError
             DeadlineExceeded where no update waits.
         """
-        patience = f"{self.settings.round_deadline_seconds:g} s"
+        waited = f"{self.settings.round_deadline_seconds:g} s"
         late = {evaluator for opened in self._open.values() for evaluator in opened.evaluators}
         if not late:
             raise AnchorageError(
                 DEADLINE_EXCEEDED,
-                f"no silo committed within {patience} (spec.protocol.roundDeadlineSeconds): "
+                f"no silo committed within {waited} (spec.protocol.roundDeadlineSeconds): "
                 + ", ".join(f"{silo} holds {opened.task.id}" for silo, opened in self._open.items()),
             )
         self._silent |= late
         for evaluator in self._in_order(late):
-            self.observer(SiloChanged(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {patience}"))
+            self.observer(SiloChanged(evaluator, "Late", 0, 0, SILO_LATE.code, f"no score after {waited}"))
             for owner in [o for o, opened in self._open.items() if evaluator in opened.evaluators]:
                 self.link.dismiss(evaluator, self._open[owner].evaluation_task, "late")
                 self._scored(owner, evaluator, None)

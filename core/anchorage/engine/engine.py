@@ -223,7 +223,7 @@ class Engine(ABC):
         if test is None:
             test = self._test(number, model, scores) if number == self.settings.rounds else {}
         self.observer(StepBegan("commit"))
-        parts["silos"] = tuple(map(self._as_it_said, silos))
+        parts["silos"] = tuple(map(self._with_profile, silos))
         parts["test"] = {name: scored.metrics for name, scored in test.items()}
         documents = self.settings.documents
         record = RoundRecord(number, model.digest, self.clock.now(), metrics=scores, documents=documents, **parts)
@@ -231,7 +231,7 @@ class Engine(ABC):
         self.observer(RoundCommitted(record, model, report, test))
         return record
 
-    def _as_it_said(self, part: SiloRecord) -> SiloRecord:
+    def _with_profile(self, part: SiloRecord) -> SiloRecord:
         """Return a silo's part with what the silo said of its images when it joined."""
         part = replace(part, images=self._images.get(part.name, 0))
         profile = self._profiles.get(part.name)

@@ -36,8 +36,8 @@ from anchorage.transport.secure_aggregation.wire import (
     Scale,
     Shares,
     Survivors,
+    as_auxiliary_data,
     read,
-    told,
 )
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.model import ModelBytes
@@ -90,7 +90,7 @@ class SecureRounds(SynchronousEngine):
         self._absent = (self._absent or set()) | (set(cohort) - self.connected.keys())
         self._require(len(shown), FEWEST, number, "showed keys")
         roster = {silo: shown[silo].keys() for silo in cohort if silo in shown}
-        message = told(Roster(keys={silo: shown[silo] for silo in roster}))
+        message = as_auxiliary_data(Roster(keys={silo: shown[silo] for silo in roster}))
         least, asked = max(FEWEST, threshold(len(roster))), dict.fromkeys(roster, message)
         shares = self._step(opened, TaskKind.SHARE_SECRETS, asked, partial(read, Shares), least)
         self._require(len(shares), least, number, "agreed on keys")
@@ -105,10 +105,12 @@ class SecureRounds(SynchronousEngine):
     def _attempt(self) -> str:
         return f".{self._group.session.rsplit('.', 1)[-1]}" if self._group.session else ""
 
-    def _told(self) -> AuxiliaryData:
+    def _engine_auxiliary_data(self) -> AuxiliaryData:
         if not self.settings.masked:
-            return told(Scale(scale=self._group.scale))
-        return told(Agreement(signatures={silo: shares.signature for silo, shares in self._group.shares.items()}))
+            return as_auxiliary_data(Scale(scale=self._group.scale))
+        return as_auxiliary_data(
+            Agreement(signatures={silo: shares.signature for silo, shares in self._group.shares.items()})
+        )
 
     def _aggregate(
         self, opened: OpenRound, evaluations: Mapping[str, Sequence[Evaluation]], model: ModelBytes
@@ -139,12 +141,12 @@ class SecureRounds(SynchronousEngine):
         roster, number = self._group.roster, opened.task.round
         need, survivors = threshold(len(roster)), tuple(silos)
         self._require(len(silos), need, number, "sent updates")
-        asked = {silo: told(Survivors(survivors=survivors)) for silo in silos if silo in self.connected}
+        asked = {silo: as_auxiliary_data(Survivors(survivors=survivors)) for silo in silos if silo in self.connected}
         confirmed = self._step(opened, TaskKind.CONFIRM_SURVIVORS, asked, partial(read, Confirmed), need, need)
         self._require(len(confirmed), need, number, "confirmed whose updates arrived")
         signed = {silo: answer.signature for silo, answer in confirmed.items()}
         asked = {
-            silo: told(Lost(survivors=survivors, sealed=self._sealed_for(silo), signatures=signed))
+            silo: as_auxiliary_data(Lost(survivors=survivors, sealed=self._sealed_for(silo), signatures=signed))
             for silo in silos
             if silo in self.connected
         }

@@ -153,15 +153,15 @@ class MaskingSilo(FixedPointSilo):
                     answer = write(self._show_keys(task))
                 case TaskKind.SHARE_SECRETS:
                     roster = {name: keys.keys() for name, keys in read(Roster, content).keys.items()}
-                    sealed, signature = self._at_hand(task).share(roster, self._now())
+                    sealed, signature = self._member_of(task).share(roster, self._now())
                     shares = {name: share.hex() for name, share in sealed.items()}
                     answer = write(Shares(sealed=shares, signature=signature.hex()))
                 case TaskKind.CONFIRM_SURVIVORS:
-                    signature = self._at_hand(task).confirm(read(Survivors, content).survivors)
+                    signature = self._member_of(task).confirm(read(Survivors, content).survivors)
                     answer = write(Confirmed(signature=signature.hex()))
                 case _:
                     lost = read(Lost, content)
-                    found = self._at_hand(task).reveal(lost.survivors, _bytes(lost.sealed), _bytes(lost.signatures))
+                    found = self._member_of(task).reveal(lost.survivors, _bytes(lost.sealed), _bytes(lost.signatures))
                     answer = write(Revealed(shares={name: share.hex() for name, share in found.items()}))
         except ProtocolError as error:
             raise _refused(f"{task.id}: {error}") from error
@@ -178,17 +178,17 @@ class MaskingSilo(FixedPointSilo):
         self._round = task.round
         return KeysMessage.of(self._member.keys)
 
-    def _at_hand(self, task: Task) -> Member:
+    def _member_of(self, task: Task) -> Member:
         if self._member is None or self._round != task.round:
             raise ProtocolError(f"this silo has shown no keys for round {task.round}")
         return self._member
 
     def _scale(self, task: Task, weight: float) -> float:
-        return self._at_hand(task).scale(weight)
+        return self._member_of(task).scale(weight)
 
     def _mask(self, task: Task, words: Words) -> None:
         agreement = read(Agreement, content_of(task.auxiliary_data))
-        self._at_hand(task).mask(words, _bytes(agreement.signatures))
+        self._member_of(task).mask(words, _bytes(agreement.signatures))
 
 
 def _bytes(texts: Mapping[str, str]) -> dict[str, bytes]:

@@ -303,14 +303,14 @@ class SiloWorker:
                 with self._sending:
                     work.check()
                     source = BufferSource(update, self._buffers.update(update.nbytes))
-                    self._link.push(work.task.id, WatchedSource(work.check, self._as_told(work, source)))
+                    self._link.push(work.task.id, WatchedSource(work.check, self._as_it_travels(work, source)))
         except WithdrawnError:
             return
         except AnchorageError as error:
             self._fail(work, error)
 
-    def _as_told(self, work: _Training, update: ChunkSource) -> ChunkSource:
-        """Return an update as it travels; as a whole where the model to tell it from is not at hand any more."""
+    def _as_it_travels(self, work: _Training, update: ChunkSource) -> ChunkSource:
+        """Return an update as it travels; as a whole where the received model is no longer held."""
         model = self._buffers.model(messages.TaskKind.TRAIN)
         if model.manifest != work.task.model or model.missing():
             return update

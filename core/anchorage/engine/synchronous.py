@@ -223,15 +223,15 @@ class SynchronousEngine(Gathering):
         """Whether a round is dispatched before the one before it is committed."""
         return self.strategy.ahead
 
-    def _told(self) -> AuxiliaryData:
-        """Return what every silo is told beside what the method tells."""
+    def _engine_auxiliary_data(self) -> AuxiliaryData:
+        """Return the auxiliary data that the engine adds to the method's."""
         return {}
 
     def _task_of(self, opened: OpenRound, silo: str, model: ModelBytes, last: Mapping[str, ChunkSource]) -> Task:
         """Return a silo's task: the same for all, but for what the strategy tells this one, and what comes behind the model (FedMatch)."""
         number, up = opened.task.round, self.learner.up
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
-        auxiliary = {**opened.auxiliary_data, **told, **self._told()}
+        auxiliary = {**opened.auxiliary_data, **told, **self._engine_auxiliary_data()}
         if source is not model:
             auxiliary.pop(ENCODED, None)  # the server decodes with the model of all
             self.link.offer(source)

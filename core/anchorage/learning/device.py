@@ -14,7 +14,7 @@ from anchorage.api.errors.learning import DEVICE_UNAVAILABLE, OUT_OF_MEMORY
 M = TypeVar("M", bound=nn.Module)
 
 
-def placed(network: M, device: torch.device) -> M:
+def to_device(network: M, device: torch.device) -> M:
     """Put a network where it is used, in eval mode, with the weights of convolutions channels last, as fast kernels want them."""
     return network.to(device=device, memory_format=torch.channels_last).eval()  # type: ignore[call-overload, no-any-return]
 

@@ -19,7 +19,7 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 from anchorage.api.model_card import Assessment
 from anchorage.learning.data import ImageSet
-from anchorage.learning.device import calculation, placed
+from anchorage.learning.device import calculation, to_device
 from anchorage.learning.draws import Draws
 from anchorage.learning.encoded_views import views_of
 from anchorage.learning.hooks import expect
@@ -103,7 +103,7 @@ class TorchServerLearner:
         self._network = build_model(model, self._method, seed)
         self._down = down_layout(self._network, self._method)
         self._up = up_layout(self._down, self._method)
-        placed(self._network, device)
+        to_device(self._network, device)
         self._anchors = self._labelled(images.get("anchors"))
         self._scored = {name: self._labelled(images.get(name)) for name in ("validation", "test")}
         self._scorer: Network | None = None
@@ -331,7 +331,7 @@ class TorchServerLearner:
             return None
         with calculation(), self._scoring:
             if self._scorer is None:
-                self._scorer = placed(build_model(self._model, self._method, self._seed), self._device)
+                self._scorer = to_device(build_model(self._model, self._method, self._seed), self._device)
             load_model(self._scorer, model)
             images.views.encoded_by(self._scorer)
             for piece in self._method.pieces:

@@ -299,8 +299,8 @@ class TorchSiloLearner:
             self._network,
             decay_classifier=all(piece.decays_classifier for piece in self._method.pieces),
             classifier_rate=rates[0] if rates else None,
-            done=self._run.done(round_number),
-            epochs=self._run.over(round_number) * self._local.epochs,
+            done=self._run.share_done(round_number),
+            epochs=self._run.rounds_done(round_number) * self._local.epochs,
             buffers=self._networks.momentum,
         )
         if self._local.optimiser.persists:

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anchorage.api.run import RunDescription
-from anchorage.learning.device import placed
+from anchorage.learning.device import to_device
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.models import Network, build_model
 from anchorage.learning.weights import local_arrays
@@ -45,4 +45,6 @@ class Networks:
         return self._build()
 
     def _build(self) -> Network:
-        return placed(build_model(self._run.model, TrainingMethod.of(self._run.method), self._run.seed), self._device)
+        return to_device(
+            build_model(self._run.model, TrainingMethod.of(self._run.method), self._run.seed), self._device
+        )

@@ -33,7 +33,7 @@ class _Host:
 
     def prepare(self, silo: str) -> Any:
         """Build a silo's learner."""
-        return self._told(lambda: bool(self._learners(silo)))
+        return self._attempt(lambda: bool(self._learners(silo)))
 
     def train(self, silo: str, task: Task, model: Bytes) -> Any:
         """Return the announcement and the update."""
@@ -47,13 +47,13 @@ class _Host:
             announcement = self._learners(silo).train(task, model, out, lambda done, total: 0)
             return announcement, updates[-1] if announcement.update else None
 
-        return self._told(trained)
+        return self._attempt(trained)
 
     def evaluate(self, silo: str, task: Task, model: Bytes) -> Any:
         """Return the evaluation."""
-        return self._told(lambda: self._learners(silo).evaluate(task, model))
+        return self._attempt(lambda: self._learners(silo).evaluate(task, model))
 
-    def _told(self, work: Callable[[], Any]) -> tuple[Any, str, str]:
+    def _attempt(self, work: Callable[[], Any]) -> tuple[Any, str, str]:
         try:
             return work(), "", ""
         except AnchorageError as error:

@@ -169,8 +169,8 @@ def section_of(silo: Silo) -> SiloData:
     return silo.spec.managed.data
 
 
-class _Summoned:
-    """A silo's learner (`SiloLearner`) that is asked for when there is work."""
+class _LazyLearner:
+    """A silo's learner (`SiloLearner`), built when there is work."""
 
     def __init__(self, silo: str, learners: Learners, broken: Callable[[AnchorageError], None]) -> None:
         self._silo, self._learners, self._broken = silo, learners, broken
@@ -229,7 +229,7 @@ class SimulatedSilo:
         self.link.hand_over = self._buffers.hand_over
         self.worker = SiloWorker(
             self.link,
-            _Summoned(name, learners, link.break_down),
+            _LazyLearner(name, learners, link.break_down),
             self._buffers,
             lanes=link.lanes(name),
             secure=secure,

@@ -19,7 +19,7 @@ from anchorage.pieces.pseudo_labels.prototypes import (
     filled,
     helpers_labels,
     mean_of_known,
-    own_or,
+    means_or_others,
     scores,
 )
 from anchorage.transport.messages import Announcement
@@ -59,7 +59,7 @@ def test_a_class_that_nobody_has_gets_no_probability_and_leaves_no_gap_in_the_gr
     z = torch.tensor([[1.0, 0.0], [0.0, 1.0]], requires_grad=True)
     means = class_means(z, torch.tensor([0, 2]), 4)
     assert means.isnan().any(1).tolist() == [False, True, False, True]
-    means = own_or(means, torch.tensor([[9.0, 9.0], [0.5, 0.5], [9.0, 9.0], [torch.nan, torch.nan]]))
+    means = means_or_others(means, torch.tensor([[9.0, 9.0], [0.5, 0.5], [9.0, 9.0], [torch.nan, torch.nan]]))
     assert means[:3].tolist() == [[1, 0], [0.5, 0.5], [0, 1]]
     targets = helpers_labels(z.detach(), filled(means.detach()[None]), 0.5)
     assert not targets[:, 3].any() and targets.sum(1).tolist() == pytest.approx([1, 1])

@@ -11,25 +11,25 @@ class Time:
 
 def test_what_is_not_heard_of_in_time_is_stuck() -> None:
     time = Time()
-    vitals = LivenessRegistry(time)
-    assert vitals.stuck() == ""
-    vitals.expect("the session", 10)
-    vitals.expect("the renewal", 30)
+    liveness = LivenessRegistry(time)
+    assert liveness.stuck() == ""
+    liveness.expect("the session", 10)
+    liveness.expect("the renewal", 30)
     time.now = 110.0
-    assert vitals.stuck() == ""
+    assert liveness.stuck() == ""
     time.now = 115.0
-    assert vitals.stuck() == "the session is overdue by 5 s"
-    vitals.expect("the session", 10)
-    assert vitals.stuck() == ""
+    assert liveness.stuck() == "the session is overdue by 5 s"
+    liveness.expect("the session", 10)
+    assert liveness.stuck() == ""
     time.now = 135.0
-    assert vitals.stuck() == "the session is overdue by 10 s; the renewal is overdue by 5 s"
+    assert liveness.stuck() == "the session is overdue by 10 s; the renewal is overdue by 5 s"
 
 
 def test_what_rests_is_not_expected() -> None:
     time = Time()
-    vitals = LivenessRegistry(time)
-    vitals.expect("the session", 10)
-    vitals.rest("the session")
-    vitals.rest("somebody else")
+    liveness = LivenessRegistry(time)
+    liveness.expect("the session", 10)
+    liveness.rest("the session")
+    liveness.rest("somebody else")
     time.now = 1e6
-    assert vitals.stuck() == ""
+    assert liveness.stuck() == ""

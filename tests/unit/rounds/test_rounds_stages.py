@@ -75,6 +75,6 @@ def test_a_stage_is_told_as_a_run_of_its_own_with_what_was_before() -> None:
         ("SemiAnAgg", "[]", "[]", 7, 2),
     ]
     assert run.ends == (2, 3, 7)
-    shares = [run.stage(number).done(number) for number in range(1, 8)]
+    shares = [run.stage(number).share_done(number) for number in range(1, 8)]
     assert shares == pytest.approx([0, 0.5, 0, 0, 0.25, 0.5, 0.75]), "a schedule begins anew in every stage"
-    assert [run.stage(number).over(number) for number in range(1, 8)] == [0, 1, 0, 0, 1, 2, 3]
+    assert [run.stage(number).rounds_done(number) for number in range(1, 8)] == [0, 1, 0, 0, 1, 2, 3]

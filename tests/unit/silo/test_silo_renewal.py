@@ -50,7 +50,7 @@ class World:
         self.state = AgentState(self.credentials.certificate)
         self.shown: list[bytes] = []
         self.renewal = CertificateRenewal(
-            self.credentials, URI, self.ask, self.audit, self.state.vitals, self.now, self.show
+            self.credentials, URI, self.ask, self.audit, self.state.liveness, self.now, self.show
         )
 
     def now(self) -> float:
@@ -223,9 +223,9 @@ def test_a_thread_does_it_and_its_probe_sees_that(world: World) -> None:
     world.time, world.answer = START + 61 * DAY, answer
     world.renewal.start()
     assert renewed.wait(120)
-    assert not world.state.vitals.stuck()
+    assert not world.state.liveness.stuck()
     world.renewal.close()
-    assert not world.state.vitals.stuck() and world.expires == START + 151 * DAY
+    assert not world.state.liveness.stuck() and world.expires == START + 151 * DAY
 
 
 class TestANewKey:

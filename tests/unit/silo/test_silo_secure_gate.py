@@ -10,7 +10,7 @@ from test_silo_outbound_gate import MANY, joined, policy_of
 from anchorage.api.errors import AnchorageError
 from anchorage.methods import PRESETS
 from anchorage.transport.messages import Evaluation, Task, TaskKind
-from anchorage.transport.secure_aggregation.wire import Lost, told
+from anchorage.transport.secure_aggregation.wire import Lost, as_auxiliary_data
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage_silo.audit import AuditLog
 from anchorage_silo.outbound_gate import OutboundGate
@@ -20,7 +20,7 @@ RUN = "of-the-run"
 
 
 def reveal(attempt: str, round_number: int, *survivors: str) -> Task:
-    message = told(Lost(survivors=survivors, sealed={}, signatures={}))
+    message = as_auxiliary_data(Lost(survivors=survivors, sealed={}, signatures={}))
     return Task(f"{attempt}.revealshares", TaskKind.REVEAL_SHARES, round_number, Manifest("", 0, ()), message)
 
 

@@ -18,13 +18,13 @@ def time() -> Time:
 
 
 @pytest.fixture
-def vitals(time: Time) -> LivenessRegistry:
+def liveness(time: Time) -> LivenessRegistry:
     return LivenessRegistry(time)
 
 
 @pytest.fixture
-def contact(time: Time, vitals: LivenessRegistry) -> Contact:
-    return Contact(vitals, time)
+def contact(time: Time, liveness: LivenessRegistry) -> Contact:
+    return Contact(liveness, time)
 
 
 def test_a_session_comes_and_goes(contact: Contact, time: Time) -> None:
@@ -40,24 +40,24 @@ def test_a_session_comes_and_goes(contact: Contact, time: Time) -> None:
     assert (contact.connected, contact.heard, contact.lost) == (False, 150.0, "no route")
 
 
-def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, vitals: LivenessRegistry, time: Time) -> None:
+def test_an_attempt_must_end_but_a_session_need_not(contact: Contact, liveness: LivenessRegistry, time: Time) -> None:
     contact.trying(60)
     time.now = 161.0
-    assert vitals.stuck() == f"{PART} is overdue by 1 s"
+    assert liveness.stuck() == f"{PART} is overdue by 1 s"
     contact.trying(60)
     contact.opened()
     time.now = 1e6
-    assert vitals.stuck() == ""
+    assert liveness.stuck() == ""
 
 
 @pytest.mark.parametrize("planned", [True, False])
 def test_an_end_that_was_not_planned_shows(
-    contact: Contact, vitals: LivenessRegistry, time: Time, planned: bool
+    contact: Contact, liveness: LivenessRegistry, time: Time, planned: bool
 ) -> None:
     contact.trying(60)
     contact.ended(planned=planned)
     time.now += 1
-    assert bool(vitals.stuck()) is not planned
+    assert bool(liveness.stuck()) is not planned
 
 
 def test_bytes(contact: Contact) -> None:

@@ -33,9 +33,9 @@ from anchorage.learning.data.geometry import (
     gathered,
     identities,
     maybe_mirrored,
-    placed,
     resized_crop,
     shifts,
+    to_device,
     uniform,
     warped,
     windows,
@@ -141,7 +141,7 @@ class CroppedAugmentation(Augmentation):
     def weak(self, images: Tensor, generator: torch.Generator) -> Tensor:
         """Crop, flip and change the contrast, then standardise."""
         values = _fractions(self._moved(images, generator))
-        factor = placed(uniform(0.2, 1.8, (len(values), 1, 1, 1), generator), values.device)
+        factor = to_device(uniform(0.2, 1.8, (len(values), 1, 1, 1), generator), values.device)
         mean = values.mean((2, 3), keepdim=True)
         return self.normalise(mean + factor * (values - mean))
 
@@ -204,9 +204,9 @@ def _distort(values: Tensor, generator: torch.Generator) -> Tensor:
     matrices = identities(count, generator.device)
     matrices[:, 0, 0], matrices[:, 0, 1] = cosine, -sine
     matrices[:, 1, 0], matrices[:, 1, 1] = sine, cosine
-    values = warped(values, placed(matrices, device))
-    gain = placed(uniform(0.7, 1.3, (count, 1, 1, 1), generator), device)
-    lift = placed(uniform(-0.1, 0.1, (count, 1, 1, 1), generator), device)
+    values = warped(values, to_device(matrices, device))
+    gain = to_device(uniform(0.7, 1.3, (count, 1, 1, 1), generator), device)
+    lift = to_device(uniform(-0.1, 0.1, (count, 1, 1, 1), generator), device)
     values = (values * gain + lift).clamp_(0, 1)
     rows, columns = (_within_cut(count, side, generator, device) for side in (height, width))
     return values.masked_fill(rows[:, None, :, None] & columns[:, None, None, :], 0.0)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from anchorage.learning.data import photometric
-from anchorage.learning.data.geometry import placed, resized_crop, rows_where, uniform
+from anchorage.learning.data.geometry import resized_crop, rows_where, to_device, uniform
 
 _JITTER: tuple[tuple[Callable[[Tensor, Tensor], Tensor], float, float], ...] = (
     (photometric.brightness, 0.6, 1.4),
@@ -44,7 +44,7 @@ def _sometimes(
 def _changed(chosen: Tensor, apply: Callable[[Tensor, Tensor], Tensor], values: Tensor, amounts: Tensor) -> Tensor:
     if not chosen.any():
         return values
-    amount = placed(amounts[chosen], values.device).view(-1, 1, 1, 1)
+    amount = to_device(amounts[chosen], values.device).view(-1, 1, 1, 1)
     if chosen.all():
         return apply(values, amount)
     rows = rows_where(chosen, values.device)

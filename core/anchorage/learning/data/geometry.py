@@ -20,14 +20,14 @@ def uniform(low: float, high: float, shape: tuple[int, ...], generator: torch.Ge
     return low + (high - low) * torch.rand(shape, generator=generator, device=generator.device)
 
 
-def placed(drawn: Tensor, device: torch.device) -> Tensor:
+def to_device(drawn: Tensor, device: torch.device) -> Tensor:
     """Bring what was drawn to the images without waiting for the device."""
     return drawn.to(device, non_blocking=True)
 
 
 def rows_where(chosen: Tensor, device: torch.device) -> Tensor:
     """Return the positions of true values, int64; found where the values were drawn, so a GPU that holds the images is not waited for."""
-    return placed(torch.nonzero(chosen).squeeze(1), device)
+    return to_device(torch.nonzero(chosen).squeeze(1), device)
 
 
 def gathered(images: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
@@ -48,7 +48,7 @@ def shifts(count: int, side: int, generator: torch.Generator, device: torch.devi
         Row or column that comes to each place; beyond the border it is reflected.
     """
     pad = max(1, side // 8)
-    offset = placed(integers(2 * pad + 1, (count, 1), generator), device) - pad
+    offset = to_device(integers(2 * pad + 1, (count, 1), generator), device) - pad
     source = offset + torch.arange(side, device=device)
     inside = (source >= 0) & (source < side)
     return inside, side - 1 - (side - 1 - source.abs()).abs()
@@ -56,13 +56,13 @@ def shifts(count: int, side: int, generator: torch.Generator, device: torch.devi
 
 def windows(count: int, side: int, within: int, generator: torch.Generator, device: torch.device) -> Tensor:
     """Draw an interval of `side` places of `within` per image; return the places, int64 [count, side]."""
-    start = placed(integers(within - side + 1, (count, 1), generator), device)
+    start = to_device(integers(within - side + 1, (count, 1), generator), device)
     return start + torch.arange(side, device=device)
 
 
 def maybe_mirrored(columns: Tensor, generator: torch.Generator) -> Tensor:
     """Turn the order of columns [b, w] round for every second image."""
-    mirrored = placed(integers(2, (len(columns), 1), generator).bool(), columns.device)
+    mirrored = to_device(integers(2, (len(columns), 1), generator).bool(), columns.device)
     return torch.where(mirrored, columns.flip(1), columns)
 
 
@@ -114,7 +114,7 @@ def resized_crop(
         matrices[:, 1, 1] *= 1.0 - 2 * integers(2, (count,), generator)
         transposed = integers(2, (count, 1, 1), generator).bool()
         matrices[..., :2] = torch.where(transposed, matrices[..., :2].flip(2), matrices[..., :2])
-    return warped(values, placed(matrices, values.device), padding="border")
+    return warped(values, to_device(matrices, values.device), padding="border")
 
 
 def _start(share: Tensor, side: int, generator: torch.Generator) -> Tensor:

@@ -92,7 +92,7 @@ def trainable(images: ImageSet, labels: str, silo: str, run: RunDescription) -> 
         As `without_held_out`, or IMAGES_UNLABELLED.
     """
     own = without_held_out(images, run.held_out, bytes.fromhex(run.data_key), f"silo {silo}")
-    return own.as_said(labels, silo)
+    return own.for_silo(labels, silo)
 
 
 def kept_apart(

@@ -66,7 +66,7 @@ class ImageSet:
         """Return the same images, every one unlabelled; the pixels are shared."""
         return replace(self, labels=np.full(len(self), UNLABELLED, dtype=np.int64))
 
-    def as_said(self, labels: str, silo: str) -> Self:
+    def for_silo(self, labels: str, silo: str) -> Self:
         """Return what a silo with these `labels` (None, All or Partial) may use.
 
         Raises

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from anchorage.learning.data import photometric
-from anchorage.learning.data.geometry import identities, integers, placed, rows_where, uniform, warped
+from anchorage.learning.data.geometry import identities, integers, rows_where, to_device, uniform, warped
 
 Values = tuple[float, float]
 
@@ -69,13 +69,13 @@ class RandAugment:
         level = uniform(0, 1, (count,), generator) if self.uniform else integers(2, (count,), generator).float()
         changed = values.clone()
         moved = rows_where(operation < len(_GEOMETRIC), device)
-        matrices = placed(self._matrices(operation, level), device)
+        matrices = to_device(self._matrices(operation, level), device)
         changed[moved] = warped(values[moved], matrices[moved], mode="nearest")
         for place, (apply, fixed, whole) in enumerate(_PHOTOMETRIC, start=len(_GEOMETRIC)):
             chosen = operation == place
             if chosen.any():
                 rows = rows_where(chosen, device)
-                amount = placed(self._amount(level[chosen], fixed, whole), device)
+                amount = to_device(self._amount(level[chosen], fixed, whole), device)
                 changed[rows] = apply(values[rows], amount.view(-1, 1, 1, 1))
         return changed
 
@@ -101,11 +101,11 @@ def _cut_out(values: Tensor, generator: torch.Generator) -> Tensor:
     """Paint a square of up to half the side, which may reach over the border."""
     count, channels, height, width = values.shape
     device = values.device
-    half = placed(uniform(0, 0.25, (count, 1), generator) * height, device)
+    half = to_device(uniform(0, 0.25, (count, 1), generator) * height, device)
     hidden = []
     for side in (height, width):
-        centre = placed(uniform(0, side, (count, 1), generator), device)
+        centre = to_device(uniform(0, side, (count, 1), generator), device)
         hidden.append((torch.arange(side, device=device) + 0.5 - centre).abs() < half)
     paint = torch.tensor(_CUT_COLOUR if channels == 3 else (sum(_CUT_COLOUR) / 3,))
     inside = hidden[0][:, None, :, None] & hidden[1][:, None, None, :]
-    return torch.where(inside, placed(paint, device).view(1, -1, 1, 1), values)
+    return torch.where(inside, to_device(paint, device).view(1, -1, 1, 1), values)

@@ -193,7 +193,7 @@ class Episodes:
         sizes = [*map(len, labelled), len(unlabelled)]
         support, query, others = torch.split(self._work.network.represent(views.learnt(indices, augmentation)), sizes)
         of_support, of_query = (views.to_device(labels[part]) for part in labelled)
-        means = own_or(class_means(support, of_support, self._helpers.shape[1]), self._helpers.nanmean(0))
+        means = means_or_others(class_means(support, of_support, self._helpers.shape[1]), self._helpers.nanmean(0))
         loss = others.new_zeros(())
         if len(query):
             loss = loss + functional.cross_entropy(scores(query, means), of_query)
@@ -217,7 +217,7 @@ class ClassMeans(RoundPart):
 
         found, classifier = self._means(), self._work.network.classifier
         if HELPERS in self._work.auxiliary_data:
-            found = own_or(found.cpu(), self._work.auxiliary(HELPERS)[HELPERS].nanmean(0).double().cpu())
+            found = means_or_others(found.cpu(), self._work.auxiliary(HELPERS)[HELPERS].nanmean(0).double().cpu())
         weight, bias = (torch.from_numpy(part) for part in classifier_of(found.cpu().numpy()))
         with torch.no_grad():
             classifier.weight.copy_(weight)
@@ -330,7 +330,7 @@ def class_means(features: Tensor, labels: Tensor, num_classes: int) -> Tensor:
     return means
 
 
-def own_or(means: Tensor, others: Tensor) -> Tensor:
+def means_or_others(means: Tensor, others: Tensor) -> Tensor:
     """Return class means [C, d], others' where there is none."""
     import torch
 

@@ -100,14 +100,14 @@ class SemiAnAgg(TwoHalves):
         AnchorageError
             The server's random anchor, whose SHA-256 it sends, is another one.
         """
-        from anchorage.learning.device import placed
+        from anchorage.learning.device import to_device
         from anchorage.learning.pseudo_labels import unit_rows
 
         images, run = silo_round.images, silo_round.run
         if _COMPUTED not in images.computed:
             encoder = build_random_anchor(run.model, run.seed, self.anchor_seed)
             digest = fingerprint(encoder)
-            placed(encoder, images.views.device)
+            to_device(encoder, images.views.device)
             everything = np.arange(len(images.views))
             units = unit_rows(images.views.mapped(everything, lambda i: encoder(images.views.pixels(i))))
             images.computed[_COMPUTED] = digest, units

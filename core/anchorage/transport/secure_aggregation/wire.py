@@ -120,6 +120,6 @@ def content_of(auxiliary_data: Mapping[str, NDArray[np.uint8]]) -> bytes:
     return np.asarray(auxiliary_data.get(CONTENT, np.empty(0)), np.uint8).tobytes()
 
 
-def told(message: Document) -> dict[str, NDArray[np.uint8]]:
-    """Return auxiliary data of a task with a message."""
+def as_auxiliary_data(message: Document) -> dict[str, NDArray[np.uint8]]:
+    """Return the auxiliary data by which a task carries a message."""
     return {CONTENT: np.frombuffer(write(message), np.uint8)}

@@ -18,10 +18,10 @@ class World:
         self.calls = 0
         self.answer: Callable[[], Failure | None] = lambda: None
         self.state = AgentState(Path("silo.crt"))
-        self.patience = ServerRetry(limit, self.state, lambda: self.time, self.sleep)
+        self.retry = ServerRetry(limit, self.state, lambda: self.time, self.sleep)
 
     def sleep(self, seconds: float) -> None:
-        assert not self.state.vitals.stuck()
+        assert not self.state.liveness.stuck()
         self.pauses.append(seconds)
         self.time += seconds
 
@@ -33,14 +33,14 @@ class World:
         return "answer"
 
     def waited(self) -> str:
-        return self.patience.until_answered("the question", self.ask)
+        return self.retry.until_answered("the question", self.ask)
 
 
 def until(world: World, time: float, failure: Failure) -> Callable[[], Failure | None]:
     return lambda: failure if world.time < time else None
 
 
-def test_an_answer_needs_no_patience() -> None:
+def test_an_answer_is_not_waited_for() -> None:
     world = World(120)
     assert world.waited() == "answer" and world.pauses == []
 
@@ -95,7 +95,7 @@ def test_a_final_refusal_is_final(limit: float, failure: Failure) -> None:
     world.answer = lambda: failure
     with pytest.raises(AnchorageError, match="not now"):
         world.waited()
-    assert world.calls == 1 and not world.state.vitals.stuck()
+    assert world.calls == 1 and not world.state.liveness.stuck()
 
 
 def test_says_what_it_waits_for_but_not_every_time(caplog: pytest.LogCaptureFixture) -> None:
