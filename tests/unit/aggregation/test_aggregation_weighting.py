@@ -92,6 +92,16 @@ def test_random_looking_models_share_the_unlabelled_half_evenly():
     assert weigh(SemiAnAgg(), announcements) == {"labelled": 0.5, "a": 0.25, "b": 0.25}
 
 
+@pytest.mark.parametrize("order", ["Paper", "Code"])
+def test_a_silo_whose_images_all_have_labels_has_no_part_of_the_unlabelled_half(order):
+    """It announces no similarity of any class, which the code's order would take for a similarity of 1."""
+    labelled = announce({"similarity": np.full(2, np.nan)}, labelled=10, unlabelled=0)
+    sides = {name: {"similarity": np.array(w)} for name, w in {"a": [0.2, 0.5], "b": [0.6, 0.5]}.items()}
+    others = {name: announce(side, labelled=0, unlabelled=5, selected=5) for name, side in sides.items()}
+    weights = weigh(SemiAnAgg(order=order), {"labelled": labelled, **others})
+    assert weights["labelled"] == pytest.approx(0.5) and weights["a"] > weights["b"] > 0
+
+
 @given(st.lists(st.tuples(*[st.floats(-1, 1) | st.just(math.nan)] * 2), min_size=1, max_size=6))
 @pytest.mark.parametrize("order", ["Paper", "Code"])
 def test_semianagg_weights_are_a_distribution(order, rows):
