@@ -105,7 +105,6 @@ class Simulation:
             raise AnchorageError(commands.RAY_FAILED, "silos in virtual time train in this process; leave --ray out")
         if speeds is not None:
             speeds.check(silo.metadata.name for silo in study.silos)
-        self._learner: ServerLearner
         self._study, self._speeds, initial = study, speeds, initial_of(spec, data_root)
         self._initial = initial_source(spec, data_root)
         if not (resume and _has_begun(state)):
@@ -115,7 +114,7 @@ class Simulation:
         read = {name: images.of(section) for name, section in spec.server_data.items()}
         server, held_out = kept_apart(read, treatment, bytes(32))
         self._fingerprints = {name: asdict(Fingerprint.of(found, bytes(32))) for name, found in server.items()}
-        *warm_up, self._learner = [
+        learners: list[ServerLearner] = [
             build_server_learner(
                 model=spec.model_description,
                 method=part.method,
@@ -129,32 +128,40 @@ class Simulation:
             )
             for part in parts_of(spec)
         ]
-        self._warm_up: Sequence[ServerLearner] = warm_up
+        *self._warm_up, self._learner = learners
         self.run = describe_run(study, self._learner, self._warm_up, held_out=held_out)
         self._spare = SpareUpdates()
         self._profiles = {silo.metadata.name: _profile(silo, images) for silo in study.silos}
-        results = None
-        self.store: RoundStore = MemoryStore(self._spare, (0, *(end + 1 for end in self.run.ends[:-1]))[-1])
-        if resume:
-            method = resolve(spec.method)
-            decided = digest_of_study(study.federation, study.silos, resolve, length=LENGTH_MATTERS in method.facts())
-            if spec.protocol.mode == "Synchronous":
-                self.store = self._disk_store(state / "rounds", decided)
-            else:
-                pace = [str((speeds or Speeds()).of(silo.metadata.name)) for silo in study.silos]
-                results = Results(state / "results", "\n".join([decided, *pace]))
+        self.store, results = self._open_store(state, resume)
         self._own = own = (state / "silos").resolve()
         if self.store.latest() is None and not (results and results.found):
             rmtree(own, ignore_errors=True)  # what silos kept in an attempt that is not gone on from must not be found
-        self._learners: Learners
+        learners_of = self._silo_learners(ray, data_root.resolve(), device, at_once, images)
+        self._learners = learners_of if results is None else remembered(learners_of, results)
+
+    def _open_store(self, state: Path, resume: bool) -> tuple[RoundStore, Results | None]:
+        """Return where rounds are kept, and what silos of an asynchronous federation that is played again had calculated."""
+        memory = MemoryStore(self._spare, (0, *(end + 1 for end in self.run.ends[:-1]))[-1])
+        if not resume:
+            return memory, None
+        federation, silos = self._study.federation, self._study.silos
+        length = LENGTH_MATTERS in resolve(federation.spec.method).facts()
+        decided = digest_of_study(federation, silos, resolve, length=length)
+        if federation.spec.protocol.mode == "Synchronous":
+            return self._disk_store(state / "rounds", decided), None
+        pace = [str((self._speeds or Speeds()).of(silo.metadata.name)) for silo in silos]
+        return memory, Results(state / "results", "\n".join([decided, *pace]))
+
+    def _silo_learners(
+        self, ray: str | None, data_root: Path, device: str, at_once: int, images: SharedImages
+    ) -> Learners:
+        """Return the silos' learners: on a Ray cluster, several at once in this process, or one after another."""
+        run, silos, own = self.run, self._study.silos, self._own
         if ray is not None:
-            self._learners = RayLearners(ray, self.run, study.silos, data_root.resolve(), own, device)
-        elif at_once > 1 and speeds is None and spec.protocol.mode == "Synchronous":
-            self._learners = LaneLearners(self.run, study.silos, images, own, device, at_once)
-        else:
-            self._learners = LocalLearners(self.run, study.silos, images, own, device)
-        if results is not None:
-            self._learners = remembered(self._learners, results)
+            return RayLearners(ray, run, silos, data_root, own, device)
+        if at_once > 1 and self._speeds is None and run.mode == "Synchronous":
+            return LaneLearners(run, silos, images, own, device, at_once)
+        return LocalLearners(run, silos, images, own, device)
 
     def _disk_store(self, folder: Path, decided: str) -> DiskStore:
         """Open the rounds of an earlier attempt; those of another simulation, or what a power cut damaged, are given up."""

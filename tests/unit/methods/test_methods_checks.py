@@ -120,6 +120,13 @@ def test_what_has_none_is_refused_at_its_field(file: Path, override: str, mistak
     assert found(file, override) == [mistake]
 
 
+@pytest.mark.parametrize("labels", ["fixMatch", "uda", "meanTeacher", "classAdaptive"])
+def test_labels_that_tell_no_features_are_refused_beside_semianagg(labels: str) -> None:
+    """Unlabelled silos would announce no similarity, and weigh nothing."""
+    method = f"{METHOD}{{name: FedAvgFixMatch, pseudoLabels: {{{labels}: {{}}}}, weighting: {{semiAnAgg: {{}}}}}}"
+    assert ("ANC-1116", "method.weighting") in found(LABELLED, method)
+
+
 def test_thresholds_by_validation_images_need_some() -> None:
     method = f"{METHOD}{{name: FedAvgFixMatch, pseudoLabels: {{fixMatch: {{calibration: Validation}}}}}}"
     assert found(LABELLED, method) == []
