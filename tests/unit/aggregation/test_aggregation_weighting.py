@@ -16,6 +16,7 @@ from anchorage.pieces.weighting.dvw import Dvw
 from anchorage.pieces.weighting.learning_status import LearningStatus
 from anchorage.pieces.weighting.semianagg import SemiAnAgg
 from anchorage.pieces.weighting.uniform import Uniform
+from anchorage.pieces.weighting.used_count import UsedCount
 from anchorage.transport.messages import Announcement, Evaluation
 from anchorage.transport.tensors.chunks import Manifest
 
@@ -154,6 +155,14 @@ def test_dvw_can_set_good_models_further_apart():
     }
     weights = weigh(Dvw(sharpening="3"), announcements)
     assert weights["good"] / weights["poor"] == pytest.approx(8)
+
+
+@pytest.mark.parametrize(("factor", "weights"), [(1, [4.0, 3.0, 5.0]), (10, [40.0, 3.0, 32.0])])
+def test_cbafed_can_count_labelled_images_several_times(factor, weights):
+    silos = {"a": announce(labelled=4), "b": announce(labelled=0, selected=3), "c": announce(labelled=3, selected=2)}
+    weighting = UsedCount(labelled_factor=factor)
+    assert list(weigh(weighting, silos).values()) == weights
+    assert weighting.weigher(2).most(7) == 7 * (factor + 1)
 
 
 def test_barriers_and_evaluations():

@@ -81,7 +81,7 @@ class CountWeigher(BaseWeigher):
     Parameters
     ----------
     of : str
-        Keys of `Announcement.samples`; more than one are added.
+        Keys of `Announcement.samples`; more than one are added, one that is named several times as often.
     """
 
     def __init__(self, *of: str) -> None:

@@ -1,6 +1,9 @@
 """Weights by labelled images and accepted pseudo-labels together (methods reference, 6.11)."""
 
 from collections.abc import Sequence
+from typing import Annotated
+
+from pydantic import Field
 
 from anchorage.api.piece import Need, piece
 from anchorage.engine.aggregation.weigher import CountWeigher
@@ -12,10 +15,12 @@ from anchorage.pieces.weighting.selected_count import accepted_labels
 class UsedCount(Weighting):
     """Labelled images and accepted pseudo-labels (CBAFed)."""
 
+    labelled_factor: Annotated[int, Field(ge=1, le=1000)] = Field(1, description="Factor of labelled images.")
+
     def needs(self) -> Sequence[Need]:
         """Need pseudo-labels."""
         return (accepted_labels(self),)
 
     def weigher(self, num_classes: int) -> CountWeigher:
-        """Return the weigher."""
-        return CountWeigher("labelled", "selected")
+        """Return the weigher, in which a labelled image counts as several accepted ones (10 on ISIC in the paper's code)."""
+        return CountWeigher(*("labelled",) * self.labelled_factor, "selected")
