@@ -8,33 +8,39 @@ from pathlib import Path
 from urllib.error import HTTPError
 
 import typer
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
+from anchorage.api.allowed import FORMS
+from anchorage.api.base import WEIGHTS_PATTERN
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import WEIGHTS_UNUSABLE
 from anchorage.api.mistakes import meant
-from anchorage.api.model import network_called, require_package
-from anchorage.methods.pretrained import WeightsFolder
+from anchorage.api.model import REGISTERED, WeightsName, network_called, require_package
+from anchorage.methods.pretrained import WeightsFolder, not_fetched
 from anchorage.transport.tensors.safetensors_file import read_description
 from fedctl.output import Format, emit, people, plain_table
+from fedctl.registered_models import fetch_registered
 
 
-def pull(network: str, name: str, data_root: Path, output: Format) -> None:
-    """Fetch weights from where their library has them.
+def pull(network: str, name: str, tracking_uri: str | None, data_root: Path, output: Format) -> None:
+    """Fetch weights from where their library has them, or a registered model from MLflow.
 
     Raises
     ------
     AnchorageError
-        WEIGHTS_UNUSABLE: the library has no such weights, or they cannot be fetched. The folder cannot be written.
+        WEIGHTS_UNUSABLE: the source has no such weights, or they cannot be fetched. The folder cannot be written.
     """
     library, _, member = network.partition("/")
     _require_network(network)
-    if library not in FETCH:
+    _require_name(name)
+    registered = name.startswith(REGISTERED)
+    if library not in FETCH and not registered:
         found = f"{network} belongs to no library that has weights by name ({', '.join(FETCH)})"
         raise AnchorageError(WEIGHTS_UNUSABLE, f"{found}; take a file: fedctl weights import FILE {network} NAME")
     with tempfile.TemporaryDirectory(prefix="anchorage-weights-") as folder:
         file = Path(folder) / "weights.safetensors"
-        source = FETCH[library](member, name, file)
+        fetched = fetch_registered(name, network, tracking_uri, file) if registered else None
+        source = fetched or FETCH[library](member, name, file)
         _keep(file, network, name, source, data_root, output)
 
 
@@ -47,6 +53,7 @@ def import_file(file: Path, network: str, name: str, data_root: Path, output: Fo
         It is none, or the folder cannot be written.
     """
     _require_network(network)
+    _require_name(name)
     read_description(file)
     _keep(file, network, name, file.name, data_root, output)
 
@@ -73,13 +80,17 @@ def _require_network(network: str) -> None:
     require_package(network)
 
 
+def _require_name(name: str) -> None:
+    try:
+        TypeAdapter(WeightsName).validate_python(name)
+    except ValidationError as error:
+        message = f"found the name {name!r}, expected {FORMS[WEIGHTS_PATTERN]}"
+        raise AnchorageError(WEIGHTS_UNUSABLE, message) from error
+
+
 def _keep(file: Path, network: str, name: str, source: str, data_root: Path, output: Format) -> None:
     folder = WeightsFolder(data_root)
-    try:
-        entry = folder.add(file, network, name, source)
-    except ValidationError as error:
-        found = f"found the name {name!r}, expected at most 128 letters, digits, dots, hyphens and underscores"
-        raise AnchorageError(WEIGHTS_UNUSABLE, found) from error
+    entry = folder.add(file, network, name, source)
     if output.for_people:
         typer.echo(f"stored {entry}\nin {folder.folder.resolve()}")
         typer.echo(f"in the file: model: {{network: {entry.network}, weights: {entry.name}}}")
@@ -112,7 +123,7 @@ def _of_torchvision(member: str, name: str, file: Path) -> str:
     except (OSError, RuntimeError, pickle.UnpicklingError) as error:
         if isinstance(error, HTTPError):
             error.close()  # its answer holds the connection
-        raise _not_fetched(url, error) from error
+        raise not_fetched(url, error) from error
     save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)
     return url
 
@@ -131,15 +142,9 @@ def _of_timm(member: str, name: str, file: Path) -> str:
     try:
         state = timm.create_model(f"{member}.{name}", pretrained=True).state_dict()
     except (OSError, RuntimeError, ValueError, HfHubHTTPError) as error:
-        raise _not_fetched(source, error) from error
+        raise not_fetched(source, error) from error
     save_file({key: tensor.contiguous() for key, tensor in state.items()}, file)
     return source
-
-
-def _not_fetched(source: str, error: Exception) -> AnchorageError:
-    first = next(iter(str(error).splitlines()), type(error).__name__)[:200]
-    message = f"{source} cannot be fetched: {first}; pull on a machine that reaches it and copy the folder `weights`"
-    return AnchorageError(WEIGHTS_UNUSABLE, message)
 
 
 FETCH = {"torchvision": _of_torchvision, "timm": _of_timm}

@@ -16,14 +16,20 @@ Root = Annotated[Path, typer.Option(help="Data root of the coordinating site; th
 @weights_app.command("pull")
 def weights_pull(
     network: Network,
-    name: Annotated[str, typer.Argument(help="The library's name of the weights, such as IMAGENET1K_V1.")],
+    name: Annotated[
+        str,
+        typer.Argument(help="The library's name, such as IMAGENET1K_V1, or models:/NAME/VERSION, models:/NAME@ALIAS."),
+    ],
+    tracking_uri: Annotated[
+        str | None, typer.Option(envvar="MLFLOW_TRACKING_URI", help="MLflow that has the registered model.")
+    ] = None,
     data_root: Root = Path(),
     output: Output = Format.TABLE,
 ) -> None:
-    """Fetch weights from where their library has them."""
+    """Fetch weights from where their library has them, or of a registered model."""
     from fedctl.pretrained import pull
 
-    pull(network, name, data_root, output)
+    pull(network, name, tracking_uri, data_root, output)
 
 
 @weights_app.command("import")

@@ -21,6 +21,7 @@ def needs_torch(spec: FederationSpec, method: ResolvedMethod) -> bool:
     needed = any(isinstance(piece, EngineHooks) and piece.needs_network for piece in method.pieces())
     needed = needed or bool(network_called(spec.model.network).package)  # its file may have a library's names
     needed = needed or spec.model.trainable != "All"  # the file does not tell what is frozen
+    needed = needed or spec.model.weights is not None  # nor which of its heads only helped its own training
     return not spec.model.starts_trained or spec.evaluation is not None or needed
 
 

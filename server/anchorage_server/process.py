@@ -141,10 +141,11 @@ class _Server:
         clock: SystemClock,
     ) -> None:
         self._config, self._study, self._run = config, study, run
-        self._initial = initial_source(study.federation.spec, config.data_root)
         self._store, self._learners, self._clock = store, learners, clock
         history, silos = store.history(), access.admission.names
-        self._start = RunStart(config.state / "started.json", clock.now(), history[0].time if history else None)
+        initial = initial_source(study.federation.spec, config.data_root)
+        begun = history[0].time if history else None
+        self._start = RunStart(config.state / "started.json", clock.now(), begun, initial)
         self._settings = replace(round_settings(study), silos=silos)
         self._thread: EngineThread | None = None
         self._statuses = new_status_store(
@@ -199,7 +200,7 @@ class _Server:
         with storage_errors("read what the images were", state):
             images = read_images(state)
         what = (self._study, self._run, self._store, self._learners[-1], images)
-        model, best = write_models(state / "model", *what, initial=self._initial)
+        model, best = write_models(state / "model", *what, initial=self._start.initial)
         self._statuses.stored(model, best)
         fields = frozen_fields(self._study.federation, resolve)
         finished = FinishedRun(run=self._run, study=dict(fields), model=model, best_model=best, tracking=tracking.place)

@@ -1,4 +1,4 @@
-"""When a run started, across restarts of its server: its deadline counts from then."""
+"""When a run started, across restarts of its server, and from which weights: its deadline counts from then."""
 
 import json
 import logging
@@ -20,7 +20,9 @@ class RunStart:
     now : float
         Seconds since the epoch.
     earliest : float or None
-        When the first round was committed, for a run that was begun without the file.
+        When the first round was committed; None before that.
+    initial : str
+        Which weights a run starts from that starts now.
 
     Raises
     ------
@@ -28,15 +30,17 @@ class RunStart:
         The file cannot be read or written.
     """
 
-    def __init__(self, file: Path, now: float, earliest: float | None) -> None:
+    def __init__(self, file: Path, now: float, earliest: float | None, initial: str = "") -> None:
         self._file = file
         self.first = now if earliest is None else earliest
         self._paused = 0.0
+        self.initial = initial
+        """Which weights the run started from, whatever lies under their name now."""
         with storage_errors("read when the run started", file):
             content = file.read_bytes() if file.exists() else b""
         if content:
             try:
-                self._read(content, now)
+                self._read(content, now, begun=earliest is not None)
             except (ValueError, KeyError, TypeError):
                 _log.warning("when the run started is not as it was written", extra={"file": str(file)})
         self._write(None)
@@ -56,14 +60,16 @@ class RunStart:
         """
         self._write(now)
 
-    def _read(self, content: bytes, now: float) -> None:
+    def _read(self, content: bytes, now: float, *, begun: bool) -> None:
         values = json.loads(content)
         first, paused, stopped = float(values["first"]), float(values["paused"]), values["stopped"]
         if stopped is not None:
             paused += max(0.0, now - float(stopped))
         self.first, self._paused = first, paused
+        if begun:
+            self.initial = str(values.get("initial", self.initial))
 
     def _write(self, stopped: float | None) -> None:
-        values = {"first": self.first, "paused": self._paused, "stopped": stopped}
+        values = {"first": self.first, "paused": self._paused, "stopped": stopped, "initial": self.initial}
         with storage_errors("note when the run started", self._file):
             write_atomically(self._file, json.dumps(values).encode())

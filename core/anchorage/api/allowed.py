@@ -54,7 +54,7 @@ FORMS: Mapping[str, str] = {
     NAMES_PATTERN: "names of silos such as cpu-*, with * for any characters and ? for one",
     CLASS_PATTERN: 'the name of a class on one line; quote a number: "0"',
     CLASS_COUNTS_PATTERN: 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts',
-    WEIGHTS_PATTERN: "a name such as IMAGENET1K_V1: letters, digits, dots, dashes and underscores, at most 128",
+    WEIGHTS_PATTERN: "a name such as IMAGENET1K_V1 (letters, digits, dots, dashes, underscores), models:/NAME/VERSION or models:/NAME@ALIAS",
     QUANTITY_PATTERN: "an amount such as 500m or 20Gi",
     TRACKING_URI_PATTERN: "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",
     SUBDOMAIN_PATTERN: "a name of lower-case letters, digits, dashes and dots, at most 253 long",

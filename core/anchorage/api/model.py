@@ -19,8 +19,11 @@ from anchorage.api.task import Task
 WEIGHTS_CLAIM = "weights"
 """Folder of pretrained weights below the data root; on a cluster a volume claim of this name."""
 
-WeightsName = Annotated[str, StringConstraints(strict=True, max_length=128, pattern=WEIGHTS_PATTERN)]
-"""Name of pretrained weights: a library's own, or the one that they were imported with."""
+REGISTERED = "models:/"
+"""Begins the name of weights that are a registered model of MLflow."""
+
+WeightsName = Annotated[str, StringConstraints(strict=True, max_length=256, pattern=WEIGHTS_PATTERN)]
+"""Name of pretrained weights: a library's own, the one that they were imported with, or a registered model as MLflow writes it."""
 
 Trainable = Annotated[str, StringConstraints(strict=True, pattern=TRAINABLE_PATTERN, max_length=1024)]
 """Which tensors train."""
@@ -121,7 +124,8 @@ class ModelSpec(Document):
         None, description="Safetensors file of initial weights.\n\nBelow the data root; absent: random weights."
     )
     weights: WeightsName | None = Field(
-        None, description="Name of pretrained weights.\n\nSuch as IMAGENET1K_V1, from `fedctl weights pull`."
+        None,
+        description="Name of pretrained weights.\n\nSuch as IMAGENET1K_V1 or models:/NAME@ALIAS, from `fedctl weights pull`.",
     )
 
     @property

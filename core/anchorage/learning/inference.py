@@ -23,12 +23,9 @@ from anchorage.learning.model_hooks import NetworkHooks, TaskHooks
 from anchorage.learning.models import GAUSSIAN, Network
 from anchorage.learning.moments import GaussianHead
 from anchorage.learning.weights import load_arrays
-from anchorage.transport.tensors.layout import BUFFERS
+from anchorage.transport.tensors.layout import BUFFERS, SCORING
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_safetensors
-
-_USED = ("encoder.", "projection.", "classifier.")
-"""Prefixes of the tensors that scores depend on; other heads only help training."""
 
 P = TypeVar("P", bound=Piece)
 
@@ -71,7 +68,7 @@ class ImageClassifier(nn.Module):
             head = GaussianHead(self.network.classifier.in_features, len(described.classes), whole=scale.ndim == 3)
             self.network.classifier = head
         with torch.no_grad():
-            load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(_USED)})
+            load_arrays(self.network, {name: array for name, array in arrays.items() if name.startswith(SCORING)})
         self.requires_grad_(False)
         self.eval()
         self._plain = _augmentation(described).plain

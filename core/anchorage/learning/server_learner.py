@@ -26,13 +26,13 @@ from anchorage.learning.hooks import expect
 from anchorage.learning.local_training import Labelled
 from anchorage.learning.method import TrainingMethod
 from anchorage.learning.model_hooks import TaskHooks
-from anchorage.learning.models import CLASSIFIER, GAUSSIAN, Network, build_model
+from anchorage.learning.models import CLASSIFIER, ENCODER, GAUSSIAN, Network, build_model
 from anchorage.learning.networks.zoo import ZooEncoder
 from anchorage.learning.probe import linear_probe
 from anchorage.learning.server_round import ServerRound
 from anchorage.learning.weights import down_layout, load_arrays, load_model, up_layout, write
 from anchorage.transport.messages import AuxiliaryData, Report
-from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.layout import SCORING, Layout
 from anchorage.transport.tensors.model import ModelBytes
 
 EMBEDDED_IMAGES = 500
@@ -218,6 +218,9 @@ class TorchServerLearner:
             if isinstance(encoder, ZooEncoder) and (known := encoder.of_library(arrays)) is not None:
                 drawn = {name: array for name, array in state.items() if not name.startswith("encoder.")}
                 arrays = known
+            elif any(name.startswith(ENCODER) for name in arrays):
+                # heads that only helped another method's training are left out
+                arrays = {name: array for name, array in arrays.items() if name in state or name.startswith(SCORING)}
             load_arrays(self._network, {**drawn, **arrays})
         except (
             OSError,

@@ -1,6 +1,7 @@
 """The weights that training starts from: a file below the data root, or pretrained ones by name from the folder that ``fedctl weights`` fills."""
 
 import hashlib
+import shlex
 import shutil
 from pathlib import Path
 from typing import Annotated
@@ -11,7 +12,8 @@ from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import DATA_MISSING, WEIGHTS_UNUSABLE
 from anchorage.api.federation import FederationSpec
-from anchorage.api.model import WEIGHTS_CLAIM, WeightsName
+from anchorage.api.mistakes import without_password
+from anchorage.api.model import REGISTERED, WEIGHTS_CLAIM, WeightsName
 from anchorage.engine.store.durable import storage_errors
 from anchorage.transport.files import write_atomically
 
@@ -26,7 +28,7 @@ class PretrainedWeights(Document):
 
     network: Text = Field(description="Network that they are for, as `spec.model.network` calls it.")
     name: WeightsName = Field(description="Name that `spec.model.weights` gives.")
-    source: Text = Field(description="Where they came from: an address, or a file's name.")
+    source: Text = Field(description="Where they came from: an address, a file's name, or a registered version.")
     digest: Annotated[str, StringConstraints(strict=True, pattern="^[0-9a-f]{64}$")] = Field(
         description="SHA-256 of the file."
     )
@@ -104,7 +106,8 @@ class WeightsFolder:
         return file
 
     def _get(self, network: str, name: str) -> str:
-        return f"get them with: fedctl weights pull {network} {name} --data-root {self.folder.parent}"
+        wanted = shlex.join([network, name, "--data-root", str(self.folder.parent)])
+        return f"get them with: fedctl weights pull {wanted}" + " --tracking-uri URI" * name.startswith(REGISTERED)
 
     def add(self, file: Path, network: str, name: str, source: str) -> PretrainedWeights:
         """Keep a safetensors file's weights; those of the same network and name are replaced.
@@ -126,6 +129,13 @@ class WeightsFolder:
             index = _Index(weights=tuple(kept)).model_dump_json(by_alias=True, indent=2)
             write_atomically(self.folder / _INDEX, index.encode())
         return entry
+
+
+def not_fetched(source: str, error: Exception) -> AnchorageError:
+    """Return the failure of weights that their source does not give, with the first line of why."""
+    first = without_password(next(iter(str(error).splitlines()), type(error).__name__))[:200]
+    message = f"{source} cannot be fetched: {first}; pull on a machine that reaches it and copy the folder `weights`"
+    return AnchorageError(WEIGHTS_UNUSABLE, message)
 
 
 def digest_of(file: Path) -> str:

@@ -147,6 +147,7 @@ class Simulation:
         federation, silos = self._study.federation, self._study.silos
         length = LENGTH_MATTERS in resolve(federation.spec.method).facts()
         decided = digest_of_study(federation, silos, resolve, length=length)
+        decided += f" from {self._initial}" if self._initial else ""  # a name may have other weights by now
         if federation.spec.protocol.mode == "Synchronous":
             return self._disk_store(state / "rounds", decided), None
         pace = [str((self._speeds or Speeds()).of(silo.metadata.name)) for silo in silos]

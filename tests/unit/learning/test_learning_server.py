@@ -49,6 +49,19 @@ def test_weights_to_start_from(tmp_path):
             server.initialise()
 
 
+def test_a_model_of_another_method_is_a_start_without_the_heads_that_helped_it(tmp_path):
+    from safetensors.numpy import save_file
+
+    with_head = build_server_learner(model=MODEL, method=ANCHOR[0], seed=5, anchors=images_of(12, 9)).initialise()
+    save_file(with_head.arrays(), tmp_path / "start.safetensors")
+    server = build_server_learner(
+        model=MODEL, method=method_of("FedAvg"), seed=6, initial=tmp_path / "start.safetensors"
+    )
+    found = server.initialise().arrays()
+    assert with_head.layout.by_name.keys() - found.keys() == {"anchor_head.weight", "anchor_head.bias"}
+    assert all(np.array_equal(array, with_head.arrays()[name]) for name, array in found.items())
+
+
 def test_server_training_is_a_function_of_model_and_round():
     def server():
         return build_server_learner(

@@ -198,6 +198,14 @@ def test_the_start_is_kept_and_a_pause_does_not_count(tmp_path: Path) -> None:
     assert killed_again.counted_from == 140.0
 
 
+def test_the_weights_that_a_run_started_from_are_those_of_its_first_round(tmp_path: Path) -> None:
+    file = tmp_path / "started.json"
+    assert RunStart(file, 100.0, None, "models:/m/1").initial == "models:/m/1"
+    assert RunStart(file, 110.0, None, "models:/m/2").initial == "models:/m/2"  # no round was committed in between
+    assert RunStart(file, 130.0, 120.0, "models:/m/3").initial == "models:/m/2"
+    assert RunStart(file, 140.0, 120.0).initial == "models:/m/2"
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"first": null, "paused": 0, "stopped": null}'])
 def test_a_start_that_cannot_be_read_is_the_first_commits(tmp_path: Path, content: str) -> None:
     (tmp_path / "started.json").write_text(content)

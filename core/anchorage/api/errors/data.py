@@ -65,7 +65,7 @@ IMAGES_CHANGED = failure(
 )
 WEIGHTS_UNUSABLE = failure(
     "ANC-1213 WeightsUnusable",
-    "Pretrained weights cannot be fetched, are not in the data root's folder `weights`, or are damaged there.",
+    "Pretrained weights cannot be fetched, are no safetensors file, are not in the data root's folder `weights`, or are damaged there.",
     "Run the `fedctl weights pull` or `fedctl weights import` that the message names, at the coordinating site, on a machine that "
     "reaches their source; copy the folder `weights` to a site that reaches nothing.",
 )

@@ -271,6 +271,7 @@ class MlflowRun:
             save_program(classifier, program, text)
             description.write_text(text)
             beside = {"program": program, "description": description, "decoding": decoding.__file__, **_cards(models)}
+            beside["weights"] = models / stored.file  # which other runs may start from, without running anything
             info = mlflow.pyfunc.log_model(
                 name=f"{role}-model",
                 python_model=str(_SERVING),

@@ -20,6 +20,15 @@ IDLE_SECONDS = 120.0
 """How long the sender may make no progress at the end of a run, longer than it waits for one answer of a tracking server."""
 LOCK = "sender.lock"
 """Held by the process that sends an outbox; contains its id."""
+ENVIRONMENT = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",
+    "DO_NOT_TRACK": "true",
+    "MLFLOW_LOGGING_LEVEL": "WARNING",
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # its lines have no time, and crowd out those of the server
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "50",
+}
+"""What MLflow is told before it is imported: to be quiet, to report to nobody, and to give up soon."""
 _LOOK_SECONDS = 0.25
 _LAST_WORDS_SECONDS = 5.0
 
@@ -87,11 +96,8 @@ class Sender:
     def _start(self) -> "subprocess.Popen[bytes]":
         module = "anchorage.engine.tracking.sender"
         command = [sys.executable, "-m", module, "--outbox", str(self._outbox), "--uri", self._uri]
-        quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true", "MLFLOW_LOGGING_LEVEL": "WARNING"}
-        # lines of progress bars have no time, and crowd out those of the server
-        quiet["MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR"] = "false"
-        brief = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1", "MLFLOW_HTTP_REQUEST_TIMEOUT": "50", "MPLBACKEND": "Agg"}
-        environment = {**os.environ, **quiet, **brief, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        threads = {"MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+        environment = {**os.environ, **ENVIRONMENT, **threads}
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, env=environment)
 
     def finish(self, idle_seconds: float = IDLE_SECONDS, at_most_seconds: float = math.inf) -> Sent:

@@ -34,6 +34,9 @@ MOMENTS = "beside.moments."
 BESIDE = (HELPER, CONTROL, "beside.")
 """Begin the names of tensors that travel with a model and are no part of the network."""
 
+SCORING = ("encoder.", "projection.", "classifier.")
+"""Begin the names of the tensors that a network's scores depend on; other heads only help training."""
+
 BUFFERS = ("running_mean", "running_var", "num_batches_tracked")
 """Last part of the names of tensors that batch normalisation counts: they are averaged, never trained."""
 
