@@ -238,7 +238,7 @@ def _run_once(
         if run.secure_aggregation is not None:
             secure = MaskingSilo(run, config.silo, samples, credentials, private=guard is not None)
         _log.info("joining federation %s with %d images", config.federation, samples)
-        buffers = MappedBuffers(config.state, terms=json.dumps(vars(setup)).encode())
+        buffers = MappedBuffers(config.state, json.dumps(vars(setup)).encode(), config.shared_weights)
         spans = open_spans("anchorage-silo", config.federation, run.data_key, silo=config.silo)
         return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config.state, setup, run), spans)
 

@@ -59,6 +59,10 @@ class SiloConfig(Document):
         None, description="File with the one-time enrolment token; needed until the silo is enrolled."
     )
     state: Path = Field(description="The agent's own folder: key, certificate, buffers and audit log.")
+    shared_weights: Path | None = Field(
+        None,
+        description="Folder in which agents of several federations keep frozen weights by digest, so that each is fetched once. Left out: none.",
+    )
     labels: Literal["None", "All", "Partial"] = Field(description="Which images have labels that may be used.")
     data: SiloData | None = Field(None, description="Images of the silo.")
     data_root: Path = Field(Path(), description="Folder below which claimName names a folder.")

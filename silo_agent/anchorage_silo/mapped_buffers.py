@@ -4,6 +4,7 @@ The files are reused in every round and keep their size, so that their pages sta
 model and the announced update.
 """
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from anchorage.transport.grpc.convert import decode_announcement, encode_announc
 from anchorage.transport.messages import Announcement, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, state_unusable
+from anchorage_silo.shared_weights import SharedWeights, SharingBuffer
 
 SEAL_BYTES = 32
 
@@ -25,18 +27,20 @@ class MappedBuffers:
     """Buffers in a folder (`anchorage.engine.buffers.Buffers`), for one process at a time.
 
     `terms` are the conditions under which updates are made (run, data, policy), in bytes. An update that was announced under other terms, or
-    whose file is not as it was written, is not announced again.
+    whose file is not as it was written, is not announced again. `shared` is a folder of frozen weights beside it, None for none.
     """
 
-    def __init__(self, folder: Path, terms: bytes = b"") -> None:
+    def __init__(self, folder: Path, terms: bytes = b"", shared: Path | None = None) -> None:
         self._folder = folder
         self._terms = terms
+        self._shared = None if shared is None else SharedWeights(shared)
         self._models = {kind: self._model(name) for kind, name in MODEL_FILES.items()}
         self._update = np.empty(0, np.uint8)
         self._announced = folder / "announced.bin"
 
     def _model(self, name: str) -> ModelBuffer:
-        return ModelBuffer(lambda nbytes: map_allocated(self._folder / name, nbytes))
+        allocate = partial(map_allocated, self._folder / name)
+        return ModelBuffer(allocate) if self._shared is None else SharingBuffer(allocate, self._shared)
 
     def model(self, kind: TaskKind) -> ModelBuffer:
         """Return the buffer for the model of a task of this kind."""

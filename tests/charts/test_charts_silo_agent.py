@@ -69,6 +69,15 @@ def test_the_agent_reads_its_configuration(helm: Helm, tmp_path: Path) -> None:
     assert (tmp_path / "ca.pem").read_text(encoding="utf-8").strip() == AUTHORITY.strip()
 
 
+def test_agents_of_several_federations_share_a_claim(helm: Helm, tmp_path: Path) -> None:
+    objects = helm.template("silo-agent", silo(sharedWeights="weights"))
+    shared = config(objects, tmp_path).shared_weights
+    volume, read_only = mounts(objects)[str(shared)]
+    assert volume["persistentVolumeClaim"] == {"claimName": "weights"} and not read_only
+    alone = helm.template("silo-agent", SITE)
+    assert config(alone, tmp_path).shared_weights is None and str(shared) not in mounts(alone)
+
+
 def test_every_path_of_the_configuration_is_mounted(helm: Helm, tmp_path: Path) -> None:
     objects = helm.template("silo-agent", silo(policy={"minimumSamples": 10}))
     read, found = config(objects, tmp_path), mounts(objects)

@@ -10,6 +10,9 @@ silo.yaml: |
   token: /etc/anchorage-enrolment/token
   {{- end }}
   state: /var/lib/anchorage
+  {{- if .Values.sharedWeights }}
+  sharedWeights: /var/lib/anchorage-weights
+  {{- end }}
   labels: {{ .Values.enrolment.labels | quote }}
   data:
     {{- toYaml .Values.data | nindent 4 }}

@@ -132,6 +132,10 @@ class Site(Values):
         description="Devices that train together, each on its part of every batch; as many GPUs as resources.limits asks for. Another number gives "
         "another model in its last digits.",
     )
+    shared_weights: MaybeName = Field(
+        "",
+        description="Name of an existing claim in which agents of several federations keep frozen weights, each fetched once. Empty: none.",
+    )
     proxy: Annotated[
         str, StringConstraints(pattern=r"^(http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?)?$", max_length=260)
     ] = Field(
