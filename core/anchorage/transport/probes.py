@@ -3,6 +3,7 @@
 import logging
 import socket
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,9 +13,11 @@ from typing import Any
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.transfer import CANNOT_LISTEN
+from anchorage.transport.addresses import party_of
 
 CONNECTIONS = 16
-"""Connections at the same time; a further one ends that which has waited longest, so that slow callers keep no probe out."""
+"""Connections at the same time; a further one ends that which has waited longest of the address that has most, so that slow callers keep no
+probe out."""
 TIMEOUT_SECONDS = 5.0
 """Time that a client has to send its request and to read the answer."""
 TEXT = "text/plain; charset=utf-8"
@@ -77,7 +80,7 @@ class ProbeServer(ThreadingHTTPServer):
 
     def __init__(self, listen: str, answers: Mapping[str, Callable[[], Answer]]) -> None:
         self.answers = answers
-        self._open: dict[int, socket.socket] = {}  # by descriptor, the oldest first
+        self._open: dict[int, tuple[str, socket.socket]] = {}  # by descriptor, the oldest first, with whose it is
         self._lock = Lock()
         host, _, port = listen.rpartition(":")
         self.address_family = socket.AF_INET6 if host.startswith("[") else socket.AF_INET
@@ -110,13 +113,14 @@ class ProbeServer(ThreadingHTTPServer):
         self.server_name, self.server_port = "localhost", self.server_address[1]
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a new thread; where there are too many, the oldest connection ends."""
+        """Answer in a new thread; where there are too many, the oldest connection of the address with the most ends."""
         with self._lock:
             if len(self._open) >= CONNECTIONS:
-                oldest = self._open.pop(next(iter(self._open)))
+                most, _ = Counter(party for party, _ in self._open.values()).most_common(1)[0]
+                oldest = next(descriptor for descriptor, (party, _) in self._open.items() if party == most)
                 with suppress(OSError):
-                    oldest.shutdown(socket.SHUT_RDWR)
-            self._open[request.fileno()] = request
+                    self._open.pop(oldest)[1].shutdown(socket.SHUT_RDWR)
+            self._open[request.fileno()] = party_of(client_address[0]), request
         super().process_request(request, client_address)
 
     def shutdown_request(self, request: Any) -> None:

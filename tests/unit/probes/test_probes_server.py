@@ -58,6 +58,18 @@ def test_slow_callers_keep_no_probe_out(server: ProbeServer, said: bytes) -> Non
         caller.close()
 
 
+def test_a_crowd_at_another_address_ends_no_probe(server: ProbeServer) -> None:
+    host, port = server.address.split(":")
+    probe = socket.create_connection((host, int(port)), 120)
+    probe.send(b"GET /good HT")
+    crowd = [socket.create_connection((host, int(port)), 120, ("127.0.0.2", 0)) for _ in range(CONNECTIONS + 8)]
+    assert [caller.recv(1) for caller in crowd[:9]] == [b""] * 9
+    probe.send(b"TP/1.0\r\n\r\n")
+    assert probe.recv(12) == b"HTTP/1.0 200"
+    for caller in [probe, *crowd]:
+        caller.close()
+
+
 def test_an_address_that_is_taken(server: ProbeServer) -> None:
     with pytest.raises(AnchorageError, match=server.address) as caught:
         ProbeServer(server.address, ANSWERS)

@@ -11,9 +11,10 @@ import grpc
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.address_guard import AddressGuard
 from anchorage.transport.grpc.calls import ENROLMENT, path, serve_calls
 from anchorage.transport.grpc.connection import noting
-from anchorage.transport.grpc.guard import CallGuard, address_of, connection_options
+from anchorage.transport.grpc.guard import ADDRESS_PART, CallGuard, address_of, connection_options, most_connections
 from anchorage.transport.grpc.proxy import proxy_options
 from anchorage.transport.grpc.refusals import refusal_of, refusing
 from anchorage.transport.grpc.tls import bind, server_credentials
@@ -65,13 +66,16 @@ def serve_enrolment(
         return pb.Certificate(certificate=certificate).SerializeToString()
 
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="enrolment")
-    server = grpc.server(pool, options=[*_OPTIONS, *connection_options(CONNECTIONS)])
+    most = most_connections(CONNECTIONS)
+    server = grpc.server(pool, options=[*_OPTIONS, *connection_options(most)])
     guard = CallGuard(address_of, CALLS)
     server.add_generic_rpc_handlers((serve_calls(ENROLMENT, {"Enrol": handle}, guard),))
     port = bind(server, listen, server_credentials(credentials, mutual=False))
     server.start()
+    addresses = AddressGuard(port, max(most // ADDRESS_PART, 1))  # a call shows nobody here, so every connection counts
 
     def stop() -> None:
+        addresses.close()
         server.stop(0.0).wait()
         guard.close()
         pool.shutdown()

@@ -10,6 +10,8 @@ from typing import Any
 import grpc
 from google.protobuf.descriptor import MethodDescriptor
 
+from anchorage.transport.addresses import party_of
+from anchorage.transport.grpc.address_guard import Peer, peer_of
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.peer_clock import TIME
 
@@ -21,14 +23,19 @@ IDLE_SECONDS = 30.0
 """Time that a connection may have no call: a silo at work always has one, its orders."""
 MOST_CONNECTIONS = 4096
 """Connections of one port, strangers' among them; further ones are closed at once."""
+ADDRESS_PART = 8
+"""One address may have this part of a port's connections (an eighth) before they have a call."""
 
 
-def connection_options(most: int | None = None) -> list[tuple[str, Any]]:
-    """Return a server's options that bound its connections: at most half of the files that the process may have."""
+def most_connections(most: int | None = None) -> int:
+    """Return how many connections a port takes, at most `most`: no more than half of the files that the process may have."""
     most = MOST_CONNECTIONS if most is None else most
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if files != resource.RLIM_INFINITY:
-        most = min(most, files // 2)
+    return most if files == resource.RLIM_INFINITY else min(most, files // 2)
+
+
+def connection_options(most: int) -> list[tuple[str, Any]]:
+    """Return a server's options that bound its connections to `most`."""
     return [
         ("grpc.max_allowed_incoming_connections", most),
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
@@ -60,12 +67,18 @@ class CallGuard:
         self._peer_of = peer_of
         self._most = most
         self._open: Counter[str] = Counter()
+        self._connections: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._watchdog = Watchdog(message_seconds)
 
     def close(self) -> None:
         """Stop watching."""
         self._watchdog.close()
+
+    def callers(self) -> list[Peer]:
+        """Return the connections that have a call."""
+        with self._lock:
+            return [peer_of(told) for told in self._connections]
 
     def handler(self, method: MethodDescriptor, call: Callable[..., Any]) -> "grpc.RpcMethodHandler[Any, Any]":
         """Return the handler of a method, whose messages stay bytes; `call` gets one message, or with a client's stream all of them."""
@@ -89,21 +102,23 @@ class CallGuard:
     def _enter(self, context: grpc.ServicerContext) -> None:
         """Say what time it is, and count a call until it has ended; one too many is refused so that a client tries again later."""
         context.send_initial_metadata(((TIME, f"{time.time():.0f}"),))
-        peer = self._peer_of(context)
+        peer, connection = self._peer_of(context), context.peer()
         with self._lock:
             refused = self._open[peer] >= self._most
             if not refused:
                 self._open[peer] += 1
-        if refused or not context.add_callback(lambda: self._leave(peer)):
+                self._connections[connection] += 1
+        if refused or not context.add_callback(lambda: self._leave(peer, connection)):
             if not refused:
-                self._leave(peer)
+                self._leave(peer, connection)
             context.abort(grpc.StatusCode.UNAVAILABLE, f"more than {self._most} calls at once")
 
-    def _leave(self, peer: str) -> None:
+    def _leave(self, peer: str, connection: str) -> None:
         with self._lock:
-            self._open[peer] -= 1
-            if not self._open[peer]:
-                del self._open[peer]
+            for counts, key in ((self._open, peer), (self._connections, connection)):
+                counts[key] -= 1
+                if not counts[key]:
+                    del counts[key]
 
     def _first(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._watchdog.watch(context.cancel):
@@ -116,5 +131,5 @@ def _with_first(first: bytes, others: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def address_of(context: grpc.ServicerContext) -> str:
-    """Return a caller's address without its port."""
-    return str(context.peer()).rpartition(":")[0]
+    """Return what stands for a caller's address (`party_of`)."""
+    return party_of(peer_of(context.peer())[0])

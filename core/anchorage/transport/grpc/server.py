@@ -15,6 +15,7 @@ from anchorage.api.errors import AnchorageError, transfer
 from anchorage.transport.exchange import Exchange
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
+from anchorage.transport.grpc.address_guard import AddressGuard
 from anchorage.transport.grpc.allocator import keep_chunk_memory
 from anchorage.transport.grpc.calls import (
     FEDERATION,
@@ -25,7 +26,7 @@ from anchorage.transport.grpc.calls import (
     TASK,
     serve_calls,
 )
-from anchorage.transport.grpc.guard import CallGuard, connection_options
+from anchorage.transport.grpc.guard import ADDRESS_PART, CallGuard, connection_options, most_connections
 from anchorage.transport.grpc.refusals import refusing
 from anchorage.transport.grpc.tls import bind, federation_of, server_credentials
 from anchorage.transport.grpc.watchdog import Watchdog
@@ -105,16 +106,19 @@ class GrpcSiloLink(Exchange):
         keep_chunk_memory()
         self._federation = federation_of(self._credentials)
         self._pool = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="silo")
-        self._server = grpc.server(self._pool, options=[*SERVER_OPTIONS, *connection_options()])
+        most = most_connections()
+        self._server = grpc.server(self._pool, options=[*SERVER_OPTIONS, *connection_options(most)])
         self._guard = CallGuard(_key_of, MAX_CALLS)
         self._server.add_generic_rpc_handlers((serve_calls(FEDERATION, self._calls(), self._guard),))
         port = bind(self._server, self._listen, server_credentials(self._credentials, mutual=True))
         self._watchdog = Watchdog(self._idle_timeout)
         self._server.start()
+        self._addresses = AddressGuard(port, max(most // ADDRESS_PART, 1), self._guard.callers)
         return port
 
     def stop(self, grace_seconds: float = 5.0) -> None:
         """Close every connection; orders that were sent may still arrive within the grace period."""
+        self._addresses.close()
         self._server.stop(grace_seconds).wait()
         self._watchdog.close()
         self._guard.close()
