@@ -13,7 +13,7 @@ from anchorage.api.method import ResolvedMethod
 from anchorage.api.run import RunDescription
 from anchorage.api.text import printable
 from anchorage.engine.accounting import epsilon
-from anchorage.engine.hooks import EncodingHooks
+from anchorage.engine.hooks import AggregationHooks, EncodingHooks
 from anchorage.learning.hooks import expect
 from anchorage.methods import PRESETS
 from anchorage.methods.preset import auxiliary_arrays
@@ -72,7 +72,10 @@ class Review(Document):
     stages: tuple[Stage, ...] = Field(description="Methods in their order.")
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
-    protection: str = Field(description="What the policy does to an update before it leaves.")
+    protection: str = Field(description="What the policy and the method have done to an update before it leaves.")
+    server_noise: str = Field(
+        "", description="Noise that the server says to add before others get the model; empty: none."
+    )
     secure_aggregation: bool = Field(False, description="Whether the server learns sums of updates, and no single one.")
     privacy: str = Field(
         "", description="What of the policy's privacy budget is spent, and what the run needs; empty: none."
@@ -112,7 +115,8 @@ class Review(Document):
             stages=tuple(_stage(run, config, policy, *stage) for stage in stages_of(run)),
             updates=limits.updates,
             evaluations=limits.evaluations,
-            protection=_protection(policy),
+            protection=_protection(policy, run.method),
+            server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
             privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
             policy=policy.model_dump(by_alias=True, exclude_unset=True, mode="json"),
@@ -141,6 +145,8 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        if self.server_noise:
+            yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
         if self.secure_aggregation:
             yield "Secure aggregation: updates leave masked; the server learns the sum of at least two thirds of a round's silos"
         yield f"Differential privacy here: {self.privacy or 'none (no privacyBudget in the policy)'}"
@@ -235,17 +241,26 @@ def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:
     return f"{passes} epochs over the silo's images in batches of {batch} per round{often}"
 
 
-def _protection(policy: Policy) -> str:
+def _protection(policy: Policy, method: ResolvedMethod) -> str:
     parts = []
-    if policy.clip_norm is not None:
-        parts.append(f"an update's change is scaled down to the norm {policy.clip_norm}")
+    if (norm := policy.bound(method)) is not None:
+        rule = (
+            "clipNorm of the policy"
+            if policy.clip_norm is not None and float(policy.clip_norm) == norm
+            else "as the method asks"
+        )
+        parts.append(f"an update's change is scaled down to the norm {norm:g} ({rule})")
     if policy.privacy_budget is not None and (own := policy.privacy_budget.dp_sgd) is not None:
         parts.append(
             f"DP-SGD: each image's gradient is scaled down to the norm {own.clip_norm}, with {own.noise_multiplier} times that as noise"
         )
     if policy.noise_std is not None:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
-    return " and ".join(parts) or "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"
+    bare = "a norm alone hides no image (noiseStd of the policy is not set)"
+    if not parts:
+        return "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"
+    noised = policy.noise_std is not None or policy.privacy_budget is not None
+    return " and ".join(parts) + ("" if noised else f"; {bare}")
 
 
 def _privacy(guard: BudgetGuard | None, updates: int) -> str:

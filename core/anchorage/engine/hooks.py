@@ -84,6 +84,11 @@ class AggregationHooks(EngineHooks):
         """Euclidean norm to which silos scale the changes of the model that they send; None: they send them as they are."""
         return None
 
+    @property
+    def server_noise(self) -> str:
+        """What noise the server adds before others get the model, in words for a hospital, which cannot check it; empty: none."""
+        return ""
+
     def start(self) -> AggregationHooks | NoisedMean:
         """Return what aggregates in one run: this piece, unless it has to remember something."""
         return self

@@ -16,6 +16,7 @@ from anchorage.api.run import RunDescription, StageDescription
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
 from anchorage.methods import PRESETS
+from anchorage.pieces.aggregation.private_mean import PrivateMean
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.messages import REPETITIONS, Assigned, Dismissed, Task, TaskKind
 from anchorage.transport.pki import Authority
@@ -82,10 +83,33 @@ class TestReview:
         assert "Protection here: none" in bare and "Policy: none" in bare
         told = review_of(run_of("SemiAnAgg"), config, clipNorm="1", noiseStd="0.01", allowedAuxiliaryData=[])
         words = "\n".join(told.words())
-        assert "scaled down to the norm 1 and noise of standard deviation 0.01" in words
+        assert "scaled down to the norm 1 (clipNorm of the policy) and noise of standard deviation 0.01" in words
         (similarity,) = (leaf for leaf in told.stages[0].leaves if leaf.name == "similarity")
         assert similarity.refused and "REFUSED" in words
         assert not told.stages[0].leaves[0].refused
+
+    @pytest.mark.parametrize(
+        ("policy", "bound"),
+        [
+            ({}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
+            ({"clipNorm": "2"}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
+            ({"clipNorm": "0.25"}, "scaled down to the norm 0.25 (clipNorm of the policy); a norm alone hides no image"),
+            ({"noiseStd": "0.1"}, "scaled down to the norm 0.5 (as the method asks) and noise of standard deviation 0.1 is added"),
+            (
+                {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
+                "scaled down to the norm 0.5 (as the method asks) and DP-SGD: each image's gradient is scaled down to the norm 1, with 1.5",
+            ),
+        ],
+    )  # fmt: skip
+    def test_says_what_the_method_itself_bounds_and_noises(
+        self, policy: dict[str, Any], bound: str, config: SiloConfig
+    ) -> None:
+        private = PrivateMean(clip_norm="0.5", noise_multiplier="4")
+        method = PRESETS["FedAvg"].slots.model_copy(update={"aggregation": private})
+        words = "\n".join(review_of(run_of(method=method), config, **policy).words())
+        assert f"Protection here: an update's change is {bound}" in words
+        assert "says that it adds Gaussian noise of standard deviation 2 to every number of the updates' sum" in words
+        assert "At the server" not in "\n".join(review_of(run_of(), config, **policy).words())
 
     def test_each_stage_has_its_own_rounds(self, config: SiloConfig) -> None:
         first = StageDescription(method=PRESETS["FedAvg"].slots, down=LAYOUT.to_json(), up=LAYOUT.to_json(), last=2)

@@ -37,6 +37,11 @@ class PrivateMean(Aggregation):
         """The norm to which silos scale their updates."""
         return float(self.clip_norm)
 
+    @property
+    def server_noise(self) -> str:
+        """The noise of the sum."""
+        return f"Gaussian noise of standard deviation {float(self.noise_multiplier) * self.bound:g} to every number of the updates' sum"
+
     def facts(self) -> frozenset[str]:
         """Say that nothing else of silos may reach those who get the model."""
         return frozenset({"privateModel"})
