@@ -76,8 +76,8 @@ charts: ## Package the charts into dist/ (HELM=helm)
 charts-lint: $(VENV)/.dev ## helm lint --strict, with the helm that the tests find or compile (ANCHORAGE_HELM)
 	$(BIN)/python -m pytest -q tests/charts/test_charts_pages.py -k lint
 
-images: ## Build the images: BUILDER=buildah|docker|podman, BASE=, REGISTRY=, PIP_CONF=, BUILD_FLAGS=, PARTS='operator server agent'
-	BUILDER='$(BUILDER)' BASE='$(BASE)' REGISTRY='$(REGISTRY)' PIP_CONF='$(PIP_CONF)' BUILD_FLAGS='$(BUILD_FLAGS)' images/build.sh $(PARTS)
+images: ## Build the images: BUILDER=buildah|docker|podman, BASE=name@sha256:..., RELEASE=yes, REGISTRY=, PIP_CONF=, BUILD_FLAGS=, PARTS='operator server agent'
+	BUILDER='$(BUILDER)' BASE='$(BASE)' RELEASE='$(RELEASE)' REGISTRY='$(REGISTRY)' PIP_CONF='$(PIP_CONF)' BUILD_FLAGS='$(BUILD_FLAGS)' images/build.sh $(PARTS)
 
 release-files: $(VENV)/.dev ## The wheel, what it and the images consist of (CycloneDX) and checksums into dist/, signed by SIGNING_KEY=
 	SIGNING_KEY='$(SIGNING_KEY)' tools/release.sh $(abspath $(BIN))/python dist

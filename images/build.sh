@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Builds images with whatever builder is there: images/build.sh [operator] [server] [agent] (none: all).
 #   BUILDER      buildah, docker or podman; empty: the first one found
-#   BASE         base image with Python 3.11; empty: the Dockerfiles' own
+#   BASE         base image with Python 3.11, for a release by its digest (name@sha256:...); empty: the Dockerfiles' own, by a tag
+#   RELEASE      anything: refuse a base that is not named by its digest; empty: say so and go on
 #   REGISTRY     where the names begin; localhost
 #   PIP_CONF     pip configuration for the build alone, such as an index of your own; it does not get into the image
 #   BUILD_FLAGS  more flags for the builder
@@ -17,6 +18,11 @@ fi
 if [[ -z $builder ]]; then
     echo 'found no builder; install buildah, docker or podman, or name one with BUILDER' >&2
     exit 2
+fi
+
+if [[ ! ${BASE:-} =~ @sha256:[0-9a-f]{64}$ ]]; then
+    echo "the base image ${BASE:-of the Dockerfiles} is named by a tag, which may be another image tomorrow; set BASE=name@sha256:..." >&2
+    if [[ -n ${RELEASE:-} ]]; then exit 2; fi
 fi
 
 version=$(sed -n 's/^version = "\(.*\)"$/\1/p' pyproject.toml)

@@ -84,6 +84,23 @@ def test_one_part_under_another_name(tmp_path: Path) -> None:
     assert "BASE=" not in call
 
 
+@pytest.mark.parametrize(
+    ("base", "pinned"),
+    [
+        ("", False),
+        ("r.example.org/python:3.11", False),
+        ("r.example.org/python@sha256:12ab", False),
+        (f"r.example.org/python@sha256:{'0a' * 32}", True),
+    ],
+)
+def test_a_release_has_a_base_by_its_digest(tmp_path: Path, base: str, pinned: bool) -> None:
+    for release, folder in ("", tmp_path / "try"), ("yes", tmp_path / "release"):
+        folder.mkdir()
+        status, error, calls = build(folder, ("podman",), "agent", BASE=base, RELEASE=release)
+        assert ("named by a tag" in error) == (not pinned)
+        assert (status, len(calls)) == ((0, 1) if pinned or not release else (2, 0))
+
+
 def test_without_a_builder_it_says_so(tmp_path: Path) -> None:
     status, error, calls = build(tmp_path, ())
     assert (status, calls) == (2, [])
