@@ -39,6 +39,12 @@ def test_torch_is_in_the_layer_that_server_and_agent_share() -> None:
     assert "torch" not in {line.partition("==")[0] for line in pins("operator")}
 
 
+@pytest.mark.parametrize("part", ["server", "agent"])
+def test_server_and_agent_can_send_traces(part: str) -> None:
+    names = {line.partition("==")[0] for line in (*pins(part), *pins("learning"))}
+    assert {"opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http", "requests", "protobuf"} <= names
+
+
 def test_dockerfiles_of_server_and_agent_share_their_first_stages() -> None:
     stages = [(ROOT / "images" / part / "Dockerfile").read_text(encoding="utf-8") for part in ("server", "agent")]
     shared = {text[text.index("ARG BASE") : text.index("FROM pip AS build")] for text in stages}
