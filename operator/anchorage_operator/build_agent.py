@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from anchorage.api.federation import Managed, Silo
+from anchorage.api.pod import Resources
 from anchorage.transport.kube.resources import kube_object
 from anchorage_operator import build_pod, names
 from anchorage_operator.build_network import agent_network_policy
@@ -16,6 +17,8 @@ from anchorage_operator.yaml_text import as_yaml
 
 REQUESTS = {"cpu": "100m", "memory": "512Mi"}
 """Requests of an agent where the spec says nothing."""
+GPU = "nvidia.com/gpu"
+"""What each of several devices is where the spec names none."""
 
 
 def agent_objects(
@@ -53,7 +56,7 @@ def agent_objects(
             config_hash=digest(config),
             image=settings.images.agent,
             overrides=build_pod.merge_overrides(managed.pod, settings.agent),
-            resources=build_pod.resources_of(managed.resources, REQUESTS),
+            resources=build_pod.resources_of(_with_devices(managed), REQUESTS),
             storage=claim_template(situation.observed, metadata["name"], managed.storage),
             running=situation.agents_wanted,
             keep_claim=False,
@@ -86,8 +89,20 @@ def _configuration(situation: Situation, in_use: InUse[Silo], managed: Managed) 
         "probesListen": f"0.0.0.0:{names.PROBES_PORT}",
         "stay": True,
         "patienceSeconds": 0,
+        # only where they say something: an agent of the release before does not know every field
+        **({"devices": managed.devices} if managed.devices > 1 else {}),
+        **({"release": managed.release} if managed.release != "Never" else {}),
         **({"policy": f"{names.DATA_FOLDER}/{managed.policy}"} if managed.policy is not None else {}),
     }
+
+
+def _with_devices(managed: Managed) -> Resources:
+    """Return the pod's resources, with a GPU for each of several devices unless a device is named or claimed."""
+    asked = managed.resources
+    named = any("/" in name for name in (*asked.requests, *asked.limits))
+    if managed.devices == 1 or named or managed.pod.resource_claims:
+        return asked
+    return Resources(requests=asked.requests, limits={**asked.limits, GPU: managed.devices})
 
 
 def _claims_of(managed: Managed) -> set[str]:

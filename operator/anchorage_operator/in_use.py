@@ -21,7 +21,7 @@ from anchorage_operator.yaml_text import as_yaml
 
 CLUSTER_ONLY = ("suspend", "deletionPolicy", "admission", "server", "queueName")
 """Fields of a Federation's spec that the server does not see, so that a change of them does not restart it."""
-OF_THE_POD = ("resources", "storage", "pod", "policy")
+OF_THE_POD = ("resources", "storage", "pod", "policy", "release")
 """Fields of a Silo's ``managed`` that do not decide what its agent trains on."""
 
 Typed = TypeVar("Typed", Federation, Silo)
@@ -134,7 +134,7 @@ def _trained_on(text: str) -> Json | None:
     return {
         "federation": agent.get("federation"),
         "labels": agent.get("labels"),
-        "managed": {"data": agent.get("data")},
+        "managed": {"data": agent.get("data"), **({"devices": agent["devices"]} if "devices" in agent else {})},
     }
 
 

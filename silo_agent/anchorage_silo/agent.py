@@ -199,7 +199,7 @@ def _run_once(
     """
     run = read_description(text)
     setup = _setup(config, policy, text, run)
-    with closing(TrainerProcess(setup)) as trainer:
+    with closing(TrainerProcess(setup, release=config.release)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
         policy.check_samples(samples)

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints, model_validator
 
-from anchorage.api.base import Decimal, Document, Name
+from anchorage.api.base import Decimal, Devices, Document, Name, Release
 from anchorage.api.data import SiloData
 
 Address = Annotated[
@@ -73,10 +73,15 @@ class SiloConfig(Document):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
     )
-    devices: Annotated[int, Field(ge=1, le=16)] = Field(
+    devices: Devices = Field(
         1,
         description="Devices that train together, each on its part of every batch: GPUs, or processes on the CPU. Another number gives another "
         "model in its last digits.",
+    )
+    release: Release = Field(
+        "Never",
+        description="When the trainer process, which holds the device and the images, ends. BetweenRounds: whenever no task is at hand; the "
+        "next one starts it again.",
     )
     trainer: Annotated[LearnerTrainer | NullTrainer, Field(discriminator="type")] = Field(
         LearnerTrainer(type="Learner"), description="Kind of trainer."

@@ -8,9 +8,11 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import IO, TypeVar
 
+from anchorage.api.base import Release
 from anchorage.api.errors import CATALOGUE, AnchorageError, silo
 from anchorage.engine.repeating import repetitions_of
 from anchorage.transport.grpc.convert import decode_announcement, decode_evaluation, encode_task
@@ -140,14 +142,28 @@ class _TrainerChild:
 
 
 class TrainerProcess:
-    """A `SiloLearner` that trains in a separate process and restarts the process when it is lost."""
+    """A `SiloLearner` that trains in a separate process and restarts the process when it is lost.
 
-    def __init__(self, setup: Setup, command: Sequence[str] = COMMAND) -> None:
+    Parameters
+    ----------
+    setup : Setup
+        Settings of the process.
+    command : sequence of str
+        The process.
+    release : str
+        BetweenRounds ends the process, and so frees its device and memory, whenever no task is at hand; nothing that a later task needs is
+        in the process alone, as after its loss.
+    """
+
+    def __init__(self, setup: Setup, command: Sequence[str] = COMMAND, release: Release = "Never") -> None:
         self._setup = json.dumps(vars(setup)).encode()
         stages = json.loads(setup.run).get("warmUp", ()) if setup.run else ()
         sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in stages]
         self._update_bytes = [*sizes, (math.inf, Layout.from_json(setup.up).nbytes)]
         self._command = command
+        self._release = release
+        self._at_hand = 0
+        self._counting = threading.Lock()
         self._starting = threading.Lock()
         self._closing = threading.Event()
         self._child: _TrainerChild | None = None
@@ -157,7 +173,8 @@ class TrainerProcess:
     @property
     def pid(self) -> int | None:
         """Id of the running process, or None."""
-        return self._child.pid if self._child is not None else None
+        child = self._child
+        return child.pid if child is not None else None
 
     def start(self) -> tuple[int, str]:
         """Start the process and wait until it has read the images.
@@ -203,8 +220,9 @@ class TrainerProcess:
     def close(self) -> None:
         """Kill the process; waiting calls fail."""
         self._closing.set()
-        if self._child is not None:
-            self._child.kill()
+        child = self._child
+        if child is not None:
+            child.kill()
 
     def _train(self, child: _TrainerChild, task: Task, progress: Callable[[int, int], int]) -> Announcement:
         child.send(Kind.TASK, encode_task(task))
@@ -235,19 +253,35 @@ class TrainerProcess:
     def _with_retries(self, what: str, work: Callable[[_TrainerChild], T]) -> T:
         """Call `work` with a running process; repeat with a new process if it is lost."""
         lost = ""
-        for _ in range(ATTEMPTS):
-            try:
-                result = work(self._running_child())
-            except TrainerLostError as error:
-                lost = str(error)
-                if self._closing.is_set():
-                    break
-                self._losses += 1
-                _log.warning("the trainer process was lost during %s: %s", what, lost)
-            else:
-                self._losses = 0
-                return result
+        with self._work_at_hand():
+            for _ in range(ATTEMPTS):
+                try:
+                    result = work(self._running_child())
+                except TrainerLostError as error:
+                    lost = str(error)
+                    if self._closing.is_set():
+                        break
+                    self._losses += 1
+                    _log.warning("the trainer process was lost during %s: %s", what, lost)
+                else:
+                    self._losses = 0
+                    return result
         raise AnchorageError(silo.TRAINER_LOST, f"{what}: the trainer process ended {ATTEMPTS} times, last with {lost}")
+
+    @contextmanager
+    def _work_at_hand(self) -> Iterator[None]:
+        """Count the work; end the process after the last one where it is released between rounds."""
+        with self._counting:
+            self._at_hand += 1
+        try:
+            yield
+        finally:
+            with self._counting:
+                self._at_hand -= 1
+                if self._release == "BetweenRounds" and not self._at_hand and self._child is not None:
+                    self._child.kill()
+                    self._child = None
+                    _log.info("no task is at hand: the trainer process has ended")
 
     def _running_child(self) -> _TrainerChild:
         """Return a process that is ready; start a new one if the last one was lost."""

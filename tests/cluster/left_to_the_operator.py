@@ -9,6 +9,7 @@ from typing import Any
 from refusal import ANCHORED, DIGITS, FEDERATION, SILO, Refusal, spec
 
 MEANINGLESS, PROTOCOL = "MeaninglessOverride", "ProtocolRefused"
+SHARED = {"managed.devices": 4, "managed.resources": {"limits": {"nvidia.com/gpu": 2}}}
 ASYNCHRONOUS = {"protocol.mode": "Asynchronous"}
 
 
@@ -107,6 +108,7 @@ FIELDS = (
         )
         for field, value in (("testPercent", 10), ("groupBy", "patient"))
     ),
+    spec("GPUs for some devices", SHARED, "managed", "WrongForm", SILO),
     spec("an evaluation of nothing", {"evaluation": {"everyRounds": 2}}, "evaluation", "WrongForm"),
     spec("images too small for their network", {"model.network": "MoonCnn"}, "model", "WrongForm"),
     spec(

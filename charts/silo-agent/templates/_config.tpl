@@ -22,6 +22,7 @@ silo.yaml: |
   {{- end }}
   device: {{ .Values.device }}
   devices: {{ .Values.devices }}
+  release: {{ .Values.release }}
   probesListen: "0.0.0.0:8080"
   stay: true
   patienceSeconds: 0

@@ -1,6 +1,6 @@
 """Base class and common field types of the API's documents."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
@@ -55,6 +55,12 @@ Share = Annotated[str, StringConstraints(strict=True, pattern=SHARE_PATTERN, max
 
 Name = Annotated[str, StringConstraints(strict=True, pattern=NAME_PATTERN, min_length=1, max_length=63)]
 """A DNS label, the form of Kubernetes names."""
+
+Devices = Annotated[int, Field(ge=1, le=16)]
+"""Devices of one silo that train together."""
+
+Release = Literal["Never", "BetweenRounds"]
+"""When a silo ends the process that holds its device."""
 
 
 class Document(BaseModel):

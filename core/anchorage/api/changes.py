@@ -70,6 +70,8 @@ SILO: Mapping[str, Verdict] = {
     "spec.managed.data": Verdict.FROZEN,
     "spec.managed.data.onChange": Verdict.FREE,
     "spec.managed.resources": Verdict.FREE,
+    "spec.managed.devices": Verdict.FROZEN,
+    "spec.managed.release": Verdict.FREE,
     "spec.managed.policy": Verdict.FREE,
     "spec.managed.storage": Verdict.FREE,
     "spec.managed.pod": Verdict.FREE,

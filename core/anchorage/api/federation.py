@@ -9,10 +9,12 @@ from anchorage.api.base import (
     HOST_PATTERN,
     TITLE_PATTERN,
     TRACKING_URI_PATTERN,
+    Devices,
     Document,
     Fraction,
     Metadata,
     Name,
+    Release,
 )
 from anchorage.api.data import PathBelow, ServerData, SiloData
 from anchorage.api.method import MethodName, MethodSpec
@@ -237,11 +239,29 @@ class Managed(Document):
 
     data: SiloData = Field(description="The silo's images.")
     resources: Resources = Field(Resources(), description="Resources of the pod.")
+    devices: Devices = Field(
+        1,
+        description="Devices that train together, each on its part of every batch; 2 and more ask for as many nvidia.com/gpu where `resources` "
+        "names no device and `pod` claims none. Another number gives another model in its last digits.",
+    )
+    release: Release = Field(
+        "Never",
+        description="BetweenRounds: end the process that holds the device whenever no task is at hand, and start it with the next one.",
+    )
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
     storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
     pod: PodOverrides = Field(
         PodOverrides(), description="What the agent's pod has beside: PodOverrides in docs/federation.md."
     )
+
+    @model_validator(mode="after")
+    def _a_gpu_each(self) -> Self:
+        for name, amount in (*self.resources.requests.items(), *self.resources.limits.items()):
+            if self.devices > 1 and name.endswith("/gpu") and str(amount) not in (str(self.devices), "0"):
+                raise ValueError(
+                    f"found {self.devices} devices, but {amount} of {name}; ask for one each, or for 0 to train on processors"
+                )
+        return self
 
 
 class SiloSpec(Document):

@@ -114,6 +114,16 @@ def test_a_refused_silo_s_pod_is_still_the_operator_s() -> None:
     assert replicas(settled(replace(refused, report=succeeded()))[0])["a-silo"] == 0
 
 
+def test_the_number_of_devices_stays_once_a_silo_has_trained() -> None:
+    """Another number gives other bits; when the device is given back does not."""
+    wrong: dict[str, Any] = {"managed": {"data": DATA, "devices": 2, "release": "BetweenRounds"}}
+    planned = plan(edited_silo(training(), "a", **wrong), SETTINGS, NOW)
+    assert "spec.managed.devices is 2, but training began with 1" in message_of(planned.silo_statuses["a"], "Accepted")
+    config = next(each for each in planned.apply if (each["kind"], each["metadata"]["name"]) == ("ConfigMap", "a-silo"))
+    text = config["data"]["silo.yaml"]
+    assert "release: BetweenRounds" in text and "devices" not in text
+
+
 def test_a_silo_that_was_never_accepted_gets_no_pod() -> None:
     broken = silo("c", managed={"data": {"format": "ImageFolder"}})
     observed = edited(training(), suspend=True, seed=2)

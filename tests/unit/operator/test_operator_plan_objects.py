@@ -67,6 +67,39 @@ def test_pods_read_the_configuration_that_was_built(tmp_path: Path) -> None:
         load_federation(tmp_path / "federation.yaml")
 
 
+@pytest.mark.parametrize(
+    ("asked", "limits"),
+    [
+        ({}, {"nvidia.com/gpu": "4"}),
+        ({"resources": {"limits": {"memory": "8Gi"}}}, {"memory": "8Gi", "nvidia.com/gpu": "4"}),
+        ({"resources": {"limits": {"amd.com/gpu": 4}}}, {"amd.com/gpu": "4"}),
+        ({"resources": {"limits": {"nvidia.com/gpu": 0}}}, {"nvidia.com/gpu": "0"}),
+        ({"pod": {"resourceClaims": [{"name": "gpu", "resourceClaimTemplateName": "a100"}]}}, None),
+    ],
+)
+def test_several_devices_are_asked_for_and_told_to_the_agent(
+    asked: dict[str, Any], limits: dict[str, str] | None, tmp_path: Path
+) -> None:
+    document = managed("a", devices=4, release="BetweenRounds", **asked)
+    observed, plans = settled(Observed("study", "derm", federation(), {"a": document}))
+    pod_of = next(
+        each for each in plans[2].apply if each["metadata"]["name"] == "a-silo" and each["kind"] == "StatefulSet"
+    )
+    (container,) = pod_of["spec"]["template"]["spec"]["containers"]
+    assert container["resources"].get("limits") == limits
+    (tmp_path / "silo.yaml").write_text(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"])
+    agent = read_document(tmp_path / "silo.yaml", SiloConfig)
+    assert (agent.devices, agent.release) == (4, "BetweenRounds")
+
+
+def test_an_agent_of_the_release_before_reads_the_configuration_of_one_device() -> None:
+    observed, _ = settled(Observed("study", "derm", federation(), {"a": managed("a", devices=1, release="Never")}))
+    assert (
+        not {"devices", "release"}
+        & yaml.safe_load(observed.children["ConfigMap", "a-silo"]["data"]["silo.yaml"]).keys()
+    )
+
+
 def test_nothing_changes_nothing() -> None:
     observed = world(managed("a"), managed("b"), silo("far"))
     assert plan(observed, SETTINGS, NOW).idle

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 from silo_fakes import FakeLink
 
+from anchorage.api.base import Release
 from anchorage.api.data import Partition, SiloData
 from anchorage.api.method import Local, MethodSpec, ResolvedMethod
 from anchorage.api.model import ModelDescription
@@ -53,8 +54,13 @@ def setup_of(
 class Silo:
     """A worker with a real trainer; `disturb` is called with every (round, step)."""
 
-    def __init__(self, setup: Setup, disturb: Callable[["Silo", str], None] = lambda silo, task: None) -> None:
-        self.trainer = TrainerProcess(setup)
+    def __init__(
+        self,
+        setup: Setup,
+        disturb: Callable[["Silo", str], None] = lambda silo, task: None,
+        release: Release = "Never",
+    ) -> None:
+        self.trainer = TrainerProcess(setup, release=release)
         self.link = FakeLink()
         self.samples, self.fingerprint = self.trainer.start()
         self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]

@@ -51,8 +51,9 @@ def silo_of() -> Iterator[Callable[..., Silo]]:
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("release", ["Never", "BetweenRounds"])
 def test_a_killed_trainer_changes_nothing_in_the_result(
-    tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
+    release: str, tmp_path: Path, initial: ModelBytes, silo_of: Callable[..., Silo], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(trainer_process, "RESTART", RetryPolicy(0.001))
     killed: set[str] = set()
@@ -63,9 +64,10 @@ def test_a_killed_trainer_changes_nothing_in_the_result(
             os.kill(silo.trainer.pid, signal.SIGKILL)
 
     calm = silo_of(setup_of(tmp_path / "calm", initial))
-    disturbed = silo_of(setup_of(tmp_path / "disturbed", initial), kill)
+    disturbed = silo_of(setup_of(tmp_path / "disturbed", initial), kill, release)
     assert 200 < calm.samples < 240
     for number in (1, 2):
+        assert (disturbed.trainer.pid is None) is (release == "BetweenRounds")
         expected, found = calm.round(number, initial), disturbed.round(number, initial)
         assert expected[0].update == found[0].update
         assert expected[1] == found[1]

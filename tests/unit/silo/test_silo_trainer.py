@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
@@ -196,6 +197,54 @@ class TestProcess:
         os.kill(pid, signal.SIGKILL)
         task = train_task(ONE)
         assert running.train(task, received(buffers, task, ONE), buffers.update, ignore).update == expected(1.0)
+
+    def test_between_rounds_there_is_no_process(
+        self, setup: Setup, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        running = TrainerProcess(setup, release="BetweenRounds")
+        pids: list[int | None] = []
+
+        def note(done: int, total: int) -> int:
+            pids.append(running.pid)
+            return 0
+
+        with closing(running):
+            assert running.start() == (7, "") and running.pid is None
+            for number, (model, value) in enumerate(((ONE, 1.0), (TWO, 2.0)), start=1):
+                task = train_task(model, number)
+                assert running.train(task, received(buffers, task, model), buffers.update, note).update == expected(
+                    value
+                )
+                assert running.pid is None
+            assert len(set(pids)) == 2 and not any(pid is not None and psutil.pid_exists(pid) for pid in pids)
+            scored = evaluate_task(TWO)
+            assert running.evaluate(scored, received(buffers, scored, TWO)).confusion.tolist() == [7, 7]
+            assert running.pid is None
+        assert "was lost" not in caplog.text
+
+    def test_a_process_is_not_released_under_another_task(
+        self, setup: Setup, buffers: MappedBuffers, tmp_path: Path
+    ) -> None:
+        command = (sys.executable, str(DOUBLE), str(tmp_path / "marker"))
+        with closing(TrainerProcess(setup, command, "BetweenRounds")) as running:
+            trains, stop = threading.Event(), threading.Event()
+
+            def until_told(done: int, total: int) -> int:
+                trains.set()
+                if stop.is_set():
+                    raise WithdrawnError
+                return 0
+
+            task = moody(train_task(ONE), "slow")
+            model = received(buffers, task, ONE)
+            thread, found = in_thread(lambda: running.train(task, model, buffers.update, until_told))
+            assert trains.wait(WAIT_SECONDS)
+            pid, scored = running.pid, evaluate_task(TWO)
+            running.evaluate(scored, received(buffers, scored, TWO))
+            assert running.pid == pid is not None
+            stop.set()
+            thread.join(WAIT_SECONDS)
+            assert isinstance(found[0], WithdrawnError) and running.pid is None
 
     def test_a_process_that_always_ends_fails_the_task(
         self, running: TrainerProcess, buffers: MappedBuffers, caplog: pytest.LogCaptureFixture

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, StringConstraints
 from pydantic.config import JsonDict
 
-from anchorage.api.base import ADDRESS_PATTERN, Name
+from anchorage.api.base import ADDRESS_PATTERN, Devices, Name, Release
 from anchorage.api.data import SiloData
 from anchorage.api.pod import Resources
 from anchorage_silo.policy import Policy
@@ -127,7 +127,7 @@ class Site(Values):
     device: Literal["auto", "cpu", "cuda"] = Field(
         "auto", description="Device for training. auto: a GPU if there is one, else the CPU."
     )
-    devices: Annotated[int, Field(ge=1, le=16)] = Field(
+    devices: Devices = Field(
         1,
         description="Devices that train together, each on its part of every batch; as many GPUs as resources.limits asks for. Another number gives "
         "another model in its last digits.",
@@ -135,6 +135,11 @@ class Site(Values):
     shared_weights: MaybeName = Field(
         "",
         description="Name of an existing claim in which agents of several federations keep frozen weights, each fetched once. Empty: none.",
+    )
+    release: Release = Field(
+        "Never",
+        description="BetweenRounds: end the process that holds the device whenever no task is at hand, and start it with the next one. The pod "
+        "keeps its request.",
     )
     proxy: Annotated[
         str, StringConstraints(pattern=r"^(http://([^\s/:@]+|\[[0-9a-fA-F:]+\]):[0-9]{1,5}/?)?$", max_length=260)
