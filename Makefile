@@ -35,7 +35,7 @@ test-integration: $(VENV)/.dev ## The tests of real processes and of charts, thr
 
 test-cluster: $(VENV)/.dev ## The tests on real Kubernetes clusters, which they start themselves (root, Go) or find by ANCHORAGE_TEST_KUBECONFIG
 	PYTHON=$(abspath $(BIN)/python) tests/cluster/prepare.sh
-	$(BIN)/python -m pytest tests/cluster -m cluster $(ARGS)
+	$(BIN)/python -m pytest tests/cluster -m cluster --durations 30 $(ARGS)
 
 chaos: $(VENV)/.dev ## Inject faults into federations of real processes: ARGS='--faults 50 --seed 7 --json FILE'
 	$(BIN)/python tests/chaos $(ARGS)
