@@ -95,6 +95,11 @@ def test_a_spec_edited_into_nonsense_while_training(started: Namespace) -> None:
     started.eventually("no pod is left", lambda: not started.objects("pods", f"anchorage.dev/federation={STUDY}"))
     started.patch("federation", STUDY, {"spec": {"suspend": False, "seed": 1}})
     started.wait_for_condition("federation", STUDY, "Accepted")
+    for change in ({"labels": "None"}, {"managed": {"data": {"partition": {"part": 2}}}}):
+        started.patch("silo", "silo-a", {"spec": change})
+        started.wait_for_condition("silo", "silo-a", "Accepted", "False", "ImmutableFieldChanged")
+        started.apply(managed_silo("silo-a", 0))
+        started.wait_for_condition("silo", "silo-a", "Accepted")
     size = started.must_get("federation", STUDY)["spec"]["server"]["storage"]["size"]
     started.patch("federation", STUDY, {"spec": {"server": {"storage": {"size": "900Gi"}}, "rounds": 501}})
     told = started.eventually(
