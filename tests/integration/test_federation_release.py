@@ -12,7 +12,6 @@ pytest.importorskip("sklearn")
 RELEASED = "no task is at hand: the trainer process has ended"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("method", [{"name": "SCAFFOLD"}, {"encoding": {"topK": {}}}], ids=["variates", "losses"])
 def test_what_a_silo_keeps_outlives_its_trainer(method: dict[str, object], tmp_path: Path) -> None:
     """SCAFFOLD's control variates, and what an encoding lost."""

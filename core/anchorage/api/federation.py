@@ -112,9 +112,7 @@ class Server(Document):
     names: Annotated[tuple[HostName, ...], Field(max_length=32)] = Field(
         (), description="Further DNS names and IP addresses of its certificate."
     )
-    pod: PodOverrides = Field(
-        PodOverrides(), description="What its pod has beside: PodOverrides in docs/federation.md."
-    )
+    pod: PodOverrides = Field(PodOverrides(), description="Overrides of its pod: PodOverrides in docs/federation.md.")
 
 
 class Admission(Document):
@@ -149,7 +147,7 @@ class Evaluation(Document):
     )
     on_leakage: Literal["Refuse", "Skip", "Allow"] = Field(
         "Refuse",
-        description="What becomes of such images that would be trained on, too.\n\nThey end the run, are left out of training, or stay.",
+        description="Treatment of these images where they would also be trained on.\n\nThey end the run, are left out of training, or stay.",
     )
 
     @model_validator(mode="after")

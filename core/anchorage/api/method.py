@@ -25,7 +25,7 @@ NamePattern = Annotated[str, StringConstraints(strict=True, pattern=NAMES_PATTER
 
 
 class UnlabelledWork(Document):
-    """What a silo without labels does differently from one with labels; what is absent is the same (methods reference, 5.3)."""
+    """Settings of silos without labels; one that is absent is the same as with labels (methods reference, 5.3)."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] | None = Field(None, description="Passes over its images per round.")
     learning_rate: PositiveDecimal | None = Field(None, description="Learning rate.")
@@ -82,7 +82,7 @@ class Local(Document):
     )
     cycle: ValidationCycle | None = Field(None, description="Adaptive number of epochs, in place of `epochs`.")
     unlabelled: UnlabelledWork = Field(
-        UnlabelledWork(), description="What a silo without labels does differently from one with labels."
+        UnlabelledWork(), description="Settings of silos without labels, where they differ."
     )
 
 

@@ -51,17 +51,17 @@ from anchorage.transport.tensors.model import ModelBytes
 
 @runtime_checkable
 class Keeper(Protocol):
-    """Has something that a checkpoint must keep."""
+    """A part of the run whose state a checkpoint keeps."""
 
     def state(self) -> Mapping[str, NDArray[Any]]:
-        """Return it by names."""
+        """Return the arrays to keep, by name."""
 
     def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
-        """Continue from what a checkpoint kept."""
+        """Continue from arrays that `state` returned."""
 
 
 GROWTH = 2
-"""So many times the images that a silo had when it became a member may it count in a round."""
+"""Largest number of images that a silo may count in a round, as a multiple of those that it had when it became a member."""
 
 
 class Engine(ABC):

@@ -91,7 +91,7 @@ class DeviceGroup:
         return self.rank == 0
 
     def wait(self) -> None:
-        """Wait until every process is done with the training before, so that all read what the first one kept of it."""
+        """Wait until every process is done with the training before, so that all read the state that the first one kept."""
         if self.count > 1:
             dist.barrier()
 

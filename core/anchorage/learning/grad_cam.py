@@ -17,7 +17,7 @@ _OPACITY = 0.65
 
 
 def heat(model: ImageClassifier, images: NDArray[np.uint8], classes: NDArray[np.int64]) -> NDArray[np.float32]:
-    """Return where each image speaks for a class: eq. 1 and 2, divided by the largest value, over the last convolution's maps.
+    """Return how strongly each part of an image speaks for a class, over the last convolution's maps: eq. 1 and 2, divided by the largest value.
 
     Parameters
     ----------

@@ -32,7 +32,7 @@ class Networks:
 
     @cached_property
     def training(self) -> Network:
-        """The one that is trained."""
+        """The network that is trained."""
         network = self._build()
         for piece in TrainingMethod.of(self._run.method).pieces:
             piece.before_training(network)
@@ -41,7 +41,7 @@ class Networks:
 
     @cached_property
     def scoring(self) -> Network:
-        """The one that scores models."""
+        """The network that scores models."""
         return self._build()
 
     def _build(self) -> Network:

@@ -77,7 +77,7 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_model_that_a_run_registered_is_what_the_next_one_starts_from(tmp_path: Path, uri: str, file: Path) -> None:
     models = Path(shutil.copytree(GOLDEN, tmp_path / "model", ignore=shutil.ignore_patterns("images")))
     described = json.loads((models / "model.json").read_text())

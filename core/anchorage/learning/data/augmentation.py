@@ -124,7 +124,7 @@ class CroppedAugmentation(Augmentation):
     """Crops of three quarters of the side, each standardised by itself (TensorFlow's CIFAR-10 tutorial)."""
 
     def side(self, image_size: int) -> int:
-        """Return three quarters."""
+        """Return three quarters of an image's side."""
         return image_size * 3 // 4
 
     def normalise(self, values: Tensor) -> Tensor:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @piece("frozen")
 class Frozen(BatchNorm):
-    """The running statistics that training starts from normalise it and stay."""
+    """Running statistics stay those of the initial weights."""
 
     def facts(self) -> frozenset[str]:
         """Say that updates travel without running statistics."""

@@ -16,7 +16,7 @@ from anchorage.transport.tensors.codings import TopCoding
 
 @piece("topK")
 class TopK(RoundedChange):
-    """The largest changes of every tensor alone; silos add the others to their next update. 6 bytes for each."""
+    """Only the largest changes of every tensor, 6 bytes each; silos add the rest to their next update."""
 
     share: Fraction = Field("0.01", description="Share of a tensor's changes that is sent, at most 0.5.")
 

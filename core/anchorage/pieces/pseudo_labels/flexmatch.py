@@ -33,7 +33,7 @@ class FlexMatch(ByConfidence):
     decays_classifier: ClassVar[bool] = False
 
     curriculum: Literal["Persist", "Reset"] = Field(
-        "Persist", description="Class counters at a round's start: as they were (Persist), or new."
+        "Persist", description="Class counters at a round's start: kept (Persist), or new."
     )
 
     def facts(self) -> frozenset[str]:

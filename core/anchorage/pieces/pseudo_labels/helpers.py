@@ -47,9 +47,7 @@ class Helpers(ByConfidence):
 
     threshold: Fraction = Field("0.75", description="Confidence that accepts a label.")
     helpers: Annotated[int, Field(ge=1, le=8)] = Field(2, description="Silos whose psi helps a silo label its images.")
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(
-        10, description="Rounds from one in which helpers are sent to the next."
-    )
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(10, description="Helpers are sent every so many rounds.")
     supervised_weight: PositiveDecimal = Field("10", description="Factor of the loss on labels.")
     consistency_weight: PositiveDecimal = Field("0.01", description="Factor of both consistency terms.")
     closeness: PositiveDecimal = Field("10", description="Factor of the squared distance of sigma and psi.")

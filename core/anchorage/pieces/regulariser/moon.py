@@ -33,9 +33,7 @@ class Moon(RepresentationRegulariser):
 
     mu: PositiveDecimal = Field("5", description="Factor mu of the contrast.")
     temperature: AboveZero = Field("0.5", description="Temperature of the contrast.")
-    previous_models: Annotated[int, Field(ge=1, le=8)] = Field(
-        1, description="Number of own last models that it is pushed away from."
-    )
+    previous_models: Annotated[int, Field(ge=1, le=8)] = Field(1, description="Previous local models to contrast with.")
 
     def contrast(self, silo_round: SiloRound) -> tuple[Contrast, Callable[[], Arrays]]:
         """Return the contrast, and what the silo keeps: its last models. Without any, it is a constant without a gradient, and left out."""
