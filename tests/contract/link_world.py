@@ -13,7 +13,7 @@ import numpy as np
 
 from anchorage.transport.messages import Announcement, Event, Order, Profile, Progressed, Task, TaskKind
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, new_key, server_uri, silo_uri
-from anchorage.transport.tensors.chunks import CHUNK_BYTES, Manifest
+from anchorage.transport.tensors.chunks import CHUNK_BYTES, ChunkSource, Manifest
 from anchorage.transport.tensors.large_arrays import LargeArrays, joined_behind
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
@@ -42,8 +42,8 @@ def large_of(chunks: float, seed: int = 0) -> ModelBytes:
     return ModelBytes.from_arrays(Layout.of([("mean_images", "F32", (rows, 3))]), {"mean_images": images})
 
 
-def train_task(model: ModelBytes, number: int = 1, **auxiliary: Any) -> Task:
-    return Task(f"{number}-Train-{model.digest[:8]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
+def train_task(model: ChunkSource, number: int = 1, **auxiliary: Any) -> Task:
+    return Task(f"{number}-Train-{model.manifest.digest[:8]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
 
 
 @dataclass

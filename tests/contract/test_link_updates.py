@@ -1,4 +1,4 @@
-"""Updates travel whole, as differences or encoded, and nothing else is taken for one."""
+"""Models and updates travel whole or encoded, updates as differences, too, and nothing else is taken for one."""
 
 from fractions import Fraction
 
@@ -16,6 +16,7 @@ from anchorage.transport.messages import (
 from anchorage.transport.tensors.codings import BFloat16Coding, BlockCoding, Coding, TopCoding
 from anchorage.transport.tensors.differences import Differences, Restored
 from anchorage.transport.tensors.encoded import Decoded, Encoded, Encoding
+from anchorage.transport.tensors.encoded_model import MODEL_CODINGS, ModelEncoding
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import MemorySpool
@@ -115,6 +116,28 @@ def test_an_update_may_travel_encoded(world: World, coding: Coding) -> None:
     silo.push(task.id, Encoded(update, model, encoding))
     assert world.event() == Arrived("a", task.id)
     assert content(spool) == b"".join(update.chunks)
+
+
+@pytest.mark.parametrize("name", MODEL_CODINGS)
+def test_a_model_may_travel_encoded(world: World, name: str) -> None:
+    """Cut and resumed; damaged chunks and those of another encoding are refused, and what arrives is the rounded model."""
+    layout = Layout.of([("frozen", "F32", (9, 1000)), ("weight", "F32", (700, 1000))], {"frozen"})
+    exact = np.random.default_rng(1).standard_normal(709_000, np.float32)
+    encoding = ModelEncoding(MODEL_CODINGS[name], layout)
+    rounded = encoding.rounded(ModelBytes.of(layout, exact.view(np.uint8)))
+    other = ModelEncoding(MODEL_CODINGS[next(each for each in MODEL_CODINGS if each != name)], layout)
+    silo, task = at_work(world, model=rounded)
+    spool = MemorySpool(rounded.manifest)
+    refused(transfer.CHUNK_MISMATCH, silo.fetch, task.model, other.sink(spool))
+    refused(transfer.CHUNK_MISMATCH, silo.fetch, task.model, spool)
+    assert {1, 2, 3} <= set(spool.missing())
+    encoding.sink(spool).write(2, rounded.chunk(2))
+    before = world.link.traffic()[1]
+    here = sum(len(rounded.chunk(index)) for index in spool.missing())
+    silo.fetch(task.model, encoding.sink(spool))
+    assert world.link.traffic()[1] - before == here
+    assert content(spool) == b"".join(rounded.model.chunks)
+    assert here < layout.nbytes / 2
 
 
 class _Unchecked(Encoded):

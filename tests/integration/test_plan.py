@@ -38,6 +38,11 @@ CASES: dict[str, dict[str, Any]] = {
     "control variates": {"method": "FedAvg", "slots": {"name": "SCAFFOLD"}},
     "4 bits": {"method": "FedAvg", "rounds": 3, "slots": {"encoding": {"int4": {}}}},
     "the largest changes": {"method": "FedAvg", "rounds": 3, "slots": {"encoding": {"topK": {}}}},
+    "models in 8 bits": {
+        "method": "FedAvg",
+        "rounds": 3,
+        "protocol": {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "int8"},
+    },
     "a warm-up": {"method": "FedAvg", "rounds": 4, "warmUp": [{"method": "FedProx", "rounds": 2}]},
 }
 """Federations whose bytes do not depend on what is in the images."""

@@ -45,6 +45,7 @@ FEDERATION: Mapping[str, Verdict] = {
     "spec.protocol.idleTimeoutSeconds": Verdict.SERVER,
     "spec.protocol.maximumImages": Verdict.LATER,
     "spec.protocol.secureAggregation": Verdict.FROZEN,
+    "spec.protocol.modelEncoding": Verdict.FROZEN,
     "spec.suspend": Verdict.FREE,
     "spec.activeDeadlineSeconds": Verdict.SERVER,
     "spec.anchorData": Verdict.FROZEN,

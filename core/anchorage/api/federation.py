@@ -48,6 +48,10 @@ Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min
 """A name that people read, as MLflow takes it: neither slash nor colon."""
 
 
+ModelCoding = Literal["bFloat16", "int8"]
+"""How global models travel to silos that train on them: half the bytes, or a quarter."""
+
+
 class SecureAggregation(Document):
     """Silos mask their updates, and the server learns their weighted sum alone."""
 
@@ -71,6 +75,9 @@ class Protocol(Document):
     )
     secure_aggregation: SecureAggregation | None = Field(
         None, description="Secure aggregation: the server learns sums of updates, and no single one; 3 silos or more."
+    )
+    model_encoding: ModelCoding | None = Field(
+        None, description="How models to train travel; absent: float32.\n\nThe server keeps the exact model."
     )
 
 

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field, StringConstraints
 
 from anchorage.api.base import Document, Name
-from anchorage.api.federation import SecureAggregation
+from anchorage.api.federation import ModelCoding, SecureAggregation
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
 
@@ -55,6 +55,9 @@ class RunDescription(Document):
     )
     secure_aggregation: SecureAggregation | None = Field(
         None, description="Updates leave masked; the server learns their sum."
+    )
+    model_encoding: ModelCoding | None = Field(
+        None, description="How models to train travel; absent: as float32."
     )
     held_out: HeldOut | None = Field(None, description="Images that no silo may train on.")
     warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(

@@ -7,10 +7,11 @@ import numpy as np
 
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
-from anchorage.transport.messages import DIFFERENCES, ENCODED, Announcement, AuxiliaryData, Task
+from anchorage.transport.messages import DIFFERENCES, ENCODED, MODEL_ENCODED, Announcement, AuxiliaryData, Task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 from anchorage.transport.tensors.differences import Restored
 from anchorage.transport.tensors.encoded import Decoded, Encoding
+from anchorage.transport.tensors.encoded_model import RoundedModel
 from anchorage.transport.tensors.joined import part_of
 from anchorage.transport.tensors.large_arrays import LargeArrays
 
@@ -32,7 +33,7 @@ class OpenRound:
 
     `traffic` is what the link had received and sent before it, `tailored` the digests of models that were made for one silo, `base` the model
     that updates travel as differences from, or as encoded changes of, if they do, `encoding` how in the second case, `behind` what every silo
-    is sent behind the model, `large` what came behind the silos' updates.
+    is sent behind the model, `rounded` the model that silos train from where it was rounded, `large` what came behind the silos' updates.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -50,6 +51,7 @@ class OpenRound:
     base: ChunkSource | None = None
     encoding: Encoding | None = None
     behind: Sequence[LargeArrays] = ()
+    rounded: RoundedModel | None = None
 
     def __post_init__(self) -> None:
         self.states = dict.fromkeys(self.cohort, "Training")
@@ -57,9 +59,9 @@ class OpenRound:
     @property
     def auxiliary_data(self) -> AuxiliaryData:
         """What every silo is told."""
-        if self.base is None:
-            return self.task.auxiliary_data
-        return {**self.task.auxiliary_data, DIFFERENCES if self.encoding is None else ENCODED: np.array(1)}
+        words = [] if self.base is None else [DIFFERENCES if self.encoding is None else ENCODED]
+        words += [] if self.rounded is None else [MODEL_ENCODED]
+        return {**self.task.auxiliary_data, **{word: np.array(1) for word in words}}
 
     def sink(self, update: ChunkSink) -> ChunkSink:
         """Return where an update arrives as it travels."""

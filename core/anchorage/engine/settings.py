@@ -37,6 +37,8 @@ class RoundSettings:
         Secure aggregation: fractional bits of the sums; None: updates arrive as they are.
     masked : bool
         Whether those updates are masked; a simulation's are not.
+    model_coding : str or None
+        Synchronous: name of the coding in which models to train travel; None: as they are.
     documents : str
         Digest of what in the federation's document decides the model, for the records of rounds.
     """
@@ -54,4 +56,5 @@ class RoundSettings:
     most_images: int = MOST_IMAGES
     fractional_bits: int | None = None
     masked: bool = True
+    model_coding: str | None = None
     documents: str = ""

@@ -4,40 +4,25 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.api.errors import AnchorageError, silo
-from anchorage.api.run import RunDescription
 from anchorage.engine.buffers import Buffers, BufferSource
 from anchorage.engine.error_feedback import ErrorFeedback
-from anchorage.engine.hooks import EncodingHooks
 from anchorage.engine.interfaces import SiloLearner
+from anchorage.engine.run_encodings import decoding_sink, update_encoding
 from anchorage.engine.secure_silo import FixedPointSilo
 from anchorage.engine.watched import WatchedSink, WatchedSource
-from anchorage.learning.hooks import expect
 from anchorage.transport import messages
 from anchorage.transport.link import ServerLink
 from anchorage.transport.tensors.chunks import ChunkSource, Manifest
 from anchorage.transport.tensors.differences import Differences
-from anchorage.transport.tensors.encoded import Encoded, Encoding, encoding_of
+from anchorage.transport.tensors.encoded import Encoded, Encoding
 
 MAX_EVALUATIONS = 4096
 """Evaluate tasks that a silo has open or remembers the answer of."""
-
-
-@lru_cache(maxsize=8)
-def _run_of(description: str) -> RunDescription:
-    return RunDescription.model_validate_json(description)
-
-
-def _encoding_in(description: str, round_number: int) -> Encoding | None:
-    """Return how updates of a round travel, of a run's description (JSON); None: as they are."""
-    run = _run_of(description).stage(round_number)
-    coding = expect(run.method.encoding, EncodingHooks).coding()
-    return encoding_of(coding, run.down, run.up) if coding else None
 
 
 class WithdrawnError(Exception):
@@ -265,7 +250,9 @@ class SiloWorker:
 
     def _encoding(self, task: messages.Task, update: Manifest) -> Encoding | None:
         """Return how a task's update travels; None: as it is."""
-        encoding = _encoding_in(self._link.welcome(), task.round) if messages.ENCODED in task.auxiliary_data else None
+        encoding = (
+            update_encoding(self._link.welcome(), task.round) if messages.ENCODED in task.auxiliary_data else None
+        )
         return encoding if encoding is not None and encoding.fits(task.model, update) else None
 
     def _received(self, work: _Work) -> NDArray[np.uint8]:
@@ -275,7 +262,11 @@ class SiloWorker:
         for kind in (messages.TaskKind.TRAIN, messages.TaskKind.EVALUATE):
             buffer.borrow(self._buffers.model(kind))
         if buffer.missing():
-            self._link.fetch(work.task.model, WatchedSink(work.check, buffer))
+            sink = WatchedSink(work.check, buffer)
+            if messages.MODEL_ENCODED in work.task.auxiliary_data:
+                self._link.fetch(work.task.model, decoding_sink(self._link.welcome(), work.task, sink))
+            else:
+                self._link.fetch(work.task.model, sink)
         return buffer.array
 
     def _take_permit(self, task_id: str) -> None:

@@ -266,6 +266,12 @@ def memory_of(piece: Piece, num_classes: int, seed: int) -> RoundMemory | None:
     return piece.memory(num_classes, seed) if isinstance(piece, EngineHooks) else None
 
 
+def sends_own_models(piece: Piece, num_classes: int, seed: int) -> bool:
+    """Return whether a piece's memory sends silos models of their own, or takes updates as differences from the model."""
+    memory = memory_of(piece, num_classes, seed)
+    return memory is not None and (memory.sparse_updates or type(memory).model_for is not RoundMemory.model_for)
+
+
 def task_layout(down: Layout, method: ResolvedMethod) -> Layout:
     """Return the layout of the largest model that a method's train tasks carry."""
     for piece in method.pieces():

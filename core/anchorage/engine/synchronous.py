@@ -1,4 +1,8 @@
-"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (docs/design/round-protocol.md)."""
+"""The synchronous engine: select, dispatch, announce, weigh, upload, aggregate, server training, evaluate, commit (docs/design/round-protocol.md).
+
+Where silos train from a rounded model (`spec.protocol.modelEncoding`), their updates are measured from that, and the exact model goes on by what
+they changed: the exact one is evaluated, committed and exported, for it has what rounding lost.
+"""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +30,7 @@ from anchorage.engine.parties import over_silos
 from anchorage.transport.messages import (
     ENCODED,
     HELD_OUT,
+    MODEL_ENCODED,
     AuxiliaryData,
     Evaluated,
     Evaluation,
@@ -37,6 +42,7 @@ from anchorage.transport.messages import (
 )
 from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.encoded import Encoding
+from anchorage.transport.tensors.encoded_model import ModelEncoding, RoundedModel, model_encoding
 from anchorage.transport.tensors.joined import behind_front, models_in
 from anchorage.transport.tensors.large_arrays import split_large
 from anchorage.transport.tensors.model import ModelBytes
@@ -75,14 +81,16 @@ class SynchronousEngine(Gathering):
         AnchorageError
             QuorumLost when too few silos answer.
         """
+        rounded = self._rounded(model)
+        model = model if rounded is None else rounded.model
         auxiliary, _ = split_large({**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()})
         task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
-        opened = OpenRound(task, tuple(self.silos), self.link.traffic())
+        opened = OpenRound(task, tuple(self.silos), self.link.traffic(), rounded=rounded)
         self._absent = self._absent or set()
         self._take_kept(opened)
-        self.link.offer(model)
+        self.link.offer(rounded or model)
         for silo in opened.awaited():
-            self.link.assign(silo, task)
+            self.link.assign(silo, replace(task, auxiliary_data=opened.auxiliary_data))
         self._gather(opened, barrier=False)
         self._conclude(opened)
         for silo in opened.cohort:
@@ -101,22 +109,23 @@ class SynchronousEngine(Gathering):
         The next round is dispatched before this one is evaluated and written, so that silos do not wait for either: a server that dies in
         between forms the same model again from the updates that it kept.
         """
-        number = opened.task.round
+        number, base = opened.task.round, model if opened.rounded is None else opened.rounded.model
         marks = [("start", self.clock.now())]
         self._gather(opened, self.strategy.weigher.barrier)
         marks.append(("silos", self.clock.now()))
-        evaluations = self._evaluate_at_silos(opened, model) if self.strategy.weigher.evaluated else {}
-        mean, weights = self._aggregate(opened, evaluations, model)
+        evaluations = self._evaluate_at_silos(opened, base) if self.strategy.weigher.evaluated else {}
+        mean, weights = self._aggregate(opened, evaluations, base)
         self._conclude(opened)
         if self.strategy.hears_scores:
-            self._score_for_memories(opened, model, weights)
+            self._score_for_memories(opened, base, weights)
         for silo in opened.arrived() if self.strategy.keeps_updates else ():
             self.store.contribute(silo, number, weights[silo])
         marks.append(("aggregate", self.clock.now()))
-        for digest in {model.digest, *opened.tailored}:
+        for digest in {base.digest, *opened.tailored}:
             self.link.withdraw(digest)
         self.observer(StepBegan("server training"))
         if mean is not None:
+            mean = mean if base is model else self._encoding_of(model).exact_mean(mean, model, base)
             mean = self.strategy.step(model.trainable, mean, number, len(opened.arrived()) / len(self.silos))
         new, server_metrics = self.learner.train(model if mean is None else model.replaced(mean), number)
         shown = new if self._average is None else self._average.follow(new)
@@ -192,6 +201,8 @@ class SynchronousEngine(Gathering):
             self._without_silent(present), self.settings.silos_per_round, self.settings.seed, number
         )
         cohort = self._agree(number, tuple(self.strategy.weigher.choose(sampled, self.settings.seed, number)))
+        rounded = self._rounded(model)
+        model = model if rounded is None else rounded.model
         auxiliary, behind = split_large(self.learner.auxiliary_data(model, number))
         task = Task(
             f"{number}.train.{model.digest[:16]}{self._attempt}", TaskKind.TRAIN, number, model.manifest, auxiliary
@@ -199,15 +210,25 @@ class SynchronousEngine(Gathering):
         sparse, coding = self.strategy.sparse_updates and self.learner.up == model.layout, self.strategy.coding
         encoding = Encoding(coding, model.layout, self.learner.up) if coding and not sparse else None
         base = encoding.base_of(model) if encoding else model if sparse else None
-        opened = OpenRound(task, cohort, self.link.traffic(), base=base, encoding=encoding, behind=behind)
+        opened = OpenRound(
+            task, cohort, self.link.traffic(), base=base, encoding=encoding, behind=behind, rounded=rounded
+        )
         self._take_kept(opened)
-        self.link.offer(model)
+        self.link.offer(rounded or model)
         last: dict[str, ChunkSource] = {}
         if self.strategy.keeps_updates:
             last = {name: update for name, (_, update) in self.store.contributions().items() if name in self.silos}
         for silo in opened.awaited():
             self.link.assign(silo, self._task_of(opened, silo, model, last))
         return opened
+
+    def _rounded(self, model: ModelBytes) -> RoundedModel | None:
+        """Return the model that silos train from; None: the global model itself."""
+        return self._encoding_of(model).rounded(model) if self.settings.model_coding else None
+
+    def _encoding_of(self, model: ModelBytes) -> ModelEncoding:
+        assert self.settings.model_coding is not None, "a run whose models are rounded"
+        return model_encoding(self.settings.model_coding, model.layout.to_json())
 
     def _agree(self, number: int, cohort: tuple[str, ...]) -> tuple[str, ...]:
         """Return who of a cohort takes part."""
@@ -233,7 +254,8 @@ class SynchronousEngine(Gathering):
         source, told, behind = self.strategy.task_for(silo, number, model, up, last, opened.behind)
         auxiliary = {**opened.auxiliary_data, **told, **self._engine_auxiliary_data()}
         if source is not model:
-            auxiliary.pop(ENCODED, None)  # the server decodes with the model of all
+            for word in (ENCODED, MODEL_ENCODED):  # both are of the model of all
+                auxiliary.pop(word, None)
             self.link.offer(source)
             opened.tailored.add(source.manifest.digest)
         return replace(opened.task, model=source.manifest, auxiliary_data=auxiliary, behind=behind)

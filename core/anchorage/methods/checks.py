@@ -9,7 +9,7 @@ from anchorage.api.mistakes import Mistake
 from anchorage.api.plan import LABELLED_SILOS, LABELS_UNREAD, VALIDATION_CYCLE, Plan
 from anchorage.api.stages import stage_method
 from anchorage.engine.hooks import EncodingHooks, EngineHooks, ServerStepHooks, WeightingEngineHooks
-from anchorage.engine.strategy import memory_of
+from anchorage.engine.strategy import memory_of, sends_own_models
 from anchorage.learning.hooks import expect
 from anchorage.methods.registry import PRESETS
 from anchorage.methods.resolution import resolve, unknown_method
@@ -68,6 +68,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_of_scoring(plan),
         *_of_secure(plan),
         *_of_private(plan),
+        *_of_model_encoding(plan),
     ):
         found.setdefault((mistake.failure.code, mistake.path), mistake)
     yield from found.values()
@@ -195,6 +196,29 @@ def _of_private(plan: Plan) -> Iterator[Mistake]:
         why.append("evaluation.siloPercent, whose counts have none")
     for found in why[:1]:
         yield Mistake(MEANINGLESS_OVERRIDE, slot.path, f"found noise at the server with {found}; choose otherwise")
+
+
+def _of_model_encoding(plan: Plan) -> Iterator[Mistake]:
+    """A rounded model needs rounds, silos that all receive it, and updates that are changes of it."""
+    if plan.spec.protocol.model_encoding is None:
+        return
+    path, why = ("spec", "protocol", "modelEncoding"), list(_beside_one_model(plan))
+    if plan.asynchronous:
+        why.insert(0, "an asynchronous protocol, whose server does not keep the models that silos started from")
+    for found in why[:1]:
+        yield Mistake(MEANINGLESS_OVERRIDE, path, f"found it with {found}; remove modelEncoding, or choose otherwise")
+
+
+def _beside_one_model(plan: Plan) -> Iterator[str]:
+    """Yield what of a method sends silos more than one model of all, or makes weights of something else than its changes."""
+    for piece in plan.method.pieces():
+        own = f"{piece.slot} {piece.name}"
+        if large := [array.name for array in piece.auxiliary() if array.large and not array.up]:
+            yield f"{own}, which sends silos {large[0]} behind the model, and such models travel as they are"
+        if sends_own_models(piece, len(plan.spec.task.classes), plan.spec.seed):
+            yield f"{own}, which sends silos models of their own, and such models travel as they are"
+    if plan.facts & {"untrained", "classifierOfClassMeans"}:
+        yield f"{plan.method.name}, whose server makes a classifier of what the rounded model tells of images"
 
 
 def _of_single_updates(plan: Plan) -> Iterator[str]:

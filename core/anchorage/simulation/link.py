@@ -14,6 +14,7 @@ from anchorage.transport.link import Clock
 from anchorage.transport.messages import Announcement, Evaluation, Event, Order, Profile, Task
 from anchorage.transport.session import Session
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
+from anchorage.transport.tensors.encoded_model import RoundedModel
 
 
 class InProcessLink(Exchange):
@@ -107,14 +108,15 @@ class InProcessServerLink:
         return order
 
     def source(self, manifest: Manifest) -> ChunkSource:
-        """Return the model of an open task.
+        """Return the model of an open task, as it is for a silo that has it.
 
         Raises
         ------
         AnchorageError
             The model belongs to no open task.
         """
-        return self._session.source(manifest.digest)
+        source = self._session.source(manifest.digest)
+        return source.model if isinstance(source, RoundedModel) else source
 
     def fetch(self, manifest: Manifest, sink: ChunkSink) -> None:
         """Hand over the chunks that `sink` misses.
@@ -126,7 +128,7 @@ class InProcessServerLink:
         """
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
-        source = self.source(manifest)
+        source = self._session.source(manifest.digest)
         for index in sink.missing():
             chunk = source.chunk(index)
             sink.write(index, chunk)

@@ -13,6 +13,7 @@ UNLABELLED = EXAMPLES / "digits.yaml"
 LABELLED = EXAMPLES / "fedavg-digits.yaml"
 ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
 METHOD = "spec.method="
+ROUNDED = "spec.protocol.modelEncoding=int8"
 BUDGET = METHOD + "{{name: FedCoPLBudget, pseudoLabels: {{classBudget: {{mix: {}}}}}}}"
 
 
@@ -157,11 +158,29 @@ def test_an_unknown_method_is_told_with_those_there_are() -> None:
         ),
         (["spec.method.name=SemiAnAgg", ASYNCHRONOUS], ("ANC-1114", "protocol.mode")),
         (["spec.method.encoding={int8: {}}", ASYNCHRONOUS], ("ANC-1120", "protocol.mode")),
+        ([ROUNDED, ASYNCHRONOUS], ("ANC-1116", "protocol.modelEncoding")),
         (["spec.method.name=FedAvgSemi", ASYNCHRONOUS], ("ANC-1114", "protocol.mode")),
     ],
 )
 def test_rounds_or_none(overrides: list[str], mistake: tuple[str, str]) -> None:
     assert found(LABELLED, *overrides) == [mistake]
+
+
+@pytest.mark.parametrize(
+    ("method", "why"),
+    [
+        ("FedMatch", "models of their own"),
+        ("ProtoFSSL", "makes a classifier"),
+        ("FedMix", "behind the model"),
+    ],
+)
+def test_models_are_not_rounded_where_updates_are_more_than_changes_of_one_model(method: str, why: str) -> None:
+    with pytest.raises(DocumentError, match=rf"modelEncoding: found it with .*{why}"):
+        validate_study(LABELLED, [f"spec.method={{name: {method}}}", ROUNDED])
+
+
+def test_models_may_be_rounded_where_updates_are_changes() -> None:
+    assert found(LABELLED, ROUNDED) == found(UNLABELLED, ROUNDED) == []
 
 
 def test_fedasync_counts_every_update() -> None:

@@ -207,7 +207,7 @@ def test_files_that_hold_no_federation(write, text: str | bytes, line: str) -> N
             (
                 "ANC-1007 UnknownField: derm.yaml:8: spec.protocol.min_silos: found an unknown field, "
                 "did you mean minSilos? allowed are mode, minSilos, silosPerRound, roundDeadlineSeconds, idleTimeoutSeconds, "
-                "maximumImages, secureAggregation"
+                "maximumImages, secureAggregation, modelEncoding"
             ),
         ),
         (

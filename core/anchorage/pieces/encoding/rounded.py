@@ -6,9 +6,8 @@ from anchorage.api.errors.documents import MEANINGLESS_OVERRIDE, PROTOCOL_REFUSE
 from anchorage.api.mistakes import Mistake
 from anchorage.api.piece import Need
 from anchorage.api.plan import ROUNDS, Plan
-from anchorage.engine.aggregation.round_memory import RoundMemory
 from anchorage.engine.hooks import WeightingEngineHooks
-from anchorage.engine.strategy import memory_of
+from anchorage.engine.strategy import sends_own_models
 from anchorage.pieces.slots import UpdateEncoding
 
 
@@ -26,8 +25,7 @@ class RoundedChange(UpdateEncoding):
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need updates that are one model each, of the model that all silos receive."""
         for piece in plan.method.pieces():
-            memory = memory_of(piece, len(plan.spec.task.classes), plan.spec.seed)
-            own = memory is not None and (memory.sparse_updates or type(memory).model_for is not RoundMemory.model_for)
+            own = sends_own_models(piece, len(plan.spec.task.classes), plan.spec.seed)
             if own or (isinstance(piece, WeightingEngineHooks) and piece.repeats):
                 why = "sends silos models of their own" if own else "has a silo train more than once in a round"
                 message = f"found {self.name}, but {piece.name} {why}, and such updates travel as they are; set float32"

@@ -52,8 +52,8 @@ class Prototypes(PseudoLabels):
     weight: PositiveDecimal = Field("0.3", description="Loss factor.\n\nOf images without a label.")
 
     def facts(self) -> frozenset[str]:
-        """Say that there are pseudo-labels, and that the loss on labels is this piece's own."""
-        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "labelsUnread"})
+        """Say that there are pseudo-labels, that the loss on labels is this piece's own, and what the classifier is."""
+        return frozenset({"pseudoLabels", "pseudoLabelsOfOneHead", "labelsUnread", "classifierOfClassMeans"})
 
     def needs(self) -> Sequence[Need]:
         """Need rounds, and an encoder that trains, for nothing else does."""

@@ -60,6 +60,11 @@ class Encoding:
         )
 
     @cached_property
+    def names(self) -> frozenset[str]:
+        """Names of the tensors that are rounded."""
+        return frozenset(entry.name for entry in self.up.tensors if self._encodes(entry))
+
+    @cached_property
     def parts(self) -> tuple[tuple[tuple[int, int, bool], ...], ...]:
         """Stretches of every chunk, first byte and the byte after the last, and whether they are rounded."""
         return tuple(tuple(self._stretches(start, stop)) for start, stop in spans(self.up.nbytes))
