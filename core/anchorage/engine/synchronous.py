@@ -81,16 +81,14 @@ class SynchronousEngine(Gathering):
         AnchorageError
             QuorumLost when too few silos answer.
         """
-        rounded = self._rounded(model)
-        model = model if rounded is None else rounded.model
         auxiliary, _ = split_large({**self.learner.auxiliary_data(model, number), **self.strategy.first_auxiliary()})
         task = Task(f"{number}.announce.{model.digest[:16]}", TaskKind.TRAIN, number, model.manifest, auxiliary)
-        opened = OpenRound(task, tuple(self.silos), self.link.traffic(), rounded=rounded)
+        opened = OpenRound(task, tuple(self.silos), self.link.traffic())
         self._absent = self._absent or set()
         self._take_kept(opened)
-        self.link.offer(rounded or model)
+        self.link.offer(model)
         for silo in opened.awaited():
-            self.link.assign(silo, replace(task, auxiliary_data=opened.auxiliary_data))
+            self.link.assign(silo, task)
         self._gather(opened, barrier=False)
         self._conclude(opened)
         for silo in opened.cohort:

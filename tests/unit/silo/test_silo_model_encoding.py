@@ -1,0 +1,82 @@
+"""A silo takes a rounded model where the run's description says so, and no other; who does not know the field refuses the run."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from silo_fakes import FakeLink, train_task
+
+from anchorage.api.errors import AnchorageError
+from anchorage.api.model import ModelDescription
+from anchorage.api.run import RunDescription
+from anchorage.engine.buffers import MemoryBuffers
+from anchorage.engine.silo import SiloWorker
+from anchorage.methods import PRESETS
+from anchorage.pieces.task.classification import Classification
+from anchorage.transport.messages import MODEL_ENCODED, Assigned
+from anchorage.transport.tensors.encoded_model import MODEL_CODINGS, ModelEncoding
+from anchorage.transport.tensors.layout import Layout
+from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo.null_learner import NullLearner
+from anchorage_silo.review import read_description
+
+LAYOUT = Layout.of([("weight", "F32", (20, 70))])
+EXACT = ModelBytes.of(LAYOUT, np.random.default_rng(1).standard_normal(1400, np.float32).view(np.uint8))
+ROUNDED = ModelEncoding(MODEL_CODINGS["bFloat16"], LAYOUT).rounded(EXACT)
+TASK = replace(train_task(ROUNDED.model), auxiliary_data={MODEL_ENCODED: np.array(1)})
+
+
+def description(encoding: str | None) -> str:
+    model = ModelDescription(network="SmallCnn", task=Classification(classes=("a", "b")), image_size=8, channels=1)
+    text, slots = LAYOUT.to_json(), PRESETS["FedAvg"].slots
+    return RunDescription.model_validate(
+        {
+            "federation": "derm",
+            "seed": 1,
+            "rounds": 5,
+            "mode": "Synchronous",
+            "method": slots,
+            "model": model,
+            "down": text,
+            "up": text,
+            "model_encoding": encoding,
+        }
+    ).model_dump_json(by_alias=True)
+
+
+class Link(FakeLink):
+    """Of a run whose models travel in an encoding."""
+
+    encoding: str | None = "bFloat16"
+
+    def welcome(self) -> str:
+        return description(self.encoding)
+
+
+def handled(encoding: str | None) -> Link:
+    """Have a silo do the task in a run of an encoding."""
+    link = Link(ROUNDED.model)
+    link.encoding, link.models = encoding, {ROUNDED.manifest.digest: ROUNDED}
+    SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 0.5, 7), MemoryBuffers()).handle(Assigned(TASK))
+    return link
+
+
+def test_a_silo_trains_from_the_rounded_model() -> None:
+    update = handled("bFloat16").announcements[TASK.id].update
+    near = ROUNDED.model.arrays()["weight"] + np.float32(0.5)
+    assert update is not None and update.digests == ModelBytes.from_arrays(LAYOUT, {"weight": near}).manifest.digests
+
+
+@pytest.mark.parametrize(("encoding", "code"), [(None, "ANC-2150"), ("int8", "ANC-2101")])
+def test_a_model_in_another_encoding_is_refused(encoding: str | None, code: str) -> None:
+    ((kind, _, found, *_),) = handled(encoding).said
+    assert (kind, found) == ("fail", code)
+
+
+def test_the_description_names_the_encoding_only_where_there_is_one() -> None:
+    assert "modelEncoding" not in json.loads(description(None))
+    told = json.loads(description("int8"))
+    assert told["modelEncoding"] == "int8" and read_description(json.dumps(told)).model_encoding == "int8"
+    with pytest.raises(AnchorageError, match="ANC-2150"):
+        read_description(json.dumps({**told, "modelEncoding": "int2"}))
