@@ -74,7 +74,7 @@ class Protocol(Document):
         None, description="Most images of any silo; the update of one that counts more is refused."
     )
     secure_aggregation: SecureAggregation | None = Field(
-        None, description="Secure aggregation: the server learns sums of updates, and no single one; 3 silos or more."
+        None, description="The server learns sums of updates, and no single one; 3 silos or more."
     )
     model_encoding: ModelCoding | None = Field(
         None, description="How models to train travel; absent: float32.\n\nThe server keeps the exact model."
@@ -137,10 +137,10 @@ class Evaluation(Document):
     """Scoring of the global model at the server."""
 
     validation: ServerData | None = Field(
-        None, description="Images that rounds are scored on, and by which the best round is chosen."
+        None, description="Images that score every round and choose the best one."
     )
     test: ServerData | None = Field(
-        None, description="Images that the final and the best model are scored on, once, at the end."
+        None, description="Images that score the final and the best model once, at the end."
     )
     every_rounds: Rounds = Field(1, description="Rounds between two validations; the last round is always scored.")
     average_decay: Fraction | None = Field(
@@ -199,7 +199,7 @@ class FederationSpec(Document):
     )
     protocol: Protocol = Field(Protocol(), description="How rounds are run.")
     suspend: bool = Field(
-        False, description="Whether the server stops after the last committed round; ignored outside a cluster."
+        False, description="Stop after the last committed round; ignored outside a cluster."
     )
     active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
     anchor_data: ServerData | None = Field(None, description="Labelled images at the server.")

@@ -56,9 +56,7 @@ class RunDescription(Document):
     secure_aggregation: SecureAggregation | None = Field(
         None, description="Updates leave masked; the server learns their sum."
     )
-    model_encoding: ModelCoding | None = Field(
-        None, description="How models to train travel; absent: as float32."
-    )
+    model_encoding: ModelCoding | None = Field(None, description="How models to train travel; absent: as float32.")
     held_out: HeldOut | None = Field(None, description="Images that no silo may train on.")
     warm_up: Annotated[tuple[StageDescription, ...], Field(max_length=8)] = Field(
         (), description="The stages before the method, in their order."
