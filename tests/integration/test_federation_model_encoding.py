@@ -14,7 +14,7 @@ from safetensors.numpy import load_file, save_file
 from anchorage.api.files import Study
 from anchorage.simulation.run import simulate
 
-NUMBERS = {"bFloat16": 2 * 600_000, "int8": 600_000 + 1024 + 1024 + 296}
+NUMBERS = {"BFloat16": 2 * 600_000, "Int8": 600_000 + 1024 + 1024 + 296}
 """Bytes of the encoded numbers of a model, by hand: int8 has a scale for 256 of the 262,137, 262,144 and 75,719 numbers of the chunks."""
 EXACT = sum(array.nbytes for name, array in WEIGHTS.items() if name != "encoder.weight")
 HEAD: dict[str, Any] = {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"}
@@ -49,7 +49,7 @@ def test_processes_and_one_process_reach_the_same_model_though_both_ends_are_kil
 @pytest.mark.parametrize("protocol", [{}, {"secureAggregation": {"fractionalBits": 22}}])
 def test_sums_of_updates_are_measured_from_the_rounded_model(protocol: dict[str, Any], tmp_path: Path) -> None:
     """Null trainers add the same to every number: the exact model has it, and none of the rounding."""
-    study = null(tmp_path, "bFloat16", silos=3, **protocol)
+    study = null(tmp_path, "BFloat16", silos=3, **protocol)
     with Site(study) as site:
         site.finish(site.server(), *(site.null_agent(silo) for silo in "abc"))
         assert site.digest() == null_digest(study)
@@ -72,7 +72,7 @@ def test_learning_reaches_the_same_model_in_one_process_and_over_grpc(
     method: str, slots: dict[str, Any], spec: dict[str, Any], tmp_path: Path
 ) -> None:
     pytest.importorskip("sklearn")
-    protocol = {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "int8"}
+    protocol = {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "Int8"}
     study, plain = (
         digits_study(tmp_path / name, method, rounds=3, slots=slots, protocol=each, **spec)
         for name, each in (("rounded", protocol), ("plain", {**protocol, "modelEncoding": None}))
@@ -85,7 +85,7 @@ def test_learning_reaches_the_same_model_in_one_process_and_over_grpc(
 
 def test_a_simulation_that_is_cut_goes_on_with_the_same_bits(tmp_path: Path) -> None:
     pytest.importorskip("sklearn")
-    protocol = {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "bFloat16"}
+    protocol = {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "BFloat16"}
     whole, first = (
         digits_study(tmp_path / str(rounds), "FedAvg", rounds=rounds, protocol=protocol) for rounds in (3, 1)
     )

@@ -41,7 +41,7 @@ CASES: dict[str, dict[str, Any]] = {
     "models in 8 bits": {
         "method": "FedAvg",
         "rounds": 3,
-        "protocol": {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "int8"},
+        "protocol": {"minSilos": 3, "roundDeadlineSeconds": 600, "modelEncoding": "Int8"},
     },
     "a warm-up": {"method": "FedAvg", "rounds": 4, "warmUp": [{"method": "FedProx", "rounds": 2}]},
 }

@@ -48,7 +48,7 @@ Title = Annotated[str, StringConstraints(strict=True, pattern=TITLE_PATTERN, min
 """A name that people read, as MLflow takes it: neither slash nor colon."""
 
 
-ModelCoding = Literal["bFloat16", "int8"]
+ModelCoding = Literal["BFloat16", "Int8"]
 """How global models travel to silos that train on them: half the bytes, or a quarter."""
 
 
@@ -136,9 +136,7 @@ class Admission(Document):
 class Evaluation(Document):
     """Scoring of the global model at the server."""
 
-    validation: ServerData | None = Field(
-        None, description="Images that score every round and choose the best one."
-    )
+    validation: ServerData | None = Field(None, description="Images that score every round and choose the best one.")
     test: ServerData | None = Field(
         None, description="Images that score the final and the best model once, at the end."
     )
@@ -198,9 +196,7 @@ class FederationSpec(Document):
         (), description="Methods that train first, each on the model of the one before."
     )
     protocol: Protocol = Field(Protocol(), description="How rounds are run.")
-    suspend: bool = Field(
-        False, description="Stop after the last committed round; ignored outside a cluster."
-    )
+    suspend: bool = Field(False, description="Stop after the last committed round; ignored outside a cluster.")
     active_deadline_seconds: Seconds | None = Field(None, description="How long the whole run may take.")
     anchor_data: ServerData | None = Field(None, description="Labelled images at the server.")
     evaluation: Evaluation | None = Field(None, description="Scoring of the global model at the server.")

@@ -13,7 +13,7 @@ UNLABELLED = EXAMPLES / "digits.yaml"
 LABELLED = EXAMPLES / "fedavg-digits.yaml"
 ASYNCHRONOUS = "spec.protocol.mode=Asynchronous"
 METHOD = "spec.method="
-ROUNDED = "spec.protocol.modelEncoding=int8"
+ROUNDED = "spec.protocol.modelEncoding=Int8"
 BUDGET = METHOD + "{{name: FedCoPLBudget, pseudoLabels: {{classBudget: {{mix: {}}}}}}}"
 
 

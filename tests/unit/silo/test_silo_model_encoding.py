@@ -23,7 +23,7 @@ from anchorage_silo.review import read_description
 
 LAYOUT = Layout.of([("weight", "F32", (20, 70))])
 EXACT = ModelBytes.of(LAYOUT, np.random.default_rng(1).standard_normal(1400, np.float32).view(np.uint8))
-ROUNDED = ModelEncoding(MODEL_CODINGS["bFloat16"], LAYOUT).rounded(EXACT)
+ROUNDED = ModelEncoding(MODEL_CODINGS["BFloat16"], LAYOUT).rounded(EXACT)
 TASK = replace(train_task(ROUNDED.model), auxiliary_data={MODEL_ENCODED: np.array(1)})
 
 
@@ -42,13 +42,13 @@ def description(encoding: str | None) -> str:
             "up": text,
             "model_encoding": encoding,
         }
-    ).model_dump_json(by_alias=True)
+    ).to_json()
 
 
 class Link(FakeLink):
     """Of a run whose models travel in an encoding."""
 
-    encoding: str | None = "bFloat16"
+    encoding: str | None = "BFloat16"
 
     def welcome(self) -> str:
         return description(self.encoding)
@@ -63,12 +63,12 @@ def handled(encoding: str | None) -> Link:
 
 
 def test_a_silo_trains_from_the_rounded_model() -> None:
-    update = handled("bFloat16").announcements[TASK.id].update
+    update = handled("BFloat16").announcements[TASK.id].update
     near = ROUNDED.model.arrays()["weight"] + np.float32(0.5)
     assert update is not None and update.digests == ModelBytes.from_arrays(LAYOUT, {"weight": near}).manifest.digests
 
 
-@pytest.mark.parametrize(("encoding", "code"), [(None, "ANC-2150"), ("int8", "ANC-2101")])
+@pytest.mark.parametrize(("encoding", "code"), [(None, "ANC-2150"), ("Int8", "ANC-2101")])
 def test_a_model_in_another_encoding_is_refused(encoding: str | None, code: str) -> None:
     ((kind, _, found, *_),) = handled(encoding).said
     assert (kind, found) == ("fail", code)
@@ -76,7 +76,7 @@ def test_a_model_in_another_encoding_is_refused(encoding: str | None, code: str)
 
 def test_the_description_names_the_encoding_only_where_there_is_one() -> None:
     assert "modelEncoding" not in json.loads(description(None))
-    told = json.loads(description("int8"))
-    assert told["modelEncoding"] == "int8" and read_description(json.dumps(told)).model_encoding == "int8"
+    told = json.loads(description("Int8"))
+    assert told["modelEncoding"] == "Int8" and read_description(json.dumps(told)).model_encoding == "Int8"
     with pytest.raises(AnchorageError, match="ANC-2150"):
-        read_description(json.dumps({**told, "modelEncoding": "int2"}))
+        read_description(json.dumps({**told, "modelEncoding": "Int2"}))

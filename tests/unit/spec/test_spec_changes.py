@@ -49,7 +49,7 @@ TABLE: list[tuple[str, Any, Verdict]] = [
     ("spec.protocol.idleTimeoutSeconds", 5, SERVER),
     ("spec.protocol.maximumImages", 5000, LATER),
     ("spec.protocol.secureAggregation", {"fractionalBits": 20}, FROZEN),
-    ("spec.protocol.modelEncoding", "int8", FROZEN),
+    ("spec.protocol.modelEncoding", "Int8", FROZEN),
     ("spec.suspend", True, FREE),
     ("spec.activeDeadlineSeconds", 60, SERVER),
     ("spec.anchorData.anchors", 90, FROZEN),

@@ -29,7 +29,7 @@ def model_of(layout: Layout, size: float = 1.0) -> ModelBytes:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@pytest.mark.parametrize(("name", "share", "error"), [("bFloat16", 2, 2**-8), ("int8", 4, 1 / 63.6)])
+@pytest.mark.parametrize(("name", "share", "error"), [("BFloat16", 2, 2**-8), ("Int8", 4, 1 / 63.6)])
 def test_a_rounded_model_travels_short_and_arrives_to_the_bit(
     name: str, share: int, error: float, layout: Layout
 ) -> None:

@@ -15,7 +15,7 @@ from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.shortened import Shortened
 
-MODEL_CODINGS: Mapping[str, Coding] = {"bFloat16": BFloat16Coding(), "int8": BlockCoding(bits=8)}
+MODEL_CODINGS: Mapping[str, Coding] = {"BFloat16": BFloat16Coding(), "Int8": BlockCoding(bits=8)}
 """Codings by the names that `spec.protocol.modelEncoding` has for them."""
 
 _ZEROS = bytes(CHUNK_BYTES)
