@@ -1,4 +1,4 @@
-"""Rounds over slow links, by encoding of the updates (``make bench-links``; Linux, root, iproute2).
+"""Rounds over slow links, by encoding of updates and models (``make bench-links``; Linux, root, iproute2).
 
 Real processes, mutual TLS, a model of ResNet18's size, silos that train nothing. The script starts anew in a network namespace of its own, whose
 loopback interface holds each silo to a rate, up and down, as a hospital's line does. Seconds from one commit to the next, the median; the first
@@ -22,6 +22,7 @@ import yaml
 from safetensors.numpy import save_file
 
 from anchorage.api.files import Study
+from anchorage.transport.tensors.encoded_model import MODEL_CODINGS
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests" / "integration"))
 
@@ -97,13 +98,15 @@ class Row:
     """Of a round."""
     up: float
     """Bytes of one silo's update."""
+    down: float
+    """Bytes of the model that it fetches."""
     floor: float
     """Seconds that its line needs for model and update."""
 
 
-def write_study(folder: Path, encoding: str, silos: int, rounds: int) -> Study:
+def write_study(folder: Path, encoding: str, models: str | None, silos: int, rounds: int) -> Study:
     """Write the documents of a federation and its initial model."""
-    protocol = {"minSilos": silos, "roundDeadlineSeconds": MOST_SECONDS}
+    protocol = {"minSilos": silos, "roundDeadlineSeconds": MOST_SECONDS, "modelEncoding": models}
     method = {"name": "FedAvg", "encoding": ENCODINGS[encoding]}
     study = null_study(folder, silos=silos, rounds=rounds, protocol=protocol, method=method)
     rng = np.random.default_rng(0)
@@ -112,10 +115,10 @@ def write_study(folder: Path, encoding: str, silos: int, rounds: int) -> Study:
     return study
 
 
-def play(encoding: str, megabits: int, silos: int, rounds: int) -> Row:
+def play(encoding: str, models: str | None, megabits: int, silos: int, rounds: int) -> Row:
     """Play a run."""
     with tempfile.TemporaryDirectory(prefix="anchorage-links-") as name:
-        study = write_study(Path(name), encoding, silos, rounds)
+        study = write_study(Path(name), encoding, models, silos, rounds)
         names = [silo.metadata.name for silo in study.silos]
         shape(names, megabits)
         with SlowSite(study) as site:
@@ -123,7 +126,7 @@ def play(encoding: str, megabits: int, silos: int, rounds: int) -> Row:
             records = site.records()
     seconds = statistics.median([after["time"] - before["time"] for before, after in pairwise(records[1:])])
     up, down = (statistics.median(record[key] for record in records[2:]) / silos for key in ("bytesUp", "bytesDown"))
-    return Row(encoding, megabits, seconds, up, (up + down) * 8 / (megabits * 1e6))
+    return Row(encoding, megabits, seconds, up, down, (up + down) * 8 / (megabits * 1e6))
 
 
 def enter_namespace() -> int:
@@ -141,6 +144,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=3, help="rounds of a run, at least 2")
     parser.add_argument("--megabits", type=int, nargs="+", default=[100, 20], help="of each silo's line, up and down")
     parser.add_argument("--encodings", nargs="+", default=list(ENCODINGS), choices=ENCODINGS)
+    parser.add_argument("--models", choices=MODEL_CODINGS, help="encoding of models on their way down; float32 without")
     parser.add_argument("--json", type=Path, help="file for the figures")
     arguments = parser.parse_args()
     if WITHIN not in os.environ:
@@ -148,13 +152,16 @@ def main() -> int:
     subprocess.run(["ip", "link", "set", "lo", "mtu", str(MTU), "up"], check=True)
     federation_processes.WAIT_SECONDS = MOST_SECONDS
     rows = []
-    print(f"{'Mbit/s':>7} {'encoding':>10} {'round s':>8} {'MB up':>7} {'floor s':>8} {'ratio':>6}", flush=True)
+    print(
+        f"{'Mbit/s':>7} {'encoding':>10} {'round s':>8} {'MB up':>7} {'down':>7} {'floor s':>8} {'ratio':>6}",
+        flush=True,
+    )
     for megabits in arguments.megabits:
         for encoding in arguments.encodings:
-            row = play(encoding, megabits, arguments.silos, arguments.rounds)
+            row = play(encoding, arguments.models, megabits, arguments.silos, arguments.rounds)
             rows.append(vars(row))
             ratio = row.seconds / row.floor
-            figures = f"{row.seconds:8.1f} {row.up / 1e6:7.2f} {row.floor:8.1f} {ratio:6.2f}"
+            figures = f"{row.seconds:8.1f} {row.up / 1e6:7.2f} {row.down / 1e6:7.2f} {row.floor:8.1f} {ratio:6.2f}"
             print(f"{megabits:7d} {encoding:>10} {figures}", flush=True)
     if arguments.json:
         arguments.json.write_text(json.dumps({"benchmark": "links", "rows": rows}, indent=2) + "\n")

@@ -143,6 +143,7 @@ def _link(study: Study, found: Forecast, megabits: float, *, timed: bool) -> dic
     return {
         "megabitsPerSecond": megabits,
         "encoding": {part.method.name: part.method.encoding.name for part in parts},
+        "modelEncoding": spec.protocol.model_encoding,
         "rounds": rows,
         "seconds": sum(row["count"] * (row["downSeconds"] + row["upSeconds"]) for row in rows) / at_once,
         "deadlineSeconds": deadline,

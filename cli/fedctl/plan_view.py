@@ -82,7 +82,8 @@ def _time(document: Mapping[str, Any]) -> Iterator[RenderableType]:
 def _link(document: Mapping[str, Any]) -> Iterator[RenderableType]:
     link = document["link"]
     encodings = ", ".join(dict.fromkeys(link["encoding"].values()))
-    head = f"on a line of {link['megabitsPerSecond']:g} Mbit/s, {encodings}"
+    models = f", models {link['modelEncoding']}" if link["modelEncoding"] else ""
+    head = f"on a line of {link['megabitsPerSecond']:g} Mbit/s, {encodings}{models}"
     table = plain_table(head, "count", "model down", "update up", right=("count", "model down", "update up"))
     for of, count, row in _alike(link["rounds"], "downSeconds", "upSeconds"):
         table.add_row(of, str(count), duration(row["downSeconds"]), duration(row["upSeconds"]))

@@ -178,6 +178,7 @@ def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkey
     told = planned(study.file, "--no-trial", "--link", "0.008")  # a kilobyte a second
     link, sizes = told["link"], told["bytes"]
     assert (link["encoding"], link["inTime"], link["withTraining"]) == ({"FedAvg": "int8"}, None, False)
+    assert link["modelEncoding"] is None
     for row, part in zip(link["rounds"], sizes["rounds"], strict=True):
         assert (row["downSeconds"], row["upSeconds"]) == (part["downPerSilo"] / 1000, part["upPerSilo"] / 1000)
         assert row["upSeconds"] < 0.4 * row["downSeconds"], "eight bits of 32, and what is not encoded"
@@ -189,9 +190,13 @@ def test_a_line_has_a_time_by_its_encoding_and_a_deadline(tmp_path: Path, monkey
     assert planned(study.file, "--no-trial")["link"] is None
     console = Console(width=80, record=True, file=StringIO())
     monkeypatch.setattr(plan, "people", lambda: console)
-    assert CliRunner().invoke(app, ["plan", str(study.file), "--no-trial", "--link", "0.008"]).exit_code == 0
+    rounded = ("--set", "spec.protocol.modelEncoding=BFloat16")
+    assert CliRunner().invoke(app, ["plan", str(study.file), "--no-trial", "--link", "0.008", *rounded]).exit_code == 0
     text = " ".join(console.export_text().split())
-    assert "ON A LINE OF 0.008 MBIT/S, INT8" in text and "how long training takes is not known here" in text
+    assert (
+        "ON A LINE OF 0.008 MBIT/S, INT8, MODELS BFLOAT16" in text
+        and "how long training takes is not known here" in text
+    )
 
 
 def test_training_counts_against_the_deadline_and_uploads_behind_a_barrier_have_their_own(tmp_path: Path) -> None:
