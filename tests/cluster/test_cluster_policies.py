@@ -1,5 +1,6 @@
 """A policy of the cluster that changes what the operator wrote: the contest is told and backed off, and other wishes are carried out."""
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,20 @@ def mirror(namespace: Namespace) -> list[dict[str, Any]]:
     ]
 
 
+def _in_force(namespace: Namespace) -> bool:
+    """Return whether the policy changes a StatefulSet, which is not kept; the API server needs a moment to learn of a policy."""
+    labels = {"app": "probe"}
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [{"name": "probe", "image": "probe:1"}]}}
+    probe = {
+        "apiVersion": "apps/v1",
+        "kind": "StatefulSet",
+        "metadata": {"name": "probe"},
+        "spec": {"serviceName": "probe", "selector": {"matchLabels": labels}, "template": template},
+    }
+    create = ("create", "--dry-run=server", "--output=json", "--filename", "-")
+    return MIRRORED in namespace.kubectl(*create, text=json.dumps(probe))
+
+
 @pytest.fixture
 def mirrored(started: Namespace) -> Iterator[Namespace]:
     """Give a namespace with the operator and the policy."""
@@ -44,6 +59,7 @@ def mirrored(started: Namespace) -> Iterator[Namespace]:
         if "no matches for kind" not in str(failed):
             raise
         pytest.skip("this cluster has no MutatingAdmissionPolicy (v1beta1)")
+    started.eventually("the policy is in force", lambda: _in_force(started))
     yield started
     for each in mirror(started):
         started.kubectl("delete", each["kind"], each["metadata"]["name"], "--wait=false")
