@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, UNUSABLE_ANSWER
+from anchorage.engine.aggregation.fixed_point_mean import fixed_point_mean
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.events import SiloChanged, StepBegan
 from anchorage.engine.synchronous import SynchronousEngine
@@ -23,9 +24,15 @@ from anchorage.transport.messages import (
     TaskFailed,
     TaskKind,
 )
-from anchorage.transport.secure_aggregation.fixed_point import add_up, decode
-from anchorage.transport.secure_aggregation.masks import Words
-from anchorage.transport.secure_aggregation.member import FEWEST, Keys, ProtocolError, roster_digest, threshold, unmask
+from anchorage.transport.secure_aggregation.masks import Mask
+from anchorage.transport.secure_aggregation.member import (
+    FEWEST,
+    Keys,
+    ProtocolError,
+    roster_digest,
+    threshold,
+    unmasking,
+)
 from anchorage.transport.secure_aggregation.wire import (
     Agreement,
     Confirmed,
@@ -123,15 +130,13 @@ class SecureRounds(SynchronousEngine):
             return None, {}
         silos, up, bits = list(weights), self.learner.up, self.settings.fractional_bits
         assert bits is not None, "secure aggregation has some"
-        total = add_up([opened.updates[silo] for silo in silos], up)
-        if self.settings.masked:
-            self._unmask(opened, total, silos)
-        sum_of = math.fsum(weights.values())
-        mean = decode(total, up, model.trainable, self._group.scale / sum_of, bits)
+        masks = self._unmasking(opened, silos) if self.settings.masked else []
+        updates, sum_of = [opened.updates[silo] for silo in silos], math.fsum(weights.values())
+        mean = fixed_point_mean(updates, masks, up, model.trainable, self._group.scale / sum_of, bits)
         return mean, {silo: weight / sum_of for silo, weight in weights.items()}
 
-    def _unmask(self, opened: OpenRound, total: Words, silos: Sequence[str]) -> None:
-        """Take the masks off the sum of these silos' updates, in place, when enough of them confirm that it is of these.
+    def _unmasking(self, opened: OpenRound, silos: Sequence[str]) -> list[Mask]:
+        """Return what takes the masks off the sum of these silos' updates, when enough of them confirm that it is of these.
 
         Raises
         ------
@@ -154,7 +159,7 @@ class SecureRounds(SynchronousEngine):
         self._require(len(answers), need, number, "revealed shares")
         revealed = {s: {of: bytes.fromhex(x) for of, x in a.shares.items()} for s, a in answers.items()}
         try:
-            unmask(total, roster, roster_digest(self._group.session, roster), silos, revealed)
+            return unmasking(roster, roster_digest(self._group.session, roster), silos, revealed)
         except ProtocolError as error:
             raise AnchorageError(UNUSABLE_ANSWER, f"round {number}: {error}") from error
 

@@ -9,7 +9,15 @@ from cryptography import x509
 
 from anchorage.transport.pki import Authority, SigningRequest, silo_uri
 from anchorage.transport.pki.keys import make_key
-from anchorage.transport.secure_aggregation.member import Keys, Member, ProtocolError, roster_digest, threshold, unmask
+from anchorage.transport.secure_aggregation.masks import add_masks
+from anchorage.transport.secure_aggregation.member import (
+    Keys,
+    Member,
+    ProtocolError,
+    roster_digest,
+    threshold,
+    unmasking,
+)
 from anchorage.transport.secure_aggregation.shamir import combine, split
 
 TASK = "1.keys.0"
@@ -51,7 +59,7 @@ def test_the_sum_is_the_plain_sum_bit_for_bit(count: int, late: str, lost: str, 
     tellers = survivors[: threshold(count)]
     signed = {n: silos[n].confirm(survivors) for n in tellers}
     revealed = {n: silos[n].reveal(survivors, {o: sealed[o][n] for o in taking if o != n}, signed) for n in tellers}
-    unmask(total, roster, roster_digest(TASK, roster), survivors, revealed)
+    add_masks(total, unmasking(roster, roster_digest(TASK, roster), survivors, revealed))
     assert np.array_equal(total, sum(plain[name] for name in survivors).astype(np.uint32))
     assert all(abs(np.corrcoef(masked[name], plain[name])[0, 1]) < 0.02 for name in taking)
 

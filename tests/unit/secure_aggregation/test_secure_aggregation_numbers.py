@@ -9,8 +9,10 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from anchorage.api.errors import AnchorageError, silo
+from anchorage.engine.aggregation.fixed_point_mean import fixed_point_mean
 from anchorage.methods import validate_study
-from anchorage.transport.secure_aggregation.fixed_point import RangeError, add_up, decode, encode
+from anchorage.transport.secure_aggregation.fixed_point import RangeError, encode
+from anchorage.transport.secure_aggregation.masks import Mask, add_masks
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes, write_arrays
 from anchorage_silo.policy import Policy
@@ -35,12 +37,29 @@ def test_the_sum_is_that_of_whole_numbers(updates: list[np.ndarray]) -> None:
     encoded, share = [buffer_of(update) for update in updates], 1 / len(updates)
     for each in encoded:
         encode(LAYOUT, each, ZERO.buffer(), LAYOUT, share, 24)
-    total = add_up([ModelBytes.of(LAYOUT, each) for each in encoded], LAYOUT)
-    mean = decode(total, LAYOUT, ZERO, 1.0, 24).arrays()
+    mean = fixed_point_mean([ModelBytes.of(LAYOUT, each) for each in encoded], [], LAYOUT, ZERO, 1.0, 24).arrays()
     exact = sum(np.rint(update.astype(np.float64) * share * 2**24) for update in updates) / 2**24
     assert np.array_equal(mean["weight"], exact.astype(np.float32))
     assert mean["count"] == 7
     assert not mean["flag"].any()
+
+
+def test_masks_come_off_the_right_words_of_every_chunk() -> None:
+    layout = Layout.of([("count", "I64", ()), ("weight", "F32", (600_001,)), ("flag", "BOOL", (3,))])
+    numbers = np.random.default_rng(1)
+    before, *updates = numbers.normal(size=(4, 600_001)).astype(np.float32)
+    model = ModelBytes.from_arrays(layout, {"count": COUNT, "weight": before, "flag": FLAGS})
+    masks, sent, exact = [Mask(bytes([n]) * 32, (-1) ** n) for n in range(4)], [], np.zeros(600_001)
+    for update in updates:
+        buffer = ModelBytes.from_arrays(layout, {"count": COUNT, "weight": update, "flag": FLAGS}).buffer()
+        add_masks(encode(layout, buffer, model.buffer(), layout, 0.25, 22), masks)
+        sent.append(ModelBytes.of(layout, buffer))
+        exact += np.rint((update.astype(np.float64) - before) * 2**20)
+    off = [Mask(mask.key, -mask.sign) for mask in masks for _ in updates]
+    mean = fixed_point_mean(sent, off, layout, model, 4 / 3, 22)
+    expected = (before + exact * (4 / 3 / 2**22)).astype(np.float32)
+    assert len(mean.chunks) == 3
+    assert mean.digest == ModelBytes.from_arrays(layout, {**model.arrays(), "weight": expected}).digest
 
 
 @pytest.mark.parametrize("value", [128.0, -128.0, np.nan, np.inf])

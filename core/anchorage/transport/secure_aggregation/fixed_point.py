@@ -1,15 +1,13 @@
 """Updates as fixed-point numbers modulo 2^32: their sum is exact, so it is the same with masks and without."""
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.transport.secure_aggregation.masks import Words
-from anchorage.transport.tensors.chunks import ChunkSource
 from anchorage.transport.tensors.layout import Layout
-from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage.transport.tensors.model import read_arrays
 
 MOST_ROUNDED = 1000
 """Half steps by which the silos' roundings, one each, can exceed the range; no more silos take part."""
@@ -59,7 +57,7 @@ def encode(
     """
     words_of(up)
     step, most = math.ldexp(share, bits), 2.0**31 / 2**bits - MOST_ROUNDED / 2**bits
-    old = read_arrays(down, before)
+    old, scratch = read_arrays(down, before), np.empty(_BLOCK)
     for name, array in read_arrays(up, update).items():
         if up.by_name[name].dtype != "F32":
             array[...] = 0
@@ -67,43 +65,9 @@ def encode(
         new, start = array.reshape(-1), old[name].reshape(-1)
         for first in range(0, len(new), _BLOCK):
             part = new[first : first + _BLOCK]
-            change = part.astype(np.float64) - start[first : first + _BLOCK]
-            if not np.abs(change).max(initial=0.0) <= most:
+            change = np.subtract(part, start[first : first + _BLOCK], out=scratch[: len(part)], dtype=np.float64)
+            if not (change.max() <= most and change.min() >= -most):
                 raise RangeError(f"tensor {name} changes by more than {most:.6g} or is not finite")
-            part.view(np.uint32)[:] = np.rint(change * step).astype(np.int64).astype(np.uint32)
+            change *= step
+            np.copyto(part.view(np.int32), np.rint(change, out=change), casting="unsafe")  # it fits
     return update[: 4 * (update.nbytes // 4)].view("<u4")
-
-
-def add_up(updates: Sequence[ChunkSource], layout: Layout) -> Words:
-    """Return the sum of updates modulo 2^32, uint32, one update's size whatever their number; they are read chunk by chunk."""
-    total = np.zeros(layout.nbytes // 4, np.uint32)
-    for update in updates:
-        for index in range(len(update.manifest.digests)):
-            start, stop = (edge // 4 for edge in update.manifest.span(index))
-            total[start:stop] += np.frombuffer(update.chunk(index), "<u4", stop - start)
-    return total
-
-
-def decode(total: Words, layout: Layout, model: ModelBytes, scale: float, bits: int) -> ModelBytes:
-    """Return the model plus the mean change, in `layout`.
-
-    Parameters
-    ----------
-    total : ndarray of uint32, shape [words]
-        The sum.
-    layout : Layout
-        Of an update.
-    model : ModelBytes
-        The model that the silos received; has every tensor of `layout`.
-    scale : float
-        By which the sum is multiplied: one over the sum of the shares in it.
-    bits : int
-        Fractional bits.
-    """
-    arrays = model.arrays()
-    for tensor in layout.tensors:
-        if tensor.dtype == "F32":
-            start = tensor.offset // 4
-            change = total[start : start + tensor.nbytes // 4].view(np.int32) * math.ldexp(scale, -bits)
-            arrays[tensor.name] = (arrays[tensor.name] + change.reshape(tensor.shape)).astype(np.float32)
-    return ModelBytes.from_arrays(layout, arrays)

@@ -22,7 +22,7 @@ from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 from anchorage.transport.pki.credentials import issuer_of
 from anchorage.transport.pki.identity import silo_uri, uris_of
 from anchorage.transport.pki.keys import PrivateKey
-from anchorage.transport.secure_aggregation.masks import Words, add_mask
+from anchorage.transport.secure_aggregation.masks import Mask, Words, add_masks
 from anchorage.transport.secure_aggregation.shamir import SHARE_BYTES, combine, split
 
 FEWEST = 3
@@ -181,11 +181,12 @@ class Member:
             except (ValueError, TypeError, InvalidSignature) as error:
                 raise ProtocolError(f"{silo} has not signed this list of silos") from error
         self._participants = order
-        add_mask(words, self._seed, 1)
+        masks = [Mask(self._seed, 1)]
         for silo in order:
             if silo != self.silo:
                 key = mask_key(self._mask, self._roster[silo].mask, self._digest)
-                add_mask(words, key, 1 if self.silo < silo else -1)
+                masks.append(Mask(key, 1 if self.silo < silo else -1))
+        add_masks(words, masks)
 
     def confirm(self, survivors: Sequence[str]) -> bytes:
         """Return the signature of whose numbers arrived, in a round for one such set alone.
@@ -254,14 +255,10 @@ def mask_key(own: X25519PrivateKey, other: bytes, digest: bytes) -> bytes:
     return _derived(own, other, b"mask" + digest)
 
 
-def unmask(
-    total: Words,
-    roster: Mapping[str, Keys],
-    digest: bytes,
-    survivors: Sequence[str],
-    revealed: Mapping[str, Mapping[str, bytes]],
-) -> None:
-    """Take the masks off the sum of the survivors' numbers, in place; `revealed` is what at least a threshold of silos revealed.
+def unmasking(
+    roster: Mapping[str, Keys], digest: bytes, survivors: Sequence[str], revealed: Mapping[str, Mapping[str, bytes]]
+) -> list[Mask]:
+    """Return what takes the masks off the sum of the survivors' numbers; `revealed` is what at least a threshold of silos revealed.
 
     Raises
     ------
@@ -271,20 +268,21 @@ def unmask(
     order, need = list(roster), threshold(len(roster))
     if len(revealed) < need:
         raise ProtocolError(f"{len(revealed)} silos revealed shares, {need} are needed")
-    tellers = dict(list(revealed.items())[:need])
+    tellers, masks = dict(list(revealed.items())[:need]), list[Mask]()
     for silo in next(iter(tellers.values())):
         try:
             secret = combine({order.index(teller): shares[silo] for teller, shares in tellers.items()})
         except (KeyError, ValueError) as error:
             raise ProtocolError(f"the shares of {silo} do not belong together") from error
         if silo in survivors:
-            add_mask(total, secret, -1)
+            masks.append(Mask(secret, -1))
             continue
         lost = X25519PrivateKey.from_private_bytes(secret)
         if lost.public_key().public_bytes_raw() != roster[silo].mask:
             raise ProtocolError(f"the shares of {silo} do not belong together")
         for other in survivors:
-            add_mask(total, mask_key(lost, roster[other].mask, digest), 1 if silo < other else -1)
+            masks.append(Mask(mask_key(lost, roster[other].mask, digest), 1 if silo < other else -1))
+    return masks
 
 
 def _derived(own: X25519PrivateKey, other: bytes, info: bytes) -> bytes:
