@@ -11,6 +11,9 @@ from anchorage.api.allowed import allowed, fields
 from anchorage.api.piece import PIECES, Piece
 from fedctl.output import plain_table
 
+MEMBER = "member"
+"""Field of every network that only those of libraries use: which of theirs it is."""
+
 
 def pieces_called(name: str) -> list[type[Piece]]:
     """Return the pieces of every slot that have a name, whatever its case."""
@@ -60,7 +63,8 @@ def _parts(piece: type[Piece]) -> list[RenderableType]:
 def _options(piece: type[Piece]) -> list[tuple[str, Any, str]]:
     schema = piece.model_json_schema(by_alias=True)["properties"]
     values = _plain(piece).model_dump(mode="json", by_alias=True)
-    return [(name, values[name], " ".join(schema[name].get("description", "").split())) for name in fields(piece, ())]
+    told = [name for name in fields(piece, ()) if name != MEMBER or "/" in piece.name]
+    return [(name, values[name], " ".join(schema[name].get("description", "").split())) for name in told]
 
 
 def _plain(piece: type[Piece]) -> Piece:

@@ -2,7 +2,6 @@
 
 import logging
 import os
-import secrets
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from anchorage.engine.buffers import ModelBuffer
+from anchorage.transport.files import replacing
 from anchorage.transport.tensors.chunks import Manifest, chunk_digest
 
 MOST_BYTES = 32 << 30
@@ -54,14 +54,10 @@ class SharedWeights:
     def keep(self, digest: bytes, data: bytes) -> None:
         """Store a chunk that was checked."""
         path = self._folder / digest.hex()
-        partial = self._folder / f".{path.name}.{secrets.token_hex(4)}"  # of this writer alone
 
         def write() -> None:
-            try:
+            with replacing(path, shared=True) as partial:
                 partial.write_bytes(data)
-                partial.replace(path)
-            finally:
-                partial.unlink(missing_ok=True)
 
         if self._usable and not path.exists():
             self._try(write)

@@ -1,6 +1,6 @@
-"""The tables of every field in the reference of the federation file, docs/federation.md.
+"""The tables of every field, and of what may change, in the reference of the federation file, docs/federation.md.
 
-Only the part between the two markers is generated; the rest of the page is written by hand.
+Only the parts between their markers are generated; the rest of the page is written by hand.
 """
 
 import json
@@ -10,6 +10,7 @@ from typing import Any
 
 from anchorage.api.allowed import Schema, allowed, alternatives, takes_decimal
 from anchorage.api.base import Document
+from anchorage.api.changes import FEDERATION, SILO, Verdict
 from anchorage.api.federation import Federation, Silo
 from anchorage.api.mistakes import FieldPath, dotted
 from makers.markers import replace_between
@@ -17,6 +18,8 @@ from makers.markers import replace_between
 PAGE = Path("docs/federation.md")
 BEGIN = "<!-- Generated from anchorage.api by `make generate`; do not edit from here ... -->"
 END = "<!-- ... to here. -->"
+CHANGES_BEGIN = "<!-- Generated from anchorage.api.changes by `make generate`; do not edit from here ... -->"
+CHANGES_END = "<!-- ... to here: what may change. -->"
 
 _STATUSES: Mapping[str, type[Document]] = {"FederationStatus": Federation, "SiloCrStatus": Silo}
 
@@ -35,7 +38,20 @@ def tables() -> str:
 
 def files(root: Path) -> Mapping[Path, str | None]:
     """Return the reference of a checkout, its tables as they must be."""
-    return {PAGE: replace_between((root / PAGE).read_text(encoding="utf-8"), BEGIN, END, tables())}
+    page = replace_between((root / PAGE).read_text(encoding="utf-8"), CHANGES_BEGIN, CHANGES_END, changes())
+    return {PAGE: replace_between(page, BEGIN, END, tables())}
+
+
+def changes() -> str:
+    """Return a table of what may change once training has begun: a row per verdict."""
+    lines = ["| when | of a Federation | of a Silo |", "| --- | --- | --- |"]
+    for verdict in Verdict:
+        federation, silo = (
+            ", ".join(f"`{field.removeprefix('spec.')}`" for field, of in verdicts.items() if of is verdict)
+            for verdicts in (FEDERATION, SILO)
+        )
+        lines.append(f"| {verdict.value} | {federation} | {silo} |")
+    return "\n".join(lines)
 
 
 def _walk(kind: type[Document], name: str, path: FieldPath, found: dict[str, list[Place]]) -> None:

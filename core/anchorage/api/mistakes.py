@@ -25,13 +25,17 @@ def dotted(path: FieldPath) -> str:
 
 
 def meant(word: str, known: Sequence[str], cutoff: float = 0.6) -> str:
-    """Return ``did you mean …? `` with the known word nearest to one in spelling, whatever its case; empty where none is near.
+    """Return ``did you mean …? `` with the known word nearest to one in spelling, whatever its case and signs; empty where none is near.
 
     `cutoff` is the ratio of `difflib` from which a word is near.
     """
-    lower = {name.lower(): name for name in reversed(known)}
-    near = get_close_matches(word.lower(), lower, n=1, cutoff=cutoff)
-    return f"did you mean {lower[near[0]]}? " if near else ""
+    plain = {_plain(name): name for name in reversed(known)}
+    near = get_close_matches(_plain(word), plain, n=1, cutoff=cutoff)
+    return f"did you mean {plain[near[0]]}? " if near else ""
+
+
+def _plain(word: str) -> str:
+    return "".join(filter(str.isalnum, word)).lower()
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from anchorage.api.federation import FederationSpec
 from anchorage.api.mistakes import without_password
 from anchorage.api.model import REGISTERED, WEIGHTS_CLAIM, WeightsName
 from anchorage.engine.store.durable import storage_errors
-from anchorage.transport.files import write_atomically
+from anchorage.transport.files import replacing, write_atomically
 
 _INDEX = "index.json"
 _MOST = 1000
@@ -123,9 +123,8 @@ class WeightsFolder:
         with storage_errors("keep the weights", self.folder):
             self.folder.mkdir(parents=True, exist_ok=True)
             if not self.file_of(entry).exists():
-                partial = self.file_of(entry).with_suffix(".partial")
-                shutil.copyfile(file, partial)
-                partial.rename(self.file_of(entry))
+                with replacing(self.file_of(entry)) as partial:
+                    shutil.copyfile(file, partial)
             index = _Index(weights=tuple(kept)).model_dump_json(by_alias=True, indent=2)
             write_atomically(self.folder / _INDEX, index.encode())
         return entry

@@ -1,12 +1,12 @@
 """From a preset's name and what a document sets to a method with every slot filled."""
 
-from difflib import get_close_matches
 from typing import Any, TypeVar
 
 from anchorage.api.base import Document
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.documents import UNKNOWN_METHOD
 from anchorage.api.method import MethodSpec, ResolvedMethod
+from anchorage.api.mistakes import meant
 from anchorage.api.piece import Piece
 from anchorage.methods.registry import PRESETS
 
@@ -33,10 +33,8 @@ def resolve(spec: MethodSpec) -> ResolvedMethod:
 
 def unknown_method(name: str) -> str:
     """Say that no preset has this name, which is nearest, and which there are."""
-    plain = {"".join(filter(str.isalnum, known)).lower(): known for known in PRESETS}
-    near = get_close_matches("".join(filter(str.isalnum, name)).lower(), plain, n=1, cutoff=0.85)
-    meant = f"did you mean {plain[near[0]]}? " if near else ""
-    return f"found {name!r}, {meant}allowed are {', '.join(sorted(PRESETS))}"
+    known = sorted(PRESETS)
+    return f"found {name!r}, {meant(name, known, cutoff=0.85)}allowed are {', '.join(known)}"
 
 
 def _merged(base: D, override: D) -> D:

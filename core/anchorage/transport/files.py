@@ -13,10 +13,10 @@ def partial_path(path: Path) -> Path:
 
 
 @contextmanager
-def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
+def replacing(path: Path, *, durable: bool = False, shared: bool = False) -> Iterator[Path]:
     """Give the name under which to write a file, and rename it to `path` when the block succeeds.
 
-    A file has one writer at a time. One that an earlier process left under the temporary name may be written over.
+    A file that is not `shared` has one writer at a time. What an earlier process left under its temporary name may be written over.
 
     Parameters
     ----------
@@ -24,13 +24,15 @@ def replacing(path: Path, *, durable: bool = False) -> Iterator[Path]:
         The file; after a failure it is as before.
     durable : bool
         Whether the content survives a power cut once the file has its name; `sync` the folder for the name itself.
+    shared : bool
+        Whether several processes may write the file at once, each under a temporary name of its own; the last one's stays.
 
     Raises
     ------
     OSError
         The folder is missing, full or not writable.
     """
-    partial = partial_path(path)
+    partial = _own_name(path) if shared else partial_path(path)
     try:
         yield partial
         if durable:
@@ -73,7 +75,7 @@ def write_once(path: Path, content: bytes) -> None:
     OSError
         The folder is missing, full or not writable.
     """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
+    temporary = _own_name(path)
     try:
         _write(temporary, content, 0o600, os.O_EXCL)
         sync(temporary)
@@ -89,6 +91,11 @@ def sync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+
+
+def _own_name(path: Path) -> Path:
+    """Return a temporary name that no other writer of a file has."""
+    return path.with_name(f".{path.name}.{secrets.token_hex(4)}")
 
 
 def _write(path: Path, content: bytes, mode: int | None, how: int) -> None:

@@ -221,6 +221,10 @@ def test_methods_are_listed_and_described() -> None:
     assert "accuracy 0.7782 ± 0.0049" in fedctl("methods", "describe", "SemiFL").output
     found = json.loads(fedctl("methods", "describe", "FedAvgSemi", "-o", "json").output)["published"]
     assert [result["value"] for result in found] == [0.6779, 0.4021] and found[0]["method"] == "FedAvg-Semi"
+    plain, library = (
+        json.loads(fedctl("methods", "describe", name, "-o", "json").output) for name in ("ResNet18", "timm/")
+    )
+    assert plain[0]["options"] == {} and list(library[0]["options"]) == ["member"]
     assert refused(fedctl("methods", "describe", "FedSGD")).failure is documents.UNKNOWN_METHOD
 
 

@@ -8,7 +8,7 @@ from anchorage.api.federation import Federation, Silo
 from anchorage.api.files import load_federation
 from anchorage.api.method import SLOTS
 from anchorage.api.piece import PIECES
-from makers.field_reference import tables
+from makers.field_reference import changes, tables
 
 PAGE = Path(__file__).parents[3] / "docs" / "federation.md"
 
@@ -30,6 +30,14 @@ def test_every_field_of_every_mapping_has_a_row() -> None:
                 (row,) = [line for line in lines if line.startswith(f"| `{field}` |")]
                 assert row.endswith(f"| {' '.join(of['description'].split())} |"), row
     assert text.count("\n### ServerData\n") == text.count("\n### SiloData\n") == 1
+
+
+def test_what_may_change_has_a_row_for_each_verdict() -> None:
+    never, rounds, later, server, free = (line.split(" | ") for line in changes().splitlines()[2:])
+    assert "`protocol.mode`" in never[1] and "`managed.data`" in never[2]
+    assert rounds[1] == "`rounds`"
+    assert "`protocol.minSilos`" in later[1] and "`tracking`" in server[1]
+    assert "`deletionPolicy`" in free[1] and "`managed.data.onChange`" in free[2]
 
 
 @pytest.mark.parametrize(

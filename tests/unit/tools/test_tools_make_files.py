@@ -57,12 +57,14 @@ def test_drift_is_told_and_left_and_then_mended(checkout: Path, capsys: pytest.C
 
 def test_what_is_written_by_hand_stays(checkout: Path) -> None:
     page = checkout / field_reference.PAGE
-    page.write_text(f"before\n\n{field_reference.BEGIN}\nwhat it was\n{field_reference.END}\n\nafter\n")
+    marks = (field_reference.CHANGES_BEGIN, field_reference.CHANGES_END, field_reference.BEGIN, field_reference.END)
+    page.write_text("before\n\n{}\nwhat it was\n{}\n\nbetween\n\n{}\nwhat it was\n{}\n\nafter\n".format(*marks))
     assert make_files.main(["--root", str(checkout)]) == 0
     text = page.read_text()
     assert text.startswith("before\n\n<!--")
     assert text.endswith("-->\n\nafter\n")
-    assert field_reference.tables() in text
+    assert "\n\nbetween\n\n" in text
+    assert field_reference.changes() in text and field_reference.tables() in text
     assert "what it was" not in text
 
 

@@ -50,6 +50,14 @@ def test_permissions(tmp_path: Path, mode: int | None, expected: int) -> None:
     assert (tmp_path / "file").stat().st_mode & 0o777 == expected
 
 
+def test_of_two_writers_of_a_shared_file_each_has_a_temporary_name(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    with replacing(path, shared=True) as first, replacing(path, shared=True) as second:
+        first.write_bytes(b"of the first")
+        second.write_bytes(b"of the second")
+    assert path.read_bytes() == b"of the first" and names(tmp_path) == {"file"}
+
+
 def test_what_an_earlier_process_left_is_written_over(tmp_path: Path) -> None:
     path = tmp_path / "file"
     partial_path(path).write_bytes(b"much more than is to be written")
