@@ -5,7 +5,7 @@ import time
 
 import typer
 
-from anchorage.api.errors import AnchorageError, cluster, commands
+from anchorage.api.errors import AnchorageError, cluster
 from anchorage.api.silo_status import SiloCrStatus
 from anchorage.api.source import read_documents
 from anchorage.api.status import find_condition, timestamp
@@ -17,6 +17,7 @@ from fedctl.cluster_source import is_managed, typed_status
 from fedctl.invitation import remote_federation, secret_name
 from fedctl.output import Format, emit
 from fedctl.workdir import Workdir
+from fedctl.writing import writing
 
 LONGEST_MESSAGE = 1024
 """Characters that a condition's message has room for."""
@@ -76,11 +77,8 @@ def _decide_here(run: Workdir, name: str, *, approved: bool, reason: str) -> Non
     if name not in silos:
         raise AnchorageError(cluster.NO_SUCH_SILO, f"{run.federation} has the silos {', '.join(silos)}, and no {name}")
     denials = Denials(run.authority)
-    try:
+    with writing(run.authority):
         denials.approve(name) if approved else denials.deny(name, reason)
-    except OSError as error:
-        found = f"{run.authority} cannot be written: {error.strerror}"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, found) from error
 
 
 def _message(command: str, reason: str) -> str:

@@ -11,6 +11,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.source import write_documents
 from anchorage.transport.pki import Authority, Tokens
 from fedctl.workdir import Workdir
+from fedctl.writing import writing
 
 LOOPBACK = "127.0.0.1"
 
@@ -117,18 +118,14 @@ def to_yaml(*documents: Document | Mapping[str, Any]) -> str:
 
 
 def _write(path: Path, values: Mapping[str, Any]) -> Path:
-    try:
+    with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(to_yaml(values))
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{path} cannot be written: {error.strerror}") from error
     return path
 
 
 def _write_private(path: Path, content: str) -> None:
-    try:
+    with writing(path):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(content)
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{path} cannot be written: {error.strerror}") from error

@@ -11,7 +11,7 @@ from unicodedata import combining, normalize
 import typer
 
 from anchorage.api.base import NAME_PATTERN
-from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import CLASSES_DIFFER
 from anchorage.api.errors.documents import LABELS_MISSING
 from anchorage.api.errors.silo import IMAGES_UNLABELLED
@@ -19,6 +19,7 @@ from fedctl.first_file import FirstFile, Labels
 from fedctl.output import Format, warn
 from fedctl.site_folders import LONGEST_NAME, SiteFolder, data_root, look
 from fedctl.validation import validate_file
+from fedctl.writing import writing
 
 LABELLED = ":labels"
 """What follows the folder of a silo whose labels are to be used."""
@@ -262,12 +263,10 @@ def _refuse_shared(places: Mapping[str, Path]) -> None:
 
 
 def _write(out: Path, text: str) -> None:
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         with out.open("x", encoding="utf-8") as file:
             file.write(text)
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
 
 
 def _interview(given: InitRequest) -> InitRequest:

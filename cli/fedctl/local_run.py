@@ -35,6 +35,7 @@ from fedctl.supervision import Plan, Supervisor
 from fedctl.validation import warn_about
 from fedctl.view import Pace, Picture, View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root, read_json, remember_folder, remembered_folder
+from fedctl.writing import writing
 
 ORPHAN_SECONDS = 30.0
 """How long the server of a run whose runner died may take to end."""
@@ -288,14 +289,10 @@ def claim(run: Workdir, study: Study) -> Federation:
     if run.simulation.exists():
         message = f"{run.root} holds a simulation of `fedctl simulate`; name another --workdir"
         raise AnchorageError(commands.WORKDIR_TAKEN, message)
-    try:
+    with writing(run.federation):
         if run.federation.exists():
             _accept_changes(run, study, federation)
         run.federation.write_text(dump_yaml([federation, *study.silos]))
-    except OSError as error:
-        raise AnchorageError(
-            commands.WORKDIR_UNUSABLE, f"{run.federation} cannot be written: {error.strerror}"
-        ) from error
     return federation
 
 

@@ -5,12 +5,12 @@ from pathlib import Path
 
 import typer
 
-from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.inference import DESCRIPTION
 from anchorage.transport.tensors.safetensors_file import write_safetensors
 from fedctl.arguments import ModelFormat
 from fedctl.output import Format, amount, emit
 from fedctl.trained_model import TrainedModel, open_model
+from fedctl.writing import writing
 
 
 def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: Format) -> None:
@@ -33,12 +33,10 @@ def export_model(where: str, out: Path, form: ModelFormat, best: bool, output: F
         The model cannot be used or written in this format, a package is missing, or the file cannot be written.
     """
     found = open_model(where, best=best)
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         _WRITERS[form](found, out)
         size = out.stat().st_size
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
     facts = {"path": str(out), "format": form.value, "bytes": size, "digest": found.weights.digest}
     if output.for_people:
         typer.echo(f"{out}: {form.value}, {amount(size)}, of the model {found.weights.digest}")

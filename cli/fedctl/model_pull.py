@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from anchorage.api.checking import check_document
-from anchorage.api.errors import AnchorageError, commands
+from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.storage import TENSOR_FILE_UNUSABLE
 from anchorage.api.federation import Federation
 from anchorage.api.inference import DESCRIPTION, ROLES, describe
@@ -18,6 +18,7 @@ from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.safetensors_file import read_description, read_safetensors, write_safetensors
 from fedctl.output import Format, emit
 from fedctl.source import ModelFile, Source
+from fedctl.writing import writing
 
 WEIGHTS = "model.safetensors"
 STATE = "method_state/"
@@ -101,9 +102,7 @@ def _read(found: ModelFile) -> tuple[ModelBytes, Mapping[str, str]]:
 
 
 def _write(found: FoundModel, out: Path) -> None:
-    try:
+    with writing(out):
         out.mkdir(parents=True, exist_ok=True)
         write_safetensors(out / WEIGHTS, found.model, metadata={**found.metadata, "format": "pt"})
         (out / DESCRIPTION).write_text(json.dumps(found.description, indent=2) + "\n")
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error

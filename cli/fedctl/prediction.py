@@ -12,6 +12,7 @@ from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.errors.data import NO_IMAGES
 from fedctl.output import Format, counted, emit, people, plain_table
 from fedctl.trained_model import open_model
+from fedctl.writing import writing
 
 if TYPE_CHECKING:
     from anchorage.learning.inference import ImageClassifier
@@ -113,12 +114,10 @@ def _draw(
     from anchorage.learning.grad_cam import heat, picture
 
     files = [folder / name for name in names]
-    try:
+    with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         for file, image, found in zip(files, pixels, heat(classifier, pixels, classes), strict=True):
             picture(image, found).save(file)
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{folder} cannot be written: {error.strerror}") from error
     return [str(file) for file in files]
 
 

@@ -10,8 +10,7 @@ from urllib.error import HTTPError
 import typer
 from pydantic import TypeAdapter, ValidationError
 
-from anchorage.api.allowed import FORMS
-from anchorage.api.base import WEIGHTS_PATTERN
+from anchorage.api.base import FORMS, WEIGHTS_PATTERN
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.data import WEIGHTS_UNUSABLE
 from anchorage.api.mistakes import meant

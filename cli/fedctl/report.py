@@ -25,6 +25,7 @@ from fedctl.local_source import LocalSource
 from fedctl.output import Format, amount, emit
 from fedctl.source import Round, Source
 from fedctl.workdir import Workdir
+from fedctl.writing import writing
 
 if TYPE_CHECKING:
     from fedctl.report_figures import Picture
@@ -121,14 +122,12 @@ def complete_card(
     }
     if card is None or all(getattr(card, name) == metrics for name, metrics in known.items()):
         return
-    try:
+    with writing(run.model / CARD):
         write_card(run.model, card.model_copy(update=known))
         if run.outbox.exists():
             outbox = Outbox(run.outbox)
             outbox.append("card", {"models": str(run.model)})
             outbox.close()
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{run.model / CARD}: {error.strerror}") from error
 
 
 def send_card(run: Workdir, uri: str, say: Callable[[str], None]) -> AnchorageError | None:
@@ -149,11 +148,9 @@ def write_report(source: Source, out: Path) -> Path:
         As `report_run`.
     """
     page = _page(source)
-    try:
+    with writing(out):
         out.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(out, page.encode())
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{out} cannot be written: {error.strerror}") from error
     return out
 
 

@@ -13,6 +13,7 @@ import typer
 import yaml
 
 from anchorage.api.errors import AnchorageError, commands
+from fedctl.writing import ANOTHER_WORKDIR, writing
 
 DEFAULT_PARENT = Path(".anchorage")
 
@@ -114,13 +115,9 @@ class Workdir:
         AnchorageError
             One of them cannot be made.
         """
-        try:
-            for folder in (self.root, self.server, self.root / "silos", self.root / "logs"):
+        for folder in (self.root, self.server, self.root / "silos", self.root / "logs"):
+            with writing(folder, ANOTHER_WORKDIR):
                 folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise AnchorageError(
-                commands.WORKDIR_UNUSABLE, f"{error.filename} cannot be made: {error.strerror}; name another --workdir"
-            ) from error
 
     @contextmanager
     def lock(self) -> Iterator[None]:
@@ -132,12 +129,8 @@ class Workdir:
             Another run works here, or the lock file cannot be made.
         """
         path = self.root / "lock"
-        try:
+        with writing(path, ANOTHER_WORKDIR):
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        except OSError as error:
-            raise AnchorageError(
-                commands.WORKDIR_UNUSABLE, f"{path} cannot be made: {error.strerror}; name another --workdir"
-            ) from error
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
             yield

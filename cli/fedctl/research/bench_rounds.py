@@ -29,6 +29,7 @@ from fedctl.observation import last_status
 from fedctl.research.resnet18 import random_model
 from fedctl.supervision import Plan, Supervisor
 from fedctl.workdir import Workdir
+from fedctl.writing import writing
 
 CLASSES = 7
 INITIAL = "initial.safetensors"
@@ -169,15 +170,13 @@ def largest_difference(
 
 
 def _new_run(work: Path) -> Workdir:
-    try:
+    with writing(work):
         work.mkdir(parents=True, exist_ok=True)
         for number in count(1):
             folder = work.resolve() / f"bench-{number}"
             if not folder.exists():
                 folder.mkdir()
                 break
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{work} cannot be written: {error.strerror}") from error
     run = Workdir(folder)
     run.make()
     return run

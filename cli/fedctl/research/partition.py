@@ -12,7 +12,6 @@ from rich.console import RenderableType
 from rich.text import Text
 
 from anchorage.api.data import DataSection
-from anchorage.api.errors import AnchorageError, commands
 from anchorage.api.files import Study
 from anchorage.learning.data import Choice, Pools, write_index
 from anchorage.methods import validate_study
@@ -20,6 +19,7 @@ from fedctl.data import sections_of
 from fedctl.output import UNBOUNDED, Format, emit, people, plain_table
 from fedctl.research.pictures import check_picture_suffix, new_figure, save_figure
 from fedctl.workdir import choose_data_root
+from fedctl.writing import writing
 
 BAR_WIDTH, LEAST_BAR, GAP = 32, 12, 2
 """Columns of the longest bar: at most, at least; and between two columns of the table."""
@@ -227,7 +227,5 @@ def _write(path: Path, holders: Mapping[str, Holder]) -> None:
         silo = "server" if name == "anchors" else name if part == "train" else ""
         for image, labelled in zip(holder.choice.listing.ids, holder.choice.labelled, strict=True):
             entries.append((image, part, silo, bool(labelled)))
-    try:
+    with writing(path):
         write_index(path, entries)
-    except OSError as error:
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{path} cannot be written: {error.strerror}") from error

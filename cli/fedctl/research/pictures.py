@@ -6,6 +6,7 @@ from typing import Any
 import typer
 
 from anchorage.api.errors import AnchorageError, commands
+from fedctl.writing import writing
 
 SUFFIXES = (".png", ".svg")
 """Kinds of files that a picture is written as."""
@@ -47,8 +48,5 @@ def save_figure(figure: Any, path: Path) -> None:
     AnchorageError
         WORKDIR_UNUSABLE: the file cannot be written.
     """
-    try:
+    with writing(path):
         figure.savefig(path)
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error

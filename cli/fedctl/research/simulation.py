@@ -27,6 +27,7 @@ from fedctl.summary import opening
 from fedctl.validation import warn_about
 from fedctl.view import View, view_for
 from fedctl.workdir import DEFAULT_PARENT, Workdir, choose_data_root
+from fedctl.writing import ANOTHER_WORKDIR, writing
 
 if TYPE_CHECKING:
     from anchorage.simulation.images import DecodedImages
@@ -305,11 +306,8 @@ def make(folder: SimulationFolder) -> None:
     AnchorageError
         They cannot be made.
     """
-    try:
+    with writing(folder.root, ANOTHER_WORKDIR):
         folder.result(0).parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        message = f"{error.filename} cannot be made: {error.strerror}; name another --workdir"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
 
 
 def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> None:
@@ -339,13 +337,10 @@ def claim(folder: SimulationFolder, study: Study, silos: int | None = None) -> N
             so_far = "" if longer else f" ({committed} rounds are committed)"
             message = f"{folder.root} holds a simulation that differs in {shown}{so_far}; name another --workdir"
             raise AnchorageError(commands.WORKDIR_TAKEN, message)
-    try:
+    with writing(folder.root):
         if silos is not None:
             folder.multiplied.write_text(json.dumps({"silos": silos}) + "\n")
         folder.documents.write_text(study.written())
-    except OSError as error:
-        message = f"{error.filename} cannot be written: {error.strerror}"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
 
 
 def write_result(path: Path, result: SeedResult, study: Study) -> None:
@@ -357,8 +352,5 @@ def write_result(path: Path, result: SeedResult, study: Study) -> None:
         It cannot be written.
     """
     heads = {"federation": study.federation.metadata.name, "method": study.federation.spec.method.name}
-    try:
+    with writing(path):
         write_atomically(path, (json.dumps({**heads, **result.as_document()}, indent=1) + "\n").encode())
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error

@@ -18,6 +18,7 @@ from anchorage.engine.tracking import Outbox, Sender, TrackedRun
 from fedctl.processes import InterruptError
 from fedctl.view import View
 from fedctl.workdir import Workdir
+from fedctl.writing import writing
 
 LEAVE_SECONDS = 10.0
 """How long a seed that failed or was interrupted waits for MLflow; another one waits as long as that makes progress."""
@@ -54,10 +55,8 @@ class SeedTracking:
             The folder cannot be written.
         """
         folder = self._folder / str(study.federation.spec.seed)
-        try:
+        with writing(folder):
             outbox = Outbox(folder)
-        except OSError as error:
-            raise AnchorageError(commands.WORKDIR_UNUSABLE, f"{folder} cannot be made: {error.strerror}") from error
         tracked = TrackedRun.of(outbox, study.federation, run.method, study.written())
         tracked.catch_up(history)
         sender, code = Sender(folder, self.uri), INTERNAL

@@ -31,6 +31,7 @@ from fedctl.research.tuning_view import SearchState, TrialResult, print_search, 
 from fedctl.validation import warn_about
 from fedctl.view import View
 from fedctl.workdir import DEFAULT_PARENT, Workdir
+from fedctl.writing import ANOTHER_WORKDIR, writing
 
 if TYPE_CHECKING:  # Optuna is needed by this command alone
     from optuna import Study as OptunaStudy
@@ -240,7 +241,7 @@ class Search:
             *(f"  {override}" for override in best.overrides),
         ]
         text = "".join(f"# {line}\n" for line in heads) + dump_yaml([study.federation, *study.silos])
-        with _written(self.best_file):
+        with writing(self.best_file, ANOTHER_WORKDIR):
             write_atomically(self.best_file, text.encode())
 
 
@@ -282,19 +283,10 @@ def _folder(root: Path) -> Iterator[None]:
     run = Workdir(root)
     if run.federation.exists() or run.simulation.exists():
         raise AnchorageError(commands.WORKDIR_TAKEN, f"{root} holds a run or a simulation; name another --workdir")
-    with _written(root):
+    with writing(root, ANOTHER_WORKDIR):
         root.mkdir(parents=True, exist_ok=True)
     with run.lock():
         yield
-
-
-@contextmanager
-def _written(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        message = f"{path} cannot be written: {error.strerror}; name another --workdir"
-        raise AnchorageError(commands.WORKDIR_UNUSABLE, message) from error
 
 
 @contextmanager

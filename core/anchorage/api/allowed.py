@@ -4,79 +4,10 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
-from anchorage.api.base import (
-    ABOVE_ZERO_PATTERN,
-    ADDRESS_PATTERN,
-    CLASS_COUNTS_PATTERN,
-    CLASS_PATTERN,
-    CODE_PATTERN,
-    DECIMAL_PATTERN,
-    DIGEST_PATTERN,
-    ENV_NAME_PATTERN,
-    FRACTION_PATTERN,
-    HOST_PATTERN,
-    IMAGE_PATTERN,
-    KEY_PATTERN,
-    LABEL_KEY_PATTERN,
-    LABEL_VALUE_PATTERN,
-    MOUNT_PATH_PATTERN,
-    NAME_PATTERN,
-    NAMES_PATTERN,
-    PATH_PATTERN,
-    POSITIVE_DECIMAL_PATTERN,
-    QUANTITY_PATTERN,
-    RESOURCE_PATTERN,
-    SECRET_KEY_PATTERN,
-    SHARE_PATTERN,
-    SUBDOMAIN_PATTERN,
-    TIME_PATTERN,
-    TITLE_PATTERN,
-    TRACKING_URI_PATTERN,
-    TRAINABLE_PATTERN,
-    WEIGHTS_PATTERN,
-    WORD_PATTERN,
-    Document,
-)
+from anchorage.api.base import CLASS_COUNTS_PATTERN, DECIMALS, FORMS, Document
 from anchorage.api.mistakes import FieldPath
 
 Schema = Mapping[str, Any]
-
-_DECIMALS = {
-    DECIMAL_PATTERN: 'a quoted decimal number such as "0.6"',
-    POSITIVE_DECIMAL_PATTERN: 'a quoted decimal number that is not negative, such as "0.6"',
-    ABOVE_ZERO_PATTERN: 'a quoted decimal number above 0, such as "0.6"',
-    FRACTION_PATTERN: 'a quoted decimal number from 0 to 1, such as "0.6"',
-    SHARE_PATTERN: 'a quoted decimal number above 0, at most 1, such as "0.6"',
-}
-FORMS: Mapping[str, str] = {
-    **_DECIMALS,
-    NAME_PATTERN: "a name of lower-case letters, digits and dashes, at most 63 long",
-    NAMES_PATTERN: "names of silos such as cpu-*, with * for any characters and ? for one",
-    CLASS_PATTERN: 'the name of a class on one line; quote a number: "0"',
-    CLASS_COUNTS_PATTERN: 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts',
-    WEIGHTS_PATTERN: "a name such as IMAGENET1K_V1 (letters, digits, dots, dashes, underscores), models:/NAME/VERSION or models:/NAME@ALIAS",
-    QUANTITY_PATTERN: "an amount such as 500m or 20Gi",
-    TRACKING_URI_PATTERN: "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",
-    SUBDOMAIN_PATTERN: "a name of lower-case letters, digits, dashes and dots, at most 253 long",
-    RESOURCE_PATTERN: "a resource such as cpu or nvidia.com/gpu",
-    LABEL_KEY_PATTERN: "a label's key such as zone or example.org/zone",
-    LABEL_VALUE_PATTERN: "a label's value: letters, digits, dashes, dots and underscores, at most 63",
-    IMAGE_PATTERN: "an image such as example.org/anchorage-server:0.2",
-    SECRET_KEY_PATTERN: "a key of a Secret: letters, digits, dashes, dots and underscores",
-    ENV_NAME_PATTERN: "a variable's name such as OMP_NUM_THREADS",
-    MOUNT_PATH_PATTERN: "an absolute path without colon, at most 512 characters",
-    HOST_PATTERN: "a DNS name or an IP address",
-    ADDRESS_PATTERN: "host:port, such as derm.example.org:8443",
-    PATH_PATTERN: "a relative path without .., at most 1024 characters",
-    TITLE_PATTERN: "text without slash and colon, at most 200 characters",
-    WORD_PATTERN: "a word such as FedAnchor: a capital, then letters and digits, at most 63",
-    TRAINABLE_PATTERN: "All, Head, or names such as encoder.layer4,encoder.norm*",
-    TIME_PATTERN: "a time in UTC such as 2026-11-21T12:00:00Z",
-    DIGEST_PATTERN: "a digest: lower-case letters, digits, dashes and colons, at most 160",
-    CODE_PATTERN: "a code such as ANC-3004, or nothing",
-    KEY_PATTERN: "64 hexadecimal digits, or nothing",
-}
-"""Descriptions of the API's patterns in words."""
 
 _TYPES = {"object": "a mapping", "array": "a list", "boolean": "true or false", "string": "text", "null": "nothing"}
 
@@ -108,7 +39,7 @@ def fields(kind: type[Document], path: FieldPath) -> list[str]:
 
 def takes_decimal(kind: type[Document], path: FieldPath) -> bool:
     """Return whether a field takes a number as text: a quoted decimal, or numbers of classes."""
-    return any(schema.get("pattern") in (*_DECIMALS, CLASS_COUNTS_PATTERN) for schema in alternatives(kind, path))
+    return any(schema.get("pattern") in (*DECIMALS, CLASS_COUNTS_PATTERN) for schema in alternatives(kind, path))
 
 
 def _expanded(whole: Schema, schema: Schema) -> list[Schema]:

@@ -7,36 +7,79 @@ from pydantic.alias_generators import to_camel
 
 API_VERSION = "anchorage.dev/v1alpha1"
 
-DECIMAL_PATTERN = r"^-?[0-9]{1,9}(\.[0-9]{1,12})?$"
-POSITIVE_DECIMAL_PATTERN = r"^[0-9]{1,9}(\.[0-9]{1,12})?$"
-ABOVE_ZERO_PATTERN = r"^0*([1-9][0-9]*(\.[0-9]{1,12})?|0\.[0-9]*[1-9][0-9]*)$"
-FRACTION_PATTERN = r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$"
-SHARE_PATTERN = r"^(0\.[0-9]{0,11}[1-9][0-9]{0,11}|1(\.0{1,12})?)$"
-CLASS_COUNTS_PATTERN = r"^[1-9][0-9,x]*$"
-QUANTITY_PATTERN = r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$"
-TRACKING_URI_PATTERN = r"^([a-z][a-z0-9+.-]*://|file:)[^@\s]+$"
-NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-NAMES_PATTERN = r"^[a-z0-9*?-]+$"
-WEIGHTS_PATTERN = r"^(models:/[^/:\x00-\x1f]+(/\d+|@[\w-]+)|[A-Za-z0-9][\w.-]*)$"
-SUBDOMAIN_PATTERN = r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$"
-RESOURCE_PATTERN = r"^[A-Za-z0-9]([-A-Za-z0-9./]*[A-Za-z0-9])?$"
-LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$"
-IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._:/@]*$"
-SECRET_KEY_PATTERN = r"^[-._A-Za-z0-9]+$"
-ENV_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_.-]*$"
-MOUNT_PATH_PATTERN = r"^/[^/:\x00][^:\x00]*$"
-HOST_PATTERN = r"^(\*\.)?[A-Za-z0-9]([-A-Za-z0-9.:]*[A-Za-z0-9])?$"
-ADDRESS_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9a-f:.]+\]):[1-9][0-9]{0,4}$"
-PATH_PATTERN = r"^[^/\x00][^\x00]*$"
-CLASS_PATTERN = r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$"
-TITLE_PATTERN = r"^[^/:\x00-\x1f]+$"
-WORD_PATTERN = r"^[A-Z][A-Za-z0-9]*$"
-TIME_PATTERN = r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$"
-DIGEST_PATTERN = r"^[a-z0-9:-]*$"
-TRAINABLE_PATTERN = r"^(All|Head|encoder\.[\w.*]+(,encoder\.[\w.*]+)*)$"
-CODE_PATTERN = r"^(ANC-\d{4})?$"
-KEY_PATTERN = r"^([0-9a-f]{64})?$"
+FORMS: dict[str, str] = {}
+"""What texts of the API's patterns are, in words, for messages and the reference."""
+
+
+def _form(pattern: str, words: str) -> str:
+    FORMS[pattern] = words
+    return pattern
+
+
+DECIMAL_PATTERN = _form(r"^-?[0-9]{1,9}(\.[0-9]{1,12})?$", 'a quoted decimal number such as "0.6"')
+POSITIVE_DECIMAL_PATTERN = _form(
+    r"^[0-9]{1,9}(\.[0-9]{1,12})?$", 'a quoted decimal number that is not negative, such as "0.6"'
+)
+ABOVE_ZERO_PATTERN = _form(
+    r"^0*([1-9][0-9]*(\.[0-9]{1,12})?|0\.[0-9]*[1-9][0-9]*)$", 'a quoted decimal number above 0, such as "0.6"'
+)
+FRACTION_PATTERN = _form(r"^(0(\.[0-9]{1,12})?|1(\.0{1,12})?)$", 'a quoted decimal number from 0 to 1, such as "0.6"')
+SHARE_PATTERN = _form(
+    r"^(0\.[0-9]{0,11}[1-9][0-9]{0,11}|1(\.0{1,12})?)$", 'a quoted decimal number above 0, at most 1, such as "0.6"'
+)
+CLASS_COUNTS_PATTERN = _form(
+    r"^[1-9][0-9,x]*$", 'quoted numbers of classes such as "5", or "8x1,7x1,5x8" by number of parts'
+)
+QUANTITY_PATTERN = _form(r"^[0-9]+(\.[0-9]+)?(m|k|Ki|M|Mi|G|Gi|T|Ti|P|Pi)?$", "an amount such as 500m or 20Gi")
+TRACKING_URI_PATTERN = _form(
+    r"^([a-z][a-z0-9+.-]*://|file:)[^@\s]+$",
+    "a URI such as http://mlflow:5000 or sqlite:///mlflow.db, without user and password",
+)
+NAME_PATTERN = _form(
+    r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$", "a name of lower-case letters, digits and dashes, at most 63 long"
+)
+NAMES_PATTERN = _form(r"^[a-z0-9*?-]+$", "names of silos such as cpu-*, with * for any characters and ? for one")
+WEIGHTS_PATTERN = _form(
+    r"^(models:/[^/:\x00-\x1f]+(/\d+|@[\w-]+)|[A-Za-z0-9][\w.-]*)$",
+    "a name such as IMAGENET1K_V1 (letters, digits, dots, dashes, underscores), models:/NAME/VERSION or models:/NAME@ALIAS",
+)
+SUBDOMAIN_PATTERN = _form(
+    r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", "a name of lower-case letters, digits, dashes and dots, at most 253 long"
+)
+RESOURCE_PATTERN = _form(r"^[A-Za-z0-9]([-A-Za-z0-9./]*[A-Za-z0-9])?$", "a resource such as cpu or nvidia.com/gpu")
+LABEL_KEY_PATTERN = _form(
+    r"^([a-z0-9]([-a-z0-9.]*[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$",
+    "a label's key such as zone or example.org/zone",
+)
+LABEL_VALUE_PATTERN = _form(
+    r"^([A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?)?$",
+    "a label's value: letters, digits, dashes, dots and underscores, at most 63",
+)
+IMAGE_PATTERN = _form(r"^[A-Za-z0-9][-A-Za-z0-9._:/@]*$", "an image such as example.org/anchorage-server:0.2")
+SECRET_KEY_PATTERN = _form(r"^[-._A-Za-z0-9]+$", "a key of a Secret: letters, digits, dashes, dots and underscores")
+ENV_NAME_PATTERN = _form(r"^[A-Za-z_][A-Za-z0-9_.-]*$", "a variable's name such as OMP_NUM_THREADS")
+MOUNT_PATH_PATTERN = _form(r"^/[^/:\x00][^:\x00]*$", "an absolute path without colon, at most 512 characters")
+HOST_PATTERN = _form(r"^(\*\.)?[A-Za-z0-9]([-A-Za-z0-9.:]*[A-Za-z0-9])?$", "a DNS name or an IP address")
+ADDRESS_PATTERN = _form(
+    r"^([A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?|\[[0-9a-f:.]+\]):[1-9][0-9]{0,4}$",
+    "host:port, such as derm.example.org:8443",
+)
+PATH_PATTERN = _form(r"^[^/\x00][^\x00]*$", "a relative path without .., at most 1024 characters")
+CLASS_PATTERN = _form(
+    r"^[^\s\x00-\x1f\x7f]([^\x00-\x1f\x7f]*[^\s\x00-\x1f\x7f])?$",
+    'the name of a class on one line; quote a number: "0"',
+)
+TITLE_PATTERN = _form(r"^[^/:\x00-\x1f]+$", "text without slash and colon, at most 200 characters")
+WORD_PATTERN = _form(r"^[A-Z][A-Za-z0-9]*$", "a word such as FedAnchor: a capital, then letters and digits, at most 63")
+TIME_PATTERN = _form(r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$", "a time in UTC such as 2026-11-21T12:00:00Z")
+DIGEST_PATTERN = _form(r"^[a-z0-9:-]*$", "a digest: lower-case letters, digits, dashes and colons, at most 160")
+TRAINABLE_PATTERN = _form(
+    r"^(All|Head|encoder\.[\w.*]+(,encoder\.[\w.*]+)*)$", "All, Head, or names such as encoder.layer4,encoder.norm*"
+)
+CODE_PATTERN = _form(r"^(ANC-\d{4})?$", "a code such as ANC-3004, or nothing")
+KEY_PATTERN = _form(r"^([0-9a-f]{64})?$", "64 hexadecimal digits, or nothing")
+DECIMALS = (DECIMAL_PATTERN, POSITIVE_DECIMAL_PATTERN, ABOVE_ZERO_PATTERN, FRACTION_PATTERN, SHARE_PATTERN)
+"""Patterns of quoted decimals."""
 
 Decimal = Annotated[str, StringConstraints(strict=True, pattern=DECIMAL_PATTERN, max_length=24)]
 """A decimal number as a quoted string ("0.6"): the API has no floats, so that every reader sees the same digits."""

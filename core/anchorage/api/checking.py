@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 from pydantic import ValidationError
 from pydantic_core import ErrorDetails
 
-from anchorage.api.allowed import FORMS, allowed, alternatives, fields, takes_decimal
-from anchorage.api.base import DECIMAL_PATTERN, Document
+from anchorage.api.allowed import allowed, alternatives, fields, takes_decimal
+from anchorage.api.base import DECIMAL_PATTERN, FORMS, Document
 from anchorage.api.errors import Failure
 from anchorage.api.errors.documents import (
     MISSING_FIELD,

@@ -9,9 +9,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from anchorage.api.allowed import FORMS, Schema
+from anchorage.api.allowed import Schema
 from anchorage.api.base import (
     DECIMAL_PATTERN,
+    FORMS,
     FRACTION_PATTERN,
     PATH_PATTERN,
     POSITIVE_DECIMAL_PATTERN,
