@@ -23,8 +23,13 @@ from link_world import (
 )
 
 from anchorage.api.errors import AnchorageError, transfer
+from anchorage.api.federation import Protocol
 from anchorage.engine.buffers import MemoryBuffers
 from anchorage.engine.silo import SiloWorker
+from anchorage.transport.grpc import client as grpc_client
+from anchorage.transport.grpc import server as grpc_server
+from anchorage.transport.grpc.calls import UPLOAD_WINDOW_BYTES
+from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.messages import Announced, Announcement, Arrived, Assigned, Finished, Joined, Left, Permit
 from anchorage.transport.tensors.chunks import CHUNK_BYTES
 from anchorage.transport.tensors.large_arrays import LargeArrays
@@ -262,7 +267,7 @@ def test_a_report_made_while_away_is_delivered(serve, dial) -> None:
 
 def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:
     link, port = serve()
-    model = model_of(48)
+    model = model_of(72)
     source, task = Counting(model), train_task(model)
     link.offer(source)
     link.assign("a", task)
@@ -271,7 +276,7 @@ def test_a_slow_silo_holds_few_chunks_of_a_download(serve, dial) -> None:
     thread = threading.Thread(target=silo.fetch, args=(task.model, sink))
     thread.start()
     assert sink.reached.wait(120)
-    assert not source.exceeds(16)
+    assert not source.exceeds(48), "sockets and a silo's window, which grows with the line's speed, hold 30"
     sink.opened.set()
     thread.join(120)
     assert not sink.missing()
@@ -314,6 +319,50 @@ def test_a_transfer_that_stands_still_is_tried_again(serve, dial) -> None:
     sink.opened.set()
     thread.join(120)
     assert not sink.missing()
+
+
+def test_an_upload_that_stands_still_at_its_end_is_tried_again(serve, dial, monkeypatch) -> None:
+    link, port = serve()
+    world, small = World(link, lambda silo: dial(port, silo)), model_of(0.1, seed=1)
+    sink = Gate(small.manifest)
+
+    class Opening(Watchdog):
+        """Opens the sink when it has cancelled a transfer to it."""
+
+        def watch(self, cancel):
+            def cancel_and_open() -> None:
+                cancel()
+                if sink.reached.is_set():
+                    sink.opened.set()
+
+            return super().watch(cancel_and_open)
+
+    monkeypatch.setattr(grpc_client, "Watchdog", Opening)
+    monkeypatch.setattr(grpc_client, "STILL_SECONDS", 0.2)
+    silo, task = world.connect("a"), train_task(MODEL)
+    link.assign("a", task)
+    assert order_of(silo) == Assigned(task)
+    silo.announce(announcement_of(task, small))
+    link.permit("a", task.id, sink)
+    assert order_of(silo) == Permit(task.id)
+    silo.push(task.id, small)
+    assert not sink.missing()
+
+
+@pytest.mark.parametrize("end", [grpc_client, grpc_server])
+def test_a_transfer_of_ten_kilobytes_a_second_is_left_alone(end, serve, dial, monkeypatch) -> None:
+    """When a chunk is handed over, the server's window and two more chunks may be on their way before it: 7 minutes at that rate."""
+    longest: list[float] = []
+
+    class Noting(Watchdog):
+        def __init__(self, seconds: float) -> None:
+            longest.append(seconds)
+            super().__init__(seconds)
+
+    monkeypatch.setattr(end, "Watchdog", Noting)
+    dial(serve()[1]).welcome()
+    least = min(max(longest), Protocol().idle_timeout_seconds)  # a server goes by its document
+    assert least * 10_000 > UPLOAD_WINDOW_BYTES + 2 * CHUNK_BYTES
 
 
 def test_a_port_in_use_has_its_own_code(serve) -> None:

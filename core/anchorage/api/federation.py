@@ -69,7 +69,7 @@ class Protocol(Document):
     min_silos: Silos = Field(1, description="Quorum: silos that must answer for a round to count.")
     silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")
     round_deadline_seconds: Seconds = Field(1800, description="How long a round waits for its silos.")
-    idle_timeout_seconds: Seconds = Field(60, description="How long a connection may make no progress.")
+    idle_timeout_seconds: Seconds = Field(600, description="How long no chunk of a transfer may arrive.")
     maximum_images: Annotated[int, Field(ge=1, le=10**8)] | None = Field(
         None, description="Most images of any silo; the update of one that counts more is refused."
     )

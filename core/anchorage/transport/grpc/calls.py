@@ -27,6 +27,9 @@ MAX_CALLS = 32
 UPLOAD_WINDOW_BYTES = 2 * CHUNK_BYTES
 """What a silo may send before the server has read it: bounds the server's memory per silo, and an upload's speed to this per round trip."""
 
+STILL_SECONDS = 600.0
+"""Time without another chunk after which a transfer is tried again: the window and two chunks pass a line of 10 kB/s. Pings notice who is dead."""
+
 PING_SECONDS = 7
 """Silence after which a peer is asked for a sign of life, and time that it has for it: one that is dead is noticed within 15 s."""
 

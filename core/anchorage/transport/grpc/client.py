@@ -14,7 +14,7 @@ from anchorage.transport import messages
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
 from anchorage.transport.grpc.allocator import keep_chunk_memory
-from anchorage.transport.grpc.calls import MAX_UP_BYTES
+from anchorage.transport.grpc.calls import MAX_UP_BYTES, STILL_SECONDS
 from anchorage.transport.grpc.connection import Connection, noting
 from anchorage.transport.grpc.contact import Contact
 from anchorage.transport.grpc.refusals import refusal_of
@@ -27,6 +27,8 @@ from anchorage.transport.silo_tasks import unknown_task
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource, Manifest
 
 FIRST_PAUSE_SECONDS = 0.1
+ANSWER_SECONDS = 60.0
+"""How long the server has for an answer to one message, and for the welcome of a session."""
 PROGRESS_SECONDS = 0.1
 """Shortest interval between two progress messages."""
 
@@ -48,8 +50,6 @@ class GrpcServerLink:
         The silo's TLS files.
     profile : Profile
         What the silo reports about itself.
-    idle_timeout_seconds : float
-        A transfer without progress for so long is cancelled and tried again.
     longest_pause_seconds : float
         Limit of the back-off.
     proxy : str or None
@@ -64,7 +64,6 @@ class GrpcServerLink:
         server: str,
         credentials: Credentials,
         profile: messages.Profile,
-        idle_timeout_seconds: float = 60.0,
         longest_pause_seconds: float = 30.0,
         proxy: str | None = None,
         contact: Contact | None = None,
@@ -75,7 +74,6 @@ class GrpcServerLink:
         self._proxy = proxy
         self._contact = contact or Contact(LivenessRegistry())
         self._hello = convert.profile_to_proto(profile)
-        self._idle_timeout = idle_timeout_seconds
         self._retry = RetryPolicy(FIRST_PAUSE_SECONDS, longest_pause_seconds, jitter=-0.5)
         self._changed = threading.Condition()
         self._attempt: Connection | None = None
@@ -91,7 +89,7 @@ class GrpcServerLink:
         self._progress: Any = None
         self._progress_at = -PROGRESS_SECONDS
         self._committed_steps = 0
-        self._watchdog = Watchdog(idle_timeout_seconds)
+        self._opening, self._transfers = Watchdog(ANSWER_SECONDS), Watchdog(STILL_SECONDS)
         self._thread = threading.Thread(target=self._keep_session, name="session", daemon=True)
         self._thread.start()
 
@@ -146,7 +144,7 @@ class GrpcServerLink:
                 self._contact.received(nbytes)
                 progressed()
 
-            receive_chunks(connection, sink, self._watchdog, received)
+            receive_chunks(connection, sink, self._transfers, received)
 
         if sink.manifest != manifest:
             raise AnchorageError(transfer.UNEXPECTED_UPDATE, f"the sink is not for the model {manifest.digest[:12]}")
@@ -188,7 +186,7 @@ class GrpcServerLink:
                 self._contact.sent(nbytes)
                 progressed()
 
-            send_chunks(connection, task, update, self._watchdog, self._idle_timeout, sent)
+            send_chunks(connection, task, update, self._transfers, ANSWER_SECONDS, sent)
 
         self._transfer_with_retries(is_granted, push)
 
@@ -208,7 +206,7 @@ class GrpcServerLink:
                 return self._committed_steps
             self._progress_at = time.monotonic()
             message = pb.Progress(task=task, done=done, total=total).SerializeToString()
-            self._progress = self._connection.start_call("Progress", message, self._idle_timeout)
+            self._progress = self._connection.start_call("Progress", message, ANSWER_SECONDS)
             self._progress.add_done_callback(self._note_committed_steps)
             return self._committed_steps
 
@@ -226,13 +224,14 @@ class GrpcServerLink:
         if connection is not None:
             connection.close()
         self._thread.join()
-        self._watchdog.close()
+        self._opening.close()
+        self._transfers.close()
 
     def _keep_session(self) -> None:
         backoff = Backoff(self._retry)
         try:
             while not self._over:
-                self._contact.trying(self._retry.longest_seconds + 3 * self._idle_timeout)
+                self._contact.trying(self._retry.longest_seconds + 3 * ANSWER_SECONDS)
                 try:
                     self._hold_session(backoff)
                 except AnchorageError as error:
@@ -265,7 +264,7 @@ class GrpcServerLink:
                     return
                 self._attempt = connection
             orders = connection.open(self._hello)
-            with self._watchdog.watch(orders.cancel), noting(clock):
+            with self._opening.watch(orders.cancel), noting(clock):
                 welcome = convert.require_served(convert.parse(pb.Order, next(orders, b"")).welcome)
                 clock.note(orders.initial_metadata())
             with self._changed:
@@ -335,7 +334,7 @@ class GrpcServerLink:
         if connection is None:
             return False
         try:
-            connection.call(call, message, self._idle_timeout)
+            connection.call(call, message, ANSWER_SECONDS)
         except grpc.RpcError as error:
             refusal = refusal_of(error, self._server)
             if refusal is None:
@@ -377,7 +376,7 @@ class GrpcServerLink:
                 elif is_granted(self._connection):
                     return self._connection
                 else:
-                    until = until or time.monotonic() + self._idle_timeout
+                    until = until or time.monotonic() + ANSWER_SECONDS
                     if time.monotonic() >= until:
                         forgotten = "the server came back without the task"
                         raise AnchorageError(transfer.UNKNOWN_TASK, forgotten)

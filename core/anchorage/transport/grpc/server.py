@@ -23,6 +23,7 @@ from anchorage.transport.grpc.calls import (
     MAX_DOWN_BYTES,
     SERVER_OPTIONS,
     SESSION,
+    STILL_SECONDS,
     TASK,
     serve_calls,
 )
@@ -81,7 +82,7 @@ class GrpcSiloLink(Exchange):
         renew: Callable[[bytes, str], bytes],
         heads: AuditHeads,
         clock: Clock,
-        idle_timeout_seconds: float = 60.0,
+        idle_timeout_seconds: float = STILL_SECONDS,
     ) -> None:
         super().__init__(clock)
         self._listen = listen

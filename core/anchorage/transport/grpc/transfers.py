@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+import grpc
+
 from anchorage.transport.grpc import anchorage_pb2 as pb
 from anchorage.transport.grpc import convert
-from anchorage.transport.grpc.connection import Connection, Feed
+from anchorage.transport.grpc.connection import ClosedError, Connection, Feed
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.tensors.chunks import ChunkSink, ChunkSource
 
@@ -38,7 +40,7 @@ def send_chunks(
     task: str,
     update: ChunkSource,
     watchdog: Watchdog,
-    idle_timeout_seconds: float,
+    answer_seconds: float,
     progressed: Callable[[int], None],
 ) -> None:
     """Send the chunks of an update that the server lacks; `progressed` is called with the size of every chunk handed to gRPC.
@@ -50,7 +52,7 @@ def send_chunks(
     """
     digest = update.manifest.digest
     offer = pb.Offer(task=task, update=digest).SerializeToString()
-    lacking = convert.parse(pb.Lacking, connection.call("Lacking", offer, idle_timeout_seconds)).chunks
+    lacking = convert.parse(pb.Lacking, connection.call("Lacking", offer, answer_seconds)).chunks
     if not lacking:
         return
     feed = Feed()
@@ -67,5 +69,7 @@ def send_chunks(
                 progressed(len(chunk))
             feed.close()
             call.result()
+    except grpc.FutureCancelledError:  # by the watchdog; it is no RpcError
+        raise ClosedError from None
     finally:
         call.cancel()
