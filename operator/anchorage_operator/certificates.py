@@ -3,12 +3,20 @@
 from collections.abc import Iterator
 
 from anchorage.api.status import timestamp
+from anchorage.transport.kube.resources import Json
 from anchorage_operator import reasons
 from anchorage_operator.addresses import certificate_names
 from anchorage_operator.conditions import Finding
 from anchorage_operator.names import authority_labels, owner_reference, server_labels
 from anchorage_operator.observed import CertificateFacts
-from anchorage_operator.planned import Effect, MakeAuthority, MakeServerCertificate, OwnAuthority
+from anchorage_operator.planned import (
+    CertifyAuthority,
+    Effect,
+    MakeAuthority,
+    MakeServerCertificate,
+    OwnAuthority,
+    RequestAuthority,
+)
 from anchorage_operator.situation import Situation
 
 WARN_SECONDS = 90 * 86_400.0
@@ -31,7 +39,7 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
     authority_owner = owner if spec.deletion_policy == "Delete" else None
     authority, certificate = observed.authority, observed.server_certificate
     if authority is None:
-        yield MakeAuthority(authority_owner, authority_labels(observed.name))
+        yield from _new_authority(situation, authority_owner)
         return
     if authority.owned != (authority_owner is not None) or not authority.kept:
         yield OwnAuthority(authority_owner, authority_labels(observed.name))
@@ -45,9 +53,26 @@ def certificate_effects(situation: Situation) -> Iterator[Effect]:
         yield MakeServerCertificate(names, owner, labels)
 
 
+def _new_authority(situation: Situation, owner: Json | None) -> Iterator[Effect]:
+    """Yield the next step on the way to an authority; with an issuer it is a key, a request, the answer to it."""
+    observed, issuer = situation.observed, situation.settings.authority_issuer
+    request, labels = observed.authority_request, authority_labels(observed.name)
+    if request is None:
+        yield MakeAuthority(owner, labels, certified=issuer is None)
+    elif request.certificate:
+        yield CertifyAuthority(request.certificate)
+    elif not request.asked and issuer is not None:
+        yield RequestAuthority(issuer, owner_reference(situation.federation), labels)
+
+
 def certificates_valid(situation: Situation) -> Finding:
     """Return the condition CertificatesValid."""
     authority, certificate, now = situation.observed.authority, situation.observed.server_certificate, situation.now
+    request = situation.observed.authority_request
+    if request is not None and request.refused:
+        return Finding("False", reasons.AUTHORITY_NOT_ISSUED, request.refused)
+    if request is not None and request.waits:
+        return Finding("False", reasons.CERTIFICATES_PENDING, request.waits)
     if authority is None or certificate is None:
         return Finding("False", reasons.CERTIFICATES_PENDING, "the certificates are being created")
     ends = {"the certificate authority's": authority.not_after, "the server's": certificate.not_after}

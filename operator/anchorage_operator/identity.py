@@ -21,14 +21,17 @@ from anchorage.transport.kube.resources import Json, kube_object
 from anchorage.transport.pki import Authority, SigningRequest, key_to_pem, make_key, operator_uri, server_uri
 from anchorage.transport.pki.credentials import certificate_of
 from anchorage_operator.cache import Key
+from anchorage_operator.issuer import certificate_request, read_answer
 from anchorage_operator.names import INSTANCE_LABEL, KEPT, authority_name, enrolment_name, server_tls_name
-from anchorage_operator.observed import Invitation
+from anchorage_operator.observed import AuthorityRequest, Invitation
 from anchorage_operator.planned import (
+    CertifyAuthority,
     ChangeKey,
     MakeAuthority,
     MakeInvitation,
     MakeServerCertificate,
     OwnAuthority,
+    RequestAuthority,
     Sign,
 )
 from anchorage_operator.secret_facts import SecretFacts, decode_value, encode_data, invitation_of, require_ours
@@ -65,12 +68,48 @@ class Identity:
         made = Authority.make(key.federation, now=self.now)
         secret = _secret(key.namespace, authority_name(key.federation), effect.labels, effect.owner)
         secret["metadata"]["annotations"] = KEPT
-        secret["data"] = encode_data({"ca.key": made.key_pem, "ca.pem": made.certificate_pem})
+        certificate = {"ca.pem": made.certificate_pem} if effect.certified else {}
+        secret["data"] = encode_data({"ca.key": made.key_pem, **certificate})
         try:
             self.api.create(secret)
         except ApiError as error:
             if error.status != 409:
                 raise
+        self.forget(key)
+
+    def authority_request(self, key: Key) -> AuthorityRequest:
+        """Return what became of the request for the authority's certificate.
+
+        Raises
+        ------
+        ApiError
+            The authority's Secret or the request cannot be read.
+        """
+        return read_answer(self.api, key, self._authority_key(key))
+
+    def request_authority(self, key: Key, effect: RequestAuthority) -> None:
+        """Carry out `RequestAuthority`.
+
+        Raises
+        ------
+        ApiError
+            The request cannot be written.
+        AnchorageError
+            The authority's key is unusable.
+        """
+        private = self._authority_key(key)
+        self.api.create(certificate_request(key, effect.issuer, private, effect.owner, effect.labels))
+
+    def certify_authority(self, key: Key, effect: CertifyAuthority) -> None:
+        """Carry out `CertifyAuthority`.
+
+        Raises
+        ------
+        ApiError
+            The Secret cannot be written.
+        """
+        data = encode_data({"ca.pem": effect.certificate})
+        self.api.patch("Secret", key.namespace, authority_name(key.federation), {"data": data})
         self.forget(key)
 
     def own_authority(self, key: Key, effect: OwnAuthority) -> None:
@@ -229,12 +268,19 @@ class Identity:
             require_ours(secret)
         return secret
 
-    def _authority(self, key: Key) -> Authority:
+    def _authority_key(self, key: Key) -> bytes:
+        return decode_value(self._authority_secret(key), "ca.key")
+
+    def _authority_secret(self, key: Key) -> dict[str, Any]:
         name = authority_name(key.federation)
         secret = self._own_secret(key.namespace, name)
         if secret is None:
             self.forget(key)
             raise AnchorageError(AUTHORITY_UNUSABLE, f"the Secret {name} in namespace {key.namespace} is missing")
+        return secret
+
+    def _authority(self, key: Key) -> Authority:
+        secret = self._authority_secret(key)
         return Authority.from_pem(
             key.federation, decode_value(secret, "ca.key"), decode_value(secret, "ca.pem"), now=self.now
         )
@@ -251,6 +297,7 @@ def _context(authority: bytes, certificate: bytes, key: bytes) -> ssl.SSLContext
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_3
     context.load_verify_locations(cadata=authority.decode())
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN  # an authority that an issuer certified is trusted without it
     with TemporaryDirectory(prefix="anchorage-") as folder:
         chain = Path(folder) / "operator.pem"
         write_once(chain, key + certificate)

@@ -29,6 +29,20 @@ class AuthorityFacts:
 
 
 @dataclass(frozen=True, slots=True)
+class AuthorityRequest:
+    """What became of the request that cert-manager certify the authority's key. One of these holds, or nobody has asked yet."""
+
+    asked: bool = True
+    """Whether the request is there."""
+    waits: str = ""
+    """What it waits for, one line."""
+    refused: str = ""
+    """Why there is no certificate, and what to do, one line."""
+    certificate: str = ""
+    """The certificate, PEM, which fits the key."""
+
+
+@dataclass(frozen=True, slots=True)
 class CertificateFacts:
     """Content of the Secret ``<federation>-server-tls``, without the key."""
 
@@ -96,7 +110,9 @@ class Observed:
     claim_sizes: Mapping[str, str] = field(default_factory=dict)
     """What each of these claims requests, such as ``20Gi``."""
     authority: AuthorityFacts | None = None
-    """None where the Secret does not exist."""
+    """None where the Secret does not exist, or has no certificate yet."""
+    authority_request: AuthorityRequest | None = None
+    """None unless the authority's key waits for an issuer's certificate."""
     server_certificate: CertificateFacts | None = None
     """None where the Secret does not exist."""
     invitations: Mapping[str, Invitation] = field(default_factory=dict)

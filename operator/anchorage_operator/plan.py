@@ -136,7 +136,7 @@ def _next_look(situation: Situation, has_news: bool) -> float:
     if situation.finished and not situation.results_only:
         moments.append(now + RESULTS_AFTER_SECONDS)
     waits = [moment - now for moment in moments if moment > now]
-    unsettled = bool(observed.pods) and situation.report is None
+    unsettled = (bool(observed.pods) and situation.report is None) or observed.authority_request is not None
     waits.append(settings.poll_seconds if unsettled or has_news else settings.resync_seconds)
     return max(min(waits), LEAST_WAIT_SECONDS)
 

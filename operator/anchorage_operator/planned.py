@@ -6,6 +6,7 @@ from typing import Literal
 
 from anchorage.transport.kube.resources import Json
 from anchorage.transport.server_client import Member
+from anchorage_operator.settings import AuthorityIssuer
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +40,26 @@ class MakeAuthority:
     """Owner reference of the Secret; None keeps it when the Federation is deleted."""
     labels: Json
     """Labels of the Secret."""
+    certified: bool = True
+    """Whether it certifies itself; else the Secret has only the key, which an issuer certifies."""
+
+
+@dataclass(frozen=True, slots=True)
+class RequestAuthority:
+    """Ask an issuer of cert-manager to certify the authority's key."""
+
+    issuer: AuthorityIssuer
+    owner: Json
+    labels: Json
+    """Owner reference and labels of the request."""
+
+
+@dataclass(frozen=True, slots=True)
+class CertifyAuthority:
+    """Write the certificate that an issuer signed into the authority's Secret (``ca.pem``)."""
+
+    certificate: str
+    """PEM."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +152,8 @@ class GrowClaim:
 
 Effect = (
     MakeAuthority
+    | RequestAuthority
+    | CertifyAuthority
     | OwnAuthority
     | MakeServerCertificate
     | MakeInvitation

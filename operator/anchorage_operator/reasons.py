@@ -31,7 +31,14 @@ See the Federation's condition Accepted.
 CERTIFICATES_VALID = "Valid"
 """CertificatesValid: The certificates of the certificate authority and the server are valid."""
 CERTIFICATES_PENDING = "Pending"
-"""CertificatesValid: The certificates are being created, which takes a few seconds."""
+"""CertificatesValid, Ready: The certificates are being created, which takes a few seconds; of an issuer of cert-manager, as long as it takes to
+sign."""
+AUTHORITY_NOT_ISSUED = "AuthorityNotIssued"
+"""CertificatesValid, Ready: The issuer of cert-manager that the operator's settings name does not certify the authority's key, or there is no
+cert-manager to ask. No server is started.
+
+The message says which, and what to do (docs/operations.md).
+"""
 CERTIFICATE_EXPIRING = "CertificateExpiring"
 """CertificatesValid: The certificate authority's certificate expires within 90 days, or the server's certificate was not renewed in time.
 

@@ -17,6 +17,7 @@ from anchorage_operator.names import APPLIED_HASH, FIELD_MANAGER, MANAGED_BY_LAB
 from anchorage_operator.observed import Invitation, Observed
 from anchorage_operator.plan import plan
 from anchorage_operator.planned import (
+    CertifyAuthority,
     ChangeKey,
     Effect,
     Event,
@@ -28,6 +29,7 @@ from anchorage_operator.planned import (
     Plan,
     PutMembers,
     Refuse,
+    RequestAuthority,
     Sign,
 )
 from anchorage_operator.poller import Answer, Poller
@@ -65,6 +67,18 @@ class _Applied:
     times: int
     """How often it was applied in a row without being another one."""
     time: float
+
+
+MadeByIdentity = (
+    MakeAuthority
+    | RequestAuthority
+    | CertifyAuthority
+    | OwnAuthority
+    | MakeServerCertificate
+    | MakeInvitation
+    | ChangeKey
+)
+"""Effects that need keys, but those that answer requests."""
 
 
 class IncompleteError(Exception):
@@ -162,6 +176,10 @@ class Reconciler:
             name: self.facts.invitation(key.namespace, name, silo["metadata"]["uid"], oldest)
             for name, silo in silos.items()
         }
+        authority = self.facts.authority(key, uid, oldest)
+        request = None
+        if authority is not None and not authority.certificate and self.settings.authority_issuer is not None:
+            authority, request = None, self.identity.authority_request(key)
         return Observed(
             namespace=key.namespace,
             name=key.federation,
@@ -173,7 +191,8 @@ class Reconciler:
             refused_changes=self._refused.get(key, {}),
             claims=self.cache.claims(key.namespace),
             claim_sizes=self.cache.claim_sizes(key.namespace),
-            authority=self.facts.authority(key, uid, oldest),
+            authority=authority,
+            authority_request=request,
             server_certificate=self.facts.server_certificate(key, uid, oldest),
             invitations={name: found for name, found in invitations.items() if found is not None},
             report=answer.report if answer else None,
@@ -330,13 +349,15 @@ class Reconciler:
             message = f"the volume claim {effect.name} cannot grow to {effect.size}: {error.message}"
             self.events.post(Event(effect.about, "Warning", "VolumeNotGrown", message))
 
-    def _make(
-        self, key: Key, effect: MakeAuthority | OwnAuthority | MakeServerCertificate | MakeInvitation | ChangeKey
-    ) -> None:
+    def _make(self, key: Key, effect: MadeByIdentity) -> None:
         _log.info("making", extra={"federation": key, "what": type(effect).__name__})
         match effect:
             case MakeAuthority():
                 self.identity.make_authority(key, effect)
+            case RequestAuthority():
+                self.identity.request_authority(key, effect)
+            case CertifyAuthority():
+                self.identity.certify_authority(key, effect)
             case OwnAuthority():
                 self.identity.own_authority(key, effect)
             case MakeServerCertificate():

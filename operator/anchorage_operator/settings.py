@@ -22,6 +22,16 @@ class Images(Document):
     agent: Image = Field(description="Image of the agents of managed silos.")
 
 
+class AuthorityIssuer(Document):
+    """Who signs the certificates of federations' authorities: an issuer of cert-manager."""
+
+    name: ObjectName = Field(description="Name of the issuer.")
+    kind: Annotated[str, StringConstraints(strict=True, pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)] = Field(
+        "Issuer", description="Issuer, of each federation's namespace, ClusterIssuer, or another controller's kind."
+    )
+    group: DomainName = Field("cert-manager.io", description="API group of the issuer.")
+
+
 class OperatorSettings(Document):
     """The operator's settings, and defaults for Federations and Silos."""
 
@@ -39,6 +49,9 @@ class OperatorSettings(Document):
     )
     tracking_secret: ObjectName | None = Field(
         None, description="Secret of each federation's namespace with MLflow's credentials, for the servers."
+    )
+    authority_issuer: AuthorityIssuer | None = Field(
+        None, description="Issuer of cert-manager for new authorities; without it they sign their own certificate."
     )
     user_id: Annotated[int, Field(ge=0, le=2**31 - 1)] = Field(
         65532,

@@ -1,5 +1,6 @@
 """Rights that depend on names: of federations, of namespaces by their labels, and of the Lease that replicas share."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -7,6 +8,7 @@ import yaml
 from helm_charts import Helm, Values, of_kind
 
 from anchorage_operator.names import authority_name, enrolment_name, server_tls_name
+from anchorage_operator.settings import AuthorityIssuer, read_settings
 
 OPERATOR = "rel-anchorage-operator"
 SELF = f"{OPERATOR}-self"
@@ -87,3 +89,16 @@ def test_replicas_share_a_lease_and_keep_apart(helm: Helm) -> None:
     assert spread["labelSelector"] == two["selector"]
     (lease,) = (rule["resourceNames"] for rule in of_kind(one, "Role", SELF)["rules"] if "resourceNames" in rule)
     assert [settings(one)["lease"]] == lease
+
+
+def test_an_issuer_is_asked_where_one_is_named(helm: Helm, tmp_path: Path) -> None:
+    """The right to ask comes with it: a request of cert-manager, never its Secrets."""
+    assert "cert-manager" not in str(helm.template("anchorage", {}))
+    objects = helm.template("anchorage", {"authority": {"issuerRef": {"name": "platform", "kind": "ClusterIssuer"}}})
+    (tmp_path / "operator.yaml").write_text(of_kind(objects, "ConfigMap")["data"]["operator.yaml"])
+    issuer = read_settings(tmp_path / "operator.yaml").authority_issuer
+    assert issuer == AuthorityIssuer(name="platform", kind="ClusterIssuer", group="cert-manager.io")
+    rules = [rule for rule in of_kind(objects, "Role", OPERATOR)["rules"] if "cert-manager.io" in rule["apiGroups"]]
+    assert rules == [
+        {"apiGroups": ["cert-manager.io"], "resources": ["certificaterequests"], "verbs": ["get", "create"]}
+    ]

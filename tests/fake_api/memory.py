@@ -2,6 +2,7 @@
 
 from fake_api.store import Refused, Store, has_fields
 
+from anchorage.api.errors.cluster import RESOURCES_NOT_INSTALLED
 from anchorage.transport.kube.client import ApiError
 from anchorage.transport.kube.resources import RESOURCES
 from anchorage_operator.names import FIELD_MANAGER
@@ -26,7 +27,7 @@ class StoreApi:
         try:
             return self._call("get", kind, name, self.store.get, plural(kind), namespace, name)
         except ApiError as error:
-            if error.status == 404:
+            if error.status == 404 and error.failure is not RESOURCES_NOT_INSTALLED:
                 return None
             raise
 

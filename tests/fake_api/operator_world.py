@@ -80,7 +80,8 @@ class Server:
 
 
 class World:
-    def __init__(self):
+    def __init__(self, settings=SETTINGS):
+        self.settings = settings
         self.clock = Clock(1_800_000_000.0)
         self.api = StoreApi()
         self.store = self.api.store
@@ -96,7 +97,7 @@ class World:
         self.cache, self.identity = cache, identity
         self.woken = []
         self.poller = Poller(
-            cache, identity, SETTINGS, polls, self.woken.append, self.clock, connect=self.server.connect
+            cache, identity, self.settings, polls, self.woken.append, self.clock, connect=self.server.connect
         )
         self.resync = Resync(self.api, cache, ("study",), self.woken.append, self.clock)
         self.reconciler = Reconciler(
@@ -106,9 +107,9 @@ class World:
             identity=identity,
             poller=self.poller,
             events=EventPoster(self.api, self.clock),
-            settings=SETTINGS,
+            settings=self.settings,
             now=self.clock,
-            turns=Turns(SETTINGS.upgrades_at_once, self.clock),
+            turns=Turns(self.settings.upgrades_at_once, self.clock),
         )
         self.resync.run()
 

@@ -22,6 +22,7 @@ PLURALS = {
     "events": ("", "v1", "Event"),
     "namespaces": ("", "v1", "Namespace"),
     "nodes": ("", "v1", "Node"),
+    "certificaterequests": ("cert-manager.io", "v1", "CertificateRequest"),
     "leases": ("coordination.k8s.io", "v1", "Lease"),
     "endpointslices": ("discovery.k8s.io", "v1", "EndpointSlice"),
     "storageclasses": ("storage.k8s.io", "v1", "StorageClass"),

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from cert_manager import Issuer
 from eventually import WAIT_SECONDS, eventually
 from operated_site import OperatedSite, WorkingSilo
 from safetensors.numpy import load_file
@@ -22,6 +23,7 @@ from server_site import WEIGHTS
 from anchorage.api.errors import transfer
 from anchorage.transport.grpc.single_calls import describe
 from anchorage.transport.pki import Authority, Credentials, SigningRequest, key_fingerprint, new_key
+from anchorage_operator.identity import _context as operator_context
 
 
 @pytest.fixture
@@ -53,6 +55,20 @@ def test_only_the_operator_may_ask(site: OperatedSite, tmp_path: Path) -> None:
     with closing(plain), pytest.raises((ConnectionError, http.client.HTTPException)):
         plain.request("GET", "/status")
         plain.getresponse()
+
+
+def test_an_authority_that_another_one_certified_is_trusted_without_it(site: OperatedSite) -> None:
+    """As in clusters with cert-manager: silos, server and operator have its certificate, and not the issuer's."""
+    authority = site.authority
+    signed = Issuer().sign(Authority.signing_request("derm", authority.key_pem))
+    for file in (authority.certificate_path, site.folder / "tls" / "ca.pem"):
+        file.write_bytes(signed)
+    site.start()
+    WorkingSilo(site, "a")
+    context = operator_context(signed, site.operator.certificate.read_bytes(), site.operator.key.read_bytes())
+    host, _, port = site.endpoints["control"].removeprefix("https://").rpartition(":")
+    with closing(http.client.HTTPSConnection(host, int(port), timeout=120, context=context)) as connection:
+        assert site.call("GET", "/status", connection=connection)[0] == 200
 
 
 def test_tls_1_2_is_refused(site: OperatedSite) -> None:

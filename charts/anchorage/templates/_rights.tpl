@@ -55,4 +55,9 @@
 - apiGroups: [""]
   resources: [events]
   verbs: [list, create, patch]
+{{- if .Values.authority.issuerRef.name }}
+- apiGroups: [cert-manager.io]
+  resources: [certificaterequests]
+  verbs: [get, create]
+{{- end }}
 {{- end -}}

@@ -14,6 +14,11 @@ userId: {{ int .Values.userId }}
 {{- with .Values.defaults.trackingSecret }}
 trackingSecret: {{ . | quote }}
 {{- end }}
+{{- with .Values.authority.issuerRef }}
+{{- if .name }}
+authorityIssuer: {{ toJson . }}
+{{- end }}
+{{- end }}
 clusterDomain: {{ .Values.operator.clusterDomain | quote }}
 watch: {{ include "anchorage.namespaces" . }}
 watchLabels: {{ toJson .Values.watch.labels }}

@@ -149,6 +149,23 @@ class Defaults(Values):
     )
 
 
+class IssuerRef(Values):
+    """Issuer of cert-manager that certifies the certificate authorities of new federations."""
+
+    name: MaybeName = Field("", description="Name of the issuer. Empty: each authority certifies itself.")
+    kind: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z0-9]*$", max_length=63)] = Field(
+        "Issuer",
+        description="Issuer, which must be in every federation's namespace, ClusterIssuer, or the kind of another controller.",
+    )
+    group: HostName = Field("cert-manager.io", description="API group of the issuer.")
+
+
+class CertificateAuthority(Values):
+    """The certificate authority of each federation."""
+
+    issuer_ref: IssuerRef = IssuerRef()
+
+
 class NetworkPolicy(Values):
     """Network policies of the chart's own pods. The operator creates those of servers and agents."""
 
@@ -233,6 +250,7 @@ class ChartValues(Values):
     service_account: ServiceAccount = ServiceAccount()
     operator: Operator = Operator()
     defaults: Defaults = Defaults()
+    authority: CertificateAuthority = CertificateAuthority()
     network_policy: NetworkPolicy = NetworkPolicy()
     metrics: Monitoring = Monitoring()
     mlflow: Mlflow = Mlflow()

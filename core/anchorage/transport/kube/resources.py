@@ -66,6 +66,7 @@ RESOURCES: Mapping[str, Resource] = {
         Resource("PodDisruptionBudget", "policy/v1"),
         Resource("EndpointSlice", "discovery.k8s.io/v1"),
         Resource("Lease", "coordination.k8s.io/v1"),
+        Resource("CertificateRequest", "cert-manager.io/v1"),
         Resource("Role", "rbac.authorization.k8s.io/v1"),
         Resource("RoleBinding", "rbac.authorization.k8s.io/v1"),
         Resource("Namespace", "v1", namespaced=False),

@@ -1,4 +1,4 @@
-"""A federation's certificate authority: one key, one self-signed certificate, in memory or in a folder only its owner may read."""
+"""A federation's certificate authority: one key and one certificate, in memory or in a folder only its owner may read."""
 
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -103,6 +103,21 @@ class Authority:
         """Make a federation's authority in memory."""
         key = make_key()
         return cls(federation, key, _self_signed(key, federation, _moment(now), valid), now)
+
+    @staticmethod
+    def signing_request(federation: str, key_pem: bytes) -> bytes:
+        """Return the request (PEM) that another authority certify this key as the federation's authority.
+
+        Raises
+        ------
+        AnchorageError
+            It is no key.
+        """
+        key = key_from_pem(key_pem, f"the key of the authority of federation {federation!r}")
+        names = x509.SubjectAlternativeName([x509.UniformResourceIdentifier(authority_uri(federation))])
+        request = x509.CertificateSigningRequestBuilder().subject_name(_name(federation))
+        signed = request.add_extension(names, critical=False).sign(key, hashes.SHA256())
+        return signed.public_bytes(serialization.Encoding.PEM)
 
     @classmethod
     def create(
@@ -289,9 +304,12 @@ def _require_one_authority(key: PrivateKey, certificate: x509.Certificate, feder
         raise AnchorageError(identity.AUTHORITY_UNUSABLE, f"{what} are not one federation's authority")
 
 
+def _name(federation: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, federation)])
+
+
 def _self_signed(key: PrivateKey, federation: str, now: datetime, valid: timedelta) -> x509.Certificate:
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, federation)])
-    certificate = _authority_certificate(key.public_key(), federation, name, now)
+    certificate = _authority_certificate(key.public_key(), federation, _name(federation), now)
     return certificate.not_valid_after(now + valid).sign(key, hashes.SHA256())
 
 
