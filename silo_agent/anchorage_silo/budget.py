@@ -63,7 +63,7 @@ class BudgetGuard:
         if dp_sgd is None:
             noise = float(self.policy.noise_std or 0) / (2 * float(self.policy.clip_norm or 0))
             return Mechanism(noise, steps=repetitions)
-        batches = PoissonBatches.of(images, local.batch_size, local.epochs)
+        batches = PoissonBatches.of(images, local.batch_size, local.epochs, local.steps)
         return Mechanism(float(dp_sgd.noise_multiplier), batches.rate, batches.steps * repetitions)
 
     def spend(self, announcement: Announcement, mechanism: Mechanism, images: int) -> tuple[Announcement, float]:

@@ -237,8 +237,9 @@ def _training(method: ResolvedMethod, labels: str, repetitions: int) -> str:
     epochs = (own.epochs if labels == "None" else None) or local.epochs
     batch = (own.batch_size if labels == "None" else None) or local.batch_size
     passes = f"up to {local.cycle.max_epochs}" if local.cycle else str(epochs)
+    work = f"{passes} epochs" if local.steps is None or local.cycle else f"{local.steps} steps"
     often = f", up to {repetitions} times" if repetitions > 1 else ""
-    return f"{passes} epochs over the silo's images in batches of {batch} per round{often}"
+    return f"{work} over the silo's images in batches of {batch} per round{often}"
 
 
 def _protection(policy: Policy, method: ResolvedMethod) -> str:

@@ -56,7 +56,7 @@ class SecureAggregation(Document):
     """Silos mask their updates, and the server learns their weighted sum alone."""
 
     fractional_bits: Annotated[int, Field(ge=8, le=28)] = Field(
-        24, description="Fractional bits of sums modulo 2^32; a number may change by 2^(31 - bits) in a round."
+        24, description="Fractional bits of sums modulo 2^32.\n\nA number may change by 2^(31 - bits) in a round."
     )
 
 
@@ -64,7 +64,8 @@ class Protocol(Document):
     """How rounds are run (methods reference, section 3, slot 12)."""
 
     mode: Literal["Synchronous", "Asynchronous"] = Field(
-        "Synchronous", description="Whether rounds wait for their silos, or every update counts as it arrives."
+        "Synchronous",
+        description="Whether rounds wait for their silos.\n\nAsynchronous: every update counts as it arrives.",
     )
     min_silos: Silos = Field(1, description="Quorum: silos that must answer for a round to count.")
     silos_per_round: Silos | None = Field(None, description="Silos sampled for each round; absent: all.")

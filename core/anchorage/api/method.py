@@ -37,7 +37,7 @@ class ValidationCycle(Document):
     """Adaptive Metis: a silo trains until its validation loss stands still, or the other silos have moved on (methods reference, 6.14)."""
 
     plateau_percent: PositiveDecimal = Field(
-        "0", description="Improvement of the validation loss, in percent, up to which an epoch fails."
+        "0", description="Improvement, in percent, up to which an epoch fails.\n\nThat of the validation loss."
     )
     tombstones: Annotated[int, Field(ge=0, le=100)] = Field(4, description="Failed epochs that a cycle may have.")
     max_epochs: Annotated[int, Field(ge=1, le=100)] = Field(32, description="Longest cycle, in epochs.")
@@ -46,7 +46,7 @@ class ValidationCycle(Document):
     )
     slow_silos: NamePattern | None = Field(
         None,
-        description="Pattern of the names of slow silos, such as cpu-*, with bounds of their own.",
+        description="Names of slow silos.\n\nA pattern such as cpu-*; they have bounds of their own.",
     )
     slow_plateau_percent: PositiveDecimal = Field("1", description="`plateauPercent` of slow silos.")
     slow_tombstones: Annotated[int, Field(ge=0, le=100)] = Field(1, description="`tombstones` of slow silos.")
@@ -75,6 +75,10 @@ class Local(Document):
     """Local training of a silo in one round."""
 
     epochs: Annotated[int, Field(ge=1, le=1000)] = Field(5, description="Passes over the silo's images per round.")
+    steps: Count | None = Field(
+        None,
+        description="Steps per round, in place of `epochs`.\n\nThe same at every silo: passes go on until there are so many. For short rounds.",
+    )
     batch_size: Count = Field(10, description="Images per step.")
     accumulation: Accumulation = Field(1, description="Batches per step.\n\nThe mean of their gradients makes it.")
     optimiser: Annotated[Piece, Slot("optimiser")] | None = Field(

@@ -48,7 +48,8 @@ class DpSgd:
             raise AnchorageError(NOT_ACCOUNTED, f"{found} (privacyBudget.dpSgd)")
         data, loss = silo_round.labelled()
         local = silo_round.local(labelled=True)
-        batches, count = PoissonBatches.of(len(data.indices), local.batch_size, local.epochs), len(data.indices)
+        count = len(data.indices)
+        batches = PoissonBatches.of(count, local.batch_size, local.epochs, local.steps)
         trained = {name: parameter for name, parameter in network.named_parameters() if parameter.requires_grad}
         secret = np.random.default_rng()
         network.eval()

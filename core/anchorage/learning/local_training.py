@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol
 
 import numpy as np
@@ -44,28 +45,38 @@ class Passes(Protocol):
         """Images per step."""
         ...
 
+    @property
+    def steps(self) -> int | None:
+        """Steps in place of whole passes."""
+        ...
+
 
 @dataclass(frozen=True)
 class Batching:
-    """Passes over images: `epochs`, `size` images per step, batches below `smallest` are skipped."""
+    """Passes over images: `epochs`, or as many as `exactly` so many steps take; `size` images per step, batches below `smallest` are skipped."""
 
     epochs: int
     size: int
     smallest: int
+    exactly: int | None = None
 
     @classmethod
     def of(cls, local: Passes, smallest: int) -> "Batching":
         """Take a method's local work."""
-        return cls(local.epochs, local.batch_size, smallest)
+        return cls(local.epochs, local.batch_size, smallest, local.steps)
 
     def steps(self, count: int) -> int:
-        """Return the steps over `count` images in all epochs."""
-        return self.epochs * batches_per_epoch(count, self.size, self.smallest)
+        """Return the steps over `count` images in all epochs; none where there is no batch."""
+        once = batches_per_epoch(count, self.size, self.smallest)
+        return self.epochs * once if self.exactly is None or not once else self.exactly
 
     def positions(self, count: int, rng: np.random.Generator) -> Iterator[NDArray[np.int64]]:
-        """Yield shuffled positions 0..count-1, epoch by epoch."""
-        for _ in range(self.epochs):
-            yield from epoch_batches(rng, count, self.size, self.smallest)
+        """Yield shuffled positions 0..count-1, epoch by epoch; the last one may be cut short."""
+        left = self.steps(count)
+        while left:
+            for batch in islice(epoch_batches(rng, count, self.size, self.smallest), left):
+                left -= 1
+                yield batch
 
     def rest(self, count: int, draws: Draws, stream: str = BATCHES) -> Iterator[NDArray[np.int64]]:
         """Yield those `positions` that no other process has taken, of the round's `Place`."""

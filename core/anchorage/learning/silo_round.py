@@ -262,6 +262,8 @@ class LocalTraining:
     batch_size: int
     optimiser: Any
     """An `OptimiserHooks`, the silo's overrides applied."""
+    steps: int | None = None
+    """Steps in place of `epochs`."""
 
     @classmethod
     def of(cls, method: TrainingMethod, *, labelled: bool) -> "LocalTraining":
@@ -269,7 +271,7 @@ class LocalTraining:
         local, other = method.local, method.local.unlabelled
         if labelled:
             epochs = local.epochs if local.cycle is None else local.cycle.max_epochs
-            return cls(epochs, local.batch_size, method.optimiser)
+            return cls(epochs, local.batch_size, method.optimiser, local.steps)
         changes = {"learning_rate": other.learning_rate, "clip_norm": other.clip_norm}
         given = {name: value for name, value in changes.items() if value is not None}
         return cls(

@@ -64,6 +64,7 @@ def mistakes_of(plan: Plan) -> Iterator[Mistake]:
         *_contradicted(plan),
         *_of_labels(plan),
         *_of_protocol(plan),
+        *_of_steps(plan),
         *_of_average(plan),
         *_of_scoring(plan),
         *_of_secure(plan),
@@ -167,6 +168,23 @@ def _of_protocol(plan: Plan) -> Iterator[Mistake]:
         path = ("spec", "protocol", "silosPerRound")
         message = "found a number, but an asynchronous protocol samples no silos: all train all the time; remove it"
         yield Mistake(MEANINGLESS_OVERRIDE, path, message)
+
+
+def _of_steps(plan: Plan) -> Iterator[Mistake]:
+    """Steps in place of passes need a loss of labels alone, and nothing that counts passes."""
+    local = plan.method.local
+    if local.steps is None:
+        return
+    schedule = getattr(local.optimiser, "schedule", None)
+    found = {
+        "pseudoLabels, which are of whole passes": "pseudoLabels" in plan.facts,
+        "selfSupervised, whose silos go over all images": "selfSupervision" in plan.facts,
+        "a validation cycle, which takes passes until they do not help": VALIDATION_CYCLE in plan.facts,
+        "the schedule WarmUpCosine, which counts passes": schedule == "WarmUpCosine",
+    }
+    for other in (what for what, holds in found.items() if holds):
+        path = ("spec", "method", "local", "steps")
+        yield Mistake(MEANINGLESS_OVERRIDE, path, f"found steps with {other}; remove one of them")
 
 
 def _of_secure(plan: Plan) -> Iterator[Mistake]:

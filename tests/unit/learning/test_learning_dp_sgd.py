@@ -152,6 +152,8 @@ def test_batches_are_poisson_samples() -> None:
     together = np.corrcoef(drawn.T)[np.triu_indices(200, 1)]
     assert abs(together.mean()) < 0.002, "images are drawn independently; a permutation's would exclude one another"
     assert PoissonBatches.of(images=7, batch_size=10, epochs=2) == PoissonBatches(rate=1.0, steps=2)
+    assert PoissonBatches.of(images=200, batch_size=10, epochs=5, steps=3) == PoissonBatches(rate=0.05, steps=3)
+    assert PoissonBatches.of(images=0, batch_size=10, epochs=5, steps=3).steps == 0
 
 
 @pytest.mark.parametrize(

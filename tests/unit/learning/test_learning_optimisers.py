@@ -128,3 +128,32 @@ def test_adamw_trains_silos_and_repeats(preset: str, labels: str, tmp_path: Path
 def test_adamw_learns_the_bright_corner(tmp_path: Path) -> None:
     party = Party(method_of("FedAvg", local={"epochs": 5, **ADAMW}), images_of(60), tmp_path, "All")
     assert party.train().metrics["loss"] < 0.7  # ln 3 = 1.1 at random
+
+
+def test_two_rounds_of_kept_moments_step_as_one_optimiser(tmp_path: Path) -> None:
+    """An optimiser that is built anew for every round goes on as PyTorch's does that lives through all of them."""
+    networks = [network_of("FedAvg"), network_of("FedAvg")]
+    rules = AdamW(learning_rate="0.1", weight_decay="0.5", state="Persist")
+    through, kept = rules.build(networks[0]), {}
+    for factor in (1, 2, -3):
+        anew = rules.build(networks[1])
+        rules.remember(networks[1], anew, kept)
+        for network, optimiser in zip(networks, (through, anew), strict=True):
+            loss = sum((factor * (index + 1) * p).square().sum() for index, p in enumerate(network.parameters()))
+            assert isinstance(loss, Tensor)
+            take_steps(network, optimiser, iter([loss]))
+        kept = dict(rules.memory(networks[1], anew))
+    for one, other in zip(*(network.parameters() for network in networks), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("state", ["Reset", "Persist"])
+def test_a_silo_keeps_its_moments_where_it_is_told_to(tmp_path: Path, state: str) -> None:
+    method = method_of("FedAvg", local={"optimiser": {"adamW": {"state": state}}})
+    party = Party(method, given("All"), tmp_path / "one", "All")
+    party.train(1)
+    assert any(name.startswith("adamw/") for name in party.learner._state.of(1)) == (state == "Persist")
+    fresh = Party(method, given("All"), tmp_path / "fresh", "All")
+    assert (party.digest(2) != fresh.digest(2)) == (state == "Persist")
+    party.restart()
+    assert party.digest(2) == Party(method, given("All"), tmp_path / "one", "All").digest(2), "kept on disk"

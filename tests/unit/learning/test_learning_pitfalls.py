@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from learning_party import CLASSES, DENSE, EVERY, MODEL, Party, given, images_of, method_of
+from torch.nn import functional
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -323,6 +324,22 @@ def test_the_labelled_prior_of_all_silos_is_told(tmp_path):
     assert party.train().auxiliary_data["label_counts"].tolist() == [4, 3, 3]
     assert set(party.task().auxiliary_data) == {"prior"} and party.task().auxiliary_data["prior"].shape == (CLASSES,)
     assert Party(method_of("SSILCDM"), given("Partial"), tmp_path / "b", "Partial").train().auxiliary_data == {}
+
+
+def test_balanced_softmax_by_all_silos_shares_is_that_of_their_images_in_one_place(tmp_path):
+    """The shift is the logarithm of the shares that the server has added up; they are equal in the first round."""
+    method = method_of("BalancedSoftmax", localLoss={"balancedSoftmax": {"shares": "Federation"}})
+    party = Party(method, given("All"), tmp_path, "All")
+    counts = party.train().auxiliary_data["label_counts"]
+    assert counts.tolist() == np.bincount(given("All").labels, minlength=CLASSES).tolist()
+    uniform, shares = np.full(CLASSES, 1 / CLASSES), np.array([0.7, 0.2, 0.1])
+    assert np.allclose(party.task().auxiliary_data["prior"], uniform)
+    silo_round = party.learner._round(party.task(1, {"prior": shares}), {"prior": shares}, {}, {})
+    logits, labels = torch.tensor([[1.0, 2.0, 3.0], [0.5, 0.0, -1.0]]), torch.tensor([0, 2])
+    expected = functional.cross_entropy(logits + torch.from_numpy(np.log(shares)).float(), labels)
+    torch.testing.assert_close(silo_round.labelled()[1](logits, labels), expected)
+    own = method_of("BalancedSoftmax")
+    assert Party(own, given("All"), tmp_path / "own", "All").train().auxiliary_data == {}
 
 
 def test_17_silos_score_models_by_raw_outputs(tmp_path):

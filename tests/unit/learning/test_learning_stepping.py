@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from learning_party import (
@@ -17,6 +18,7 @@ from learning_party import (
     SERVED,
     Party,
     given,
+    images_of,
     method_of,
     network_of,
     watch_steps,
@@ -25,6 +27,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import anchorage
 from anchorage.learning import stepping
+from anchorage.learning.local_training import Batching
 from anchorage.learning.stepping import take_steps
 from anchorage.pieces.optimiser.sgd import Sgd
 
@@ -119,3 +122,23 @@ def test_a_trial_cuts_a_training_and_says_how_long_the_rest_would_take(monkeypat
 def test_a_trial_does_not_cut_a_training_of_unknown_length(monkeypatch):
     done, trial = stepped(monkeypatch, expected=0)
     assert (done, trial.missing) == (10, 0.0)
+
+
+def test_steps_in_place_of_passes_cut_the_last_pass_short() -> None:
+    short = Batching(epochs=5, size=4, smallest=1, exactly=8)
+    batches = list(short.positions(10, np.random.default_rng(1)))
+    assert [len(batch) for batch in batches] == [4, 4, 2, 4, 4, 2, 4, 4] and short.steps(10) == 8
+    for first in (0, 3):
+        assert sorted(np.concatenate(batches[first : first + 3])) == list(range(10)), "every image once a pass"
+    assert [len(batch) for batch in Batching(5, 4, 1, 2).positions(10, np.random.default_rng(1))] == [4, 4]
+    assert short.steps(0) == Batching(5, 4, 2, 8).steps(1) == 0, "no batch, no step"
+    assert not list(Batching(5, 4, 2, 8).positions(1, np.random.default_rng(1)))
+
+
+@pytest.mark.parametrize("count", [9, 30])
+def test_silos_of_any_size_take_as_many_steps(tmp_path: Path, count: int) -> None:
+    party = Party(
+        method_of("FedAvg", local={"epochs": 7, "batchSize": 8, "steps": 3}), images_of(count), tmp_path, "All"
+    )
+    party.train()
+    assert party.steps == [(1, 3), (2, 3), (3, 3)]

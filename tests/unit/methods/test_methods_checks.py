@@ -53,6 +53,12 @@ def found(file: Path, *overrides: str) -> list[tuple[str, str]]:
         (LABELLED, ["spec.method.name=DVW", ASYNCHRONOUS]),
         (LABELLED, ["spec.method.name=AsyncDVWAdaptive", "spec.method.local.cycle.tombstones=1", ASYNCHRONOUS]),
         (LABELLED, ["spec.method.local.cycle={maxEpochs: 8}", ASYNCHRONOUS]),
+        (
+            LABELLED,
+            [
+                f"{METHOD}{{name: SCAFFOLD, local: {{steps: 3, optimiser: {{sgd: {{schedule: OneCycle, momentum: 0}}}}}}}}"
+            ],
+        ),
         *(
             (LABELLED, [f"spec.method.name={name}"])
             for name in ("SCAFFOLD", "SOLO", "FedMix", "GlobalMixup", "UpperBound")
@@ -110,6 +116,14 @@ def test_what_has_a_meaning_passes(file: Path, overrides: list[str]) -> None:
             f"{METHOD}{{name: OrigACR, pseudoLabels: {{fixMatch: {{calibration: Validation}}}}}}",
             ("ANC-1116", "method.pseudoLabels.fixMatch.calibration"),
         ),
+        *(
+            (LABELLED, f"{METHOD}{{{method}}}", ("ANC-1116", "method.local.steps"))
+            for method in (
+                "name: FedAvgFixMatch, local: {steps: 3}",
+                "name: FedBarlow, local: {steps: 3, optimiser: {sgd: {}}}",
+                "name: FedAvg, local: {steps: 3, optimiser: {sgd: {schedule: WarmUpCosine}}}",
+            )
+        ),
         (
             LABELLED,
             "spec.protocol={mode: Asynchronous, silosPerRound: 2}",
@@ -155,6 +169,10 @@ def test_an_unknown_method_is_told_with_those_there_are() -> None:
         (
             [f"{METHOD}{{name: FedAvg, pseudoLabels: {{uda: {{}}}}, local: {{cycle: {{}}}}}}", ASYNCHRONOUS],
             ("ANC-1116", "method.local.cycle"),
+        ),
+        (
+            [f"{METHOD}{{name: FedAvg, local: {{cycle: {{}}, steps: 3}}}}", ASYNCHRONOUS],
+            ("ANC-1116", "method.local.steps"),
         ),
         (["spec.method.name=SemiAnAgg", ASYNCHRONOUS], ("ANC-1114", "protocol.mode")),
         (["spec.method.encoding={int8: {}}", ASYNCHRONOUS], ("ANC-1120", "protocol.mode")),

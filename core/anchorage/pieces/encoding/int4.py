@@ -7,7 +7,10 @@ from anchorage.transport.tensors.codings import BlockCoding
 
 @piece("int4")
 class Int4(RoundedChange):
-    """Changes in 4 bits, a scale for every 64; silos add what is lost to their next update. An eighth of the bytes."""
+    """Changes in 4 bits: an eighth of the bytes.
+
+    Every 64 have a scale; silos add what is lost to their next update.
+    """
 
     def coding(self) -> BlockCoding:
         """Return the coding."""

@@ -1,4 +1,7 @@
-"""Changes in 8 bits, with a power of two as scale of every 256: a quarter of the bytes."""
+"""Changes in 8 bits: a quarter of the bytes.
+
+Every 256 have a power of two as scale.
+"""
 
 from anchorage.api.piece import piece
 from anchorage.pieces.encoding.rounded import RoundedChange

@@ -16,9 +16,12 @@ from anchorage.transport.tensors.codings import TopCoding
 
 @piece("topK")
 class TopK(RoundedChange):
-    """Only the largest changes of every tensor, 6 bytes each; silos add the rest to their next update."""
+    """Only the largest changes of every tensor.
 
-    share: Fraction = Field("0.01", description="Share of a tensor's changes that is sent, at most 0.5.")
+    They take 6 bytes each; silos add the rest to their next update.
+    """
+
+    share: Fraction = Field("0.01", description="Share that is sent, at most 0.5.")
 
     def check(self, plan: Plan) -> Iterator[Mistake]:
         """Need a share that makes an update shorter."""

@@ -1,30 +1,76 @@
-"""Balanced softmax: labels learnt as if the silo's classes were equally frequent (methods reference, 6.12)."""
+"""Balanced softmax: labels learnt as if classes were equally frequent (methods reference, 6.12)."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Literal
 
 import numpy as np
+from pydantic import Field
 
-from anchorage.api.piece import piece
+from anchorage.api.errors.documents import PROTOCOL_REFUSED
+from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.plan import ROUNDS
+from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.slots import LocalLoss
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
     from anchorage.learning.local_training import Labelled, Loss
+    from anchorage.learning.silo_round import SiloRound
 
 
 @piece("balancedSoftmax")
 class BalancedSoftmax(LocalLoss):
-    """Cross entropy with logits shifted by the logarithm of the silo's class shares (Ren et al. 2020)."""
+    """Cross entropy of logits shifted by the logarithm of class shares (Ren et al. 2020)."""
 
     resumes: ClassVar[bool] = True
+
+    shares: Literal["Silo", "Federation"] = Field(
+        "Silo",
+        description="Whose class shares.\n\nFederation: all silos' together, which tell theirs with every update; equal ones in the first round.",
+    )
+
+    def needs(self) -> Sequence[Need]:
+        """Need rounds for shares of all silos."""
+        if self.shares == "Silo":
+            return super().needs()
+        found = "found Asynchronous, but balancedSoftmax with shares Federation needs what all silos of the round before announced"
+        message = f"{found}; set Synchronous, or shares: Silo"
+        return (
+            *super().needs(),
+            Need(ROUNDS, message, failure=PROTOCOL_REFUSED, path=("spec", "protocol", "mode")),
+        )
+
+    def auxiliary(self) -> Sequence[AuxiliaryArray]:
+        """Return class shares, where they are those of all silos."""
+        return super().auxiliary() if self.shares == "Silo" else (*super().auxiliary(), *declared())
+
+    def memory(self, num_classes: int, seed: int) -> LabelledPrior | None:
+        """Remember the federation's class shares."""
+        return None if self.shares == "Silo" else LabelledPrior(num_classes)
+
+    def begin(self, silo_round: SiloRound) -> LabelCounts | None:
+        """Tell the silo's class counts."""
+        return None if self.shares == "Silo" else LabelCounts(silo_round)
 
     def loss(self, data: Labelled, num_classes: int) -> Loss:
         """Return the mean balanced softmax over the silo's own class counts."""
         import torch
 
-        from anchorage.learning.losses import balanced_softmax, log_prior
+        return _over(torch.from_numpy(np.bincount(data.labels, minlength=num_classes)), data)
 
-        counts = torch.from_numpy(np.bincount(data.labels, minlength=num_classes))
-        prior = log_prior(counts.double()).float().to(data.views.device)
-        return lambda logits, labels: balanced_softmax(logits, labels, prior)
+    def round_loss(self, silo_round: SiloRound, data: Labelled) -> Loss:
+        """Return the loss of a round, whose shares may be those that the server told."""
+        if self.shares == "Silo":
+            return super().round_loss(silo_round, data)
+        return _over(silo_round.auxiliary("prior")["prior"], data)
+
+
+def _over(counts: Tensor, data: Labelled) -> Loss:
+    """Return the loss over class counts or shares, [C]."""
+    from anchorage.learning.losses import balanced_softmax, log_prior
+
+    prior = log_prior(counts.double()).float().to(data.views.device)
+    return lambda logits, labels: balanced_softmax(logits, labels, prior)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
@@ -16,23 +19,28 @@ if TYPE_CHECKING:
 
     from anchorage.learning.models import Network
 
+_MOMENTS = {"exp_avg": "adamw/first/", "exp_avg_sq": "adamw/second/", "step": "adamw/steps/"}
+"""What PyTorch's state of a parameter is called among what a silo keeps."""
+
 
 @piece("adamW")
 class AdamW(ScheduledOptimiser):
-    """AdamW as PyTorch defines it.
-
-    Its moments start anew in each round.
-    """
+    """AdamW as PyTorch defines it."""
 
     follows_gradient: ClassVar[bool] = False
 
     learning_rate: PositiveDecimal = Field("0.001", description="Learning rate.")
     weight_decay: PositiveDecimal = Field("0.01", description="Weight decay.\n\nNot part of the gradient.")
 
+    state: Literal["Reset", "Persist"] = Field(
+        "Reset",
+        description="Moments at a round's start.\n\nReset: none. Persist: as they were, for rounds of few steps.",
+    )
+
     @property
     def persists(self) -> bool:
-        """Say that no silo keeps moments: they are of weights that the aggregation has moved."""
-        return False
+        """Whether a silo keeps its moments; they are of weights that the aggregation has moved since."""
+        return self.state == "Persist"
 
     def build(
         self,
@@ -50,3 +58,26 @@ class AdamW(ScheduledOptimiser):
 
         groups = self.groups(network, learning_rate, decay_classifier, classifier_rate, self.factor(done, epochs))
         return torch.optim.AdamW(groups, fused=groups[-1]["params"][0].is_cuda)
+
+    def memory(self, network: Network, optimiser: torch.optim.Optimizer) -> Mapping[str, NDArray[Any]]:
+        """Return both moments of every parameter that has some, and the steps that are in them, by kind and its name."""
+        states = {name: optimiser.state[p] for name, p in network.named_parameters() if p in optimiser.state}
+        return {
+            prefix + name: np.array(state[key].cpu().numpy())
+            for name, state in states.items()
+            for key, prefix in _MOMENTS.items()
+        }
+
+    def remember(self, network: Network, optimiser: torch.optim.Optimizer, kept: Mapping[str, NDArray[Any]]) -> None:
+        """Put back what `memory` returned."""
+        import torch
+
+        names = {parameter: name for name, parameter in network.named_parameters()}
+        trained = [names[parameter] for group in optimiser.param_groups for parameter in group["params"]]
+        states = {
+            index: {key: torch.from_numpy(kept[prefix + name].copy()) for key, prefix in _MOMENTS.items()}
+            for index, name in enumerate(trained)
+            if all(prefix + name in kept for prefix in _MOMENTS.values())
+        }
+        if states:
+            optimiser.load_state_dict({"state": states, "param_groups": optimiser.state_dict()["param_groups"]})

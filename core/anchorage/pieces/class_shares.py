@@ -1,0 +1,77 @@
+"""The class shares of all silos' labelled images, which silos tell and are told (methods reference, 6.12)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from anchorage.api.piece import AuxiliaryArray
+from anchorage.engine.aggregation.round_memory import RoundMemory
+from anchorage.learning.round_part import RoundPart
+from anchorage.transport.messages import Announcement, AuxiliaryData
+
+if TYPE_CHECKING:
+    from anchorage.learning.silo_round import SiloRound
+
+
+def declared() -> Sequence[AuxiliaryArray]:
+    """Return what travels beside the model for them."""
+    return (
+        AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled images"),
+        AuxiliaryArray("label_counts", "[C] int64", "the silo's labelled images per class", up=True),
+    )
+
+
+class LabelCounts(RoundPart):
+    """Tells the silo's labelled images per class."""
+
+    resumes = True
+
+    def __init__(self, silo_round: SiloRound) -> None:
+        known = silo_round.images.labels[silo_round.images.labelled]
+        self._counts = np.bincount(known, minlength=silo_round.run.model.num_classes)
+
+    def auxiliary(self) -> AuxiliaryData:
+        """Return ``label_counts``, int64 [C]."""
+        return {"label_counts": self._counts}
+
+
+class LabelledPrior(RoundMemory):
+    """Class shares of the labels of the last round that had any.
+
+    Reads ``auxiliary_data["label_counts"]``, int64 of shape [C]. Sends ``prior``, float64 [C]; before the first counts every class has the
+    same share.
+
+    Parameters
+    ----------
+    num_classes : int
+        Classes C.
+    """
+
+    def __init__(self, num_classes: int) -> None:
+        self._counts = np.ones(num_classes, np.int64)
+
+    def conclude(self, announcements: Mapping[str, Announcement]) -> None:
+        """Take the counts of this round; those of another shape or dtype, or negative ones, are left out."""
+        counts = np.zeros_like(self._counts)
+        for announcement in announcements.values():
+            told = announcement.auxiliary_data.get("label_counts")
+            if told is not None and told.dtype == np.int64 and told.shape == counts.shape and (told >= 0).all():
+                counts += told
+        if counts.any():
+            self._counts = counts
+
+    def auxiliary_data(self, silo: str = "") -> AuxiliaryData:
+        """Return the shares, the same for every silo."""
+        return {"prior": self._counts / self._counts.sum()}
+
+    def state(self) -> Mapping[str, NDArray[Any]]:
+        """Return the counts."""
+        return {"counts": self._counts}
+
+    def restore(self, state: Mapping[str, NDArray[Any]]) -> None:
+        """Take counts that `state` returned."""
+        self._counts = state["counts"].astype(np.int64)
