@@ -85,6 +85,17 @@ def test_strangers_at_one_address_keep_nobody_from_enrolling(identities, strange
         stop()
 
 
+def test_strangers_of_many_addresses_take_no_more_than_a_port_has(serve, stranger: Stranger) -> None:
+    _, port = serve()
+    crowd = [stranger(port, f"127.0.1.{number}") for number in range(1, 2 * MOST)]
+    assert standing(crowd, MOST) == MOST
+
+
+def test_a_port_takes_no_more_than_half_of_the_files_that_its_process_may_have(monkeypatch) -> None:
+    monkeypatch.setattr(guard.resource, "getrlimit", lambda _: (100, 100))
+    assert guard.most_connections() == 50 and guard.most_connections(20) == 20
+
+
 def test_each_address_has_a_share_of_its_own() -> None:
     with ExitStack() as stack:
         listening = stack.enter_context(socket.create_server(("127.0.0.1", 0)))

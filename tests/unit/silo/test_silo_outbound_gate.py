@@ -1,3 +1,4 @@
+import errno
 import json
 import os
 from collections.abc import Iterator
@@ -271,6 +272,19 @@ class TestGate:
         assert link.said == [] and lines(tmp_path) == []
         gate.announce(announcement())
         assert len(lines(tmp_path)) == 1
+
+    def test_nothing_leaves_before_the_disk_has_it(
+        self, link: FakeLink, audit: AuditLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        gate = OutboundGate(link, Policy(), audit, [PRESETS["FedAvg"].slots], joined(), MANY)
+
+        def broken(file: int) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        monkeypatch.setattr("anchorage_silo.chained_log.os.fsync", broken)
+        with pytest.raises(AnchorageError, match="ANC-2221"):
+            gate.announce(announcement())
+        assert link.said == []
 
 
 class TestAuditLog:

@@ -56,3 +56,10 @@ def test_bills_list_what_images_are_built_of_and_signed_checksums_notice_a_chang
     sums = folder / "SHA256SUMS"
     sums.write_text(sums.read_text().replace("a", "b", 1))
     assert not verified()
+
+
+@pytest.mark.parametrize("base", ["", "registry.example.org/python:3.11", "registry.example.org/python@sha256:short"])
+def test_a_release_is_built_on_no_base_that_a_tag_names(base: str) -> None:
+    environment = {**os.environ, "BUILDER": "false", "RELEASE": "yes", "BASE": base}
+    ended = subprocess.run([ROOT / "images" / "build.sh"], env=environment, capture_output=True, text=True)
+    assert ended.returncode == 2 and "name@sha256:" in ended.stderr
