@@ -253,7 +253,7 @@ class Managed(Document):
     policy: PathBelow | None = Field(None, description="The hospital's policy file, below the data root.")
     storage: SiloStorage = Field(SiloStorage(), description="The agent's volume.")
     pod: PodOverrides = Field(
-        PodOverrides(), description="What the agent's pod has beside: PodOverrides in docs/federation.md."
+        PodOverrides(), description="Overrides of the agent's pod: PodOverrides in docs/federation.md."
     )
 
     @model_validator(mode="after")

@@ -39,7 +39,10 @@ _OF_PYDANTIC = frozenset(get_args(core_schema.ErrorType)) - {"value_error", "ass
 
 
 class Plugin(Document):
-    """Outside piece."""
+    """Outside piece.
+
+    An alternative that another package adds (docs/writing-a-method.md).
+    """
 
     name: Annotated[str, StringConstraints(pattern=PLUGIN_NAME_PATTERN, max_length=128)] = Field(
         description="The package's word and the alternative's name.", examples=["acme.TrimmedMean"]

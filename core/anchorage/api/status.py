@@ -78,7 +78,7 @@ class SiloStatus(Document):
     task: Literal["", "Train", "Evaluate"] = Field("", description="Kind of the current task.")
     progress: Percentage = Field(0, description="Progress of the task in percent.")
     rate: Total = Field(0, description="Transfer rate, bytes/s.")
-    seconds_left: Total | None = Field(None, description="Time it needs.")
+    seconds_left: Total | None = Field(None, description="Seconds left.")
     samples: Total = Field(0, description="Images used in the last counted update.")
     weight: Number = Field("0", description="Weight of the last counted update, 0 to 1.")
     acceptance: Number = Field("", description="Share of its unlabelled images accepted, 0 to 1.")

@@ -26,7 +26,6 @@ def _bound(
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the global model",
         source=source,
-        results="",
         every_label=every_label,
     )
 
@@ -70,9 +69,7 @@ SOLO = Preset(
     summary="Every silo trains on its own; nothing is averaged.",
     setting="labels at every silo that trains",
     labels=("All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the silo's own model, and its number of training images",
     reveals_to_silos="nothing",
     source="MOON, baseline SOLO; methods reference, 6.1",
-    results="",
 )

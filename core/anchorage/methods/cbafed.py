@@ -26,11 +26,9 @@ CBAFED = Preset(
     summary="Pseudo-labels above thresholds that follow how often the federation used each class, rare classes by second guess.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the class histogram of the silo's labelled and accepted images",
     reveals_to_silos="the federation's class shares, by way of the thresholds",
     source="Li et al. 2023 (CBAFed), as read in its public code; methods reference, 6.11",
-    results="",
 )
 
 CBAFED_LOWER_BOUND = Preset(
@@ -43,9 +41,7 @@ CBAFED_LOWER_BOUND = Preset(
     summary="FedAvg of the labelled silos with CBAFed's residual connection: its first stage alone.",
     setting="labels at some silos; the others do not take part",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="Li et al. 2023 (CBAFed), stage 1; methods reference, 6.11",
-    results="",
 )

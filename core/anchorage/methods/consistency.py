@@ -21,11 +21,9 @@ def _consistency(name: str, pseudo_labels: PseudoLabels, summary: str, pull: Reg
         summary=summary,
         setting="labels partially at every silo, or at the server (serverTraining: anchors)",
         labels=("None", "All", "Partial"),
-        protocols=("Synchronous",),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the global model",
         source=f"FedMatch slides, baseline {name}; methods reference, 6.5",
-        results="",
     )
 
 
@@ -52,9 +50,7 @@ SAGE = Preset(
     summary="Silos learn labels of their own model, softened towards the received model's where the two are not equally confident.",
     setting="labels partially at every silo",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="SAGE, as read in its public code; newer methods reference, N5",
-    results="",
 )

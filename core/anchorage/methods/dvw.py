@@ -19,7 +19,6 @@ DVW = Preset(
     reveals_to_server="correct and total on the validation images; with another metric the confusion matrix, so the class histogram",
     reveals_to_silos="each silo's individual model goes to every other silo, which scores it",
     source="Stripelis et al. (Metis), Algorithm 1 and section IV; methods reference, 6.14",
-    results="",
 )
 
 _REVEALS_COUNTS = "a confusion matrix on the validation images per update, so each silo's class histogram"
@@ -29,7 +28,6 @@ DVW_GMEAN = replace(
     slots=slots("DVWGMean", weighting=Dvw(metric="GeometricMean"), local=METIS_LOCAL),
     summary="DVW by the geometric mean of the classes' recalls.",
     reveals_to_server=_REVEALS_COUNTS,
-    results="",
 )
 
 DVW_MCC = replace(
@@ -37,5 +35,4 @@ DVW_MCC = replace(
     slots=slots("DVWMCC", weighting=Dvw(metric="MCC"), local=METIS_LOCAL),
     summary="DVW by Matthews' correlation of true and predicted classes.",
     reveals_to_server=_REVEALS_COUNTS,
-    results="",
 )

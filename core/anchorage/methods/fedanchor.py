@@ -35,11 +35,9 @@ FEDANCHOR = Preset(
     summary="Silos label their images by similarity to the server's labelled anchors; the server trains on the anchors each round.",
     setting="labels at the server only (anchors)",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="the number of images, and whether any pseudo-label was accepted",
     reveals_to_silos="the anchors' embeddings (the server's data): class means by default, every embedding with anchors: Raw",
     source="FedAnchor, equations 1 to 9 and Algorithm 1; methods reference, 6.8",
-    results="",
 )
 
 

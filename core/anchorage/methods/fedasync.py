@@ -24,7 +24,6 @@ FEDASYNC = Preset(
     reveals_to_server="each update by itself, without a round's others to hide among",
     reveals_to_silos="nothing beyond the global model",
     source="Xie et al. 2019, Algorithm 1 with s(t - tau) = 1; methods reference, 6.14",
-    results="",
 )
 
 FEDASYNC_POLYNOMIAL = replace(
@@ -32,7 +31,6 @@ FEDASYNC_POLYNOMIAL = replace(
     slots=_slots("FedAsyncPolynomial", MixPolynomial(alpha="0.6", exponent="0.5")),
     summary="FedAsync whose weights fall with a power of the update's age.",
     source="Xie et al. 2019, Algorithm 1 with s = (t - tau + 1)^-a, a fresh update having t = tau; methods reference, 6.14",
-    results="",
 )
 
 FEDASYNC_HINGE = replace(

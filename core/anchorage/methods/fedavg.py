@@ -16,7 +16,6 @@ FEDAVG = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="McMahan et al. 2017, Algorithm 1; asynchronous: Stripelis et al. (Metis), community cache; methods reference, 6.1 and 6.14",
-    results="",
 )
 
 FEDPROX = Preset(
@@ -28,7 +27,6 @@ FEDPROX = Preset(
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="Li et al. 2020, loss CE + mu/2 ||theta - theta_t||^2 over trainable parameters; methods reference, 6.2",
-    results="",
 )
 
 BALANCED_SOFTMAX = replace(
@@ -36,5 +34,4 @@ BALANCED_SOFTMAX = replace(
     slots=slots("BalancedSoftmax", local_loss=BalancedSoftmax(), weighting=SampleCount()),
     summary="FedAvg whose silos learn as if their classes were equally frequent (logit adjustment).",
     source="Ren et al. 2020 (balanced softmax); methods reference, 6.12",
-    results="",
 )

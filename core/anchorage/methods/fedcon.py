@@ -26,9 +26,7 @@ FEDCON = Preset(
     summary="Silos make two views of an image look alike to the encoder; the server trains encoder and classifier on its labels.",
     setting="labels at the server only",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="nothing beyond the encoder's weights, and the number of images",
     reveals_to_silos="nothing beyond the global model",
     source="Long et al. 2021 (FedCon), the method that its public code intends; methods reference, 6.7",
-    results="",
 )

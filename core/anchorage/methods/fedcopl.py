@@ -18,9 +18,7 @@ FEDCOPL_BUDGET = Preset(
     summary="Silos train on their most probable images of each class, as many as let all silos' images together be of even class shares.",
     setting="labels at the server only; classes of even frequency",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="each silo's confident guesses per class, every few rounds: nearly its class histogram",
     reveals_to_silos="the confident guesses per class, all silos together",
     source="FedCoPL, as read in its public code, without its prompts and vision-language model; newer methods reference, N6",
-    results="",
 )

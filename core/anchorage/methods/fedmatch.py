@@ -17,11 +17,9 @@ FEDMATCH = Preset(
     summary="Labels train one part of every weight, agreement with the most similar silos' models on unlabelled images a sparse second part.",
     setting="some labels at every silo",
     labels=("All", "Partial", "None"),
-    protocols=("Synchronous",),
     reveals_to_server="every silo's answer to an image of noise, and which of its weights hardly changed",
     reveals_to_silos="the unsupervised parts of other silos' models: with the shared part known, single silos' models",
     source="Jeong et al. 2021 (FedMatch), Algorithm 1; methods reference, 6.6 (KAT-K1)",
-    results="",
 )
 
 FEDMATCH_SERVER = replace(

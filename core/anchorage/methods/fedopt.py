@@ -15,11 +15,9 @@ def _fedopt(name: str, step: ServerStep, summary: str, source: str) -> Preset:
         summary=summary,
         setting="labels at every silo that trains",
         labels=("All", "Partial"),
-        protocols=("Synchronous",),
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the global model",
         source=f"{source}; methods reference, 6.2",
-        results="",
     )
 
 

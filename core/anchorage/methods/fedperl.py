@@ -16,9 +16,7 @@ FEDPERL = Preset(
     summary="Silos learn labels that their own model and the mean model of the most similar silos agree on.",
     setting="labels partially at every silo",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="every silo's individual model, kept from round to round, and what it scores on the server's validation images",
     reveals_to_silos="the mean of the most similar silos' individual models; with peers: 1, or a single other silo, one silo's own model",
     source="FedPerl, as read in its public code; newer methods reference, N6 (KAT-FP1, KAT-FP2)",
-    results="",
 )

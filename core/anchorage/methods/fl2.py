@@ -26,9 +26,7 @@ FL2 = Preset(
     summary="Silos label their images above thresholds of their own classes; outputs must withstand a perturbation of the weights.",
     setting="few labels, at the server only",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="the mean confidence of the received model on a silo's images: how familiar they are",
     reveals_to_silos="nothing beyond the global model",
     source="Lee et al. 2024 ((FL)^2), equations and Algorithm 1, schedule of its public code; newer methods reference, N2",
-    results="",
 )

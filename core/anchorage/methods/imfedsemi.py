@@ -26,9 +26,7 @@ IMFEDSEMI = Preset(
     summary="Silos put each image into the bank of its first guess, and learn of which bank their confident images are.",
     setting="few labels, at the server only",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="nothing beyond the update and the number of images",
     reveals_to_silos="nothing beyond the global model",
     source="Jiang et al. 2022 (imFed-Semi), as read in its public code, its banks by true labels left out; newer methods reference, N4",
-    results="",
 )

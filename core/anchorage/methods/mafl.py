@@ -41,11 +41,9 @@ def _mafl(
         summary=summary,
         setting="labels at every silo that trains",
         labels=("All", "Partial"),
-        protocols=("Synchronous",),
         reveals_to_server=to_server,
         reveals_to_silos=to_silos,
         source="Yoon et al. 2021 (FedMix), Algorithms 1 and 2; methods reference, 6.4",
-        results="",
     )
 
 

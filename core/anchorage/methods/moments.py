@@ -8,10 +8,8 @@ MOMENTS_HEAD = Preset(
     summary="Silos sum up their frozen features per class, once; the server makes the classifier of the sums, and nobody trains.",
     setting="labels anywhere: at silos, at some, in part, or at the server only (head: Total)",
     labels=("All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="each silo's class histogram, the sums of its features per class and the products of two features: of a class of fewer than "
     "minimumCount images nothing",
     reveals_to_silos="the classifier made of all silos' sums",
     source="GH-OFL and FedCGS, as read in their public code, and ridge regression; newer methods reference, N3, equations N12 to N23",
-    results="",
 )

@@ -21,7 +21,6 @@ def _moon(name: str, regulariser: Regulariser, summary: str, source: str) -> Pre
         reveals_to_server="the number of training images",
         reveals_to_silos="nothing beyond the global model",
         source=f"{source}; methods reference, 6.3",
-        results="",
     )
 
 

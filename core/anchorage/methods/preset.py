@@ -24,7 +24,7 @@ Mode = Literal["Synchronous", "Asynchronous"]
 Labels = Literal["None", "All", "Partial"]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preset:
     """One method of a paper as a piece in every slot (methods reference, section 3)."""
 
@@ -40,7 +40,7 @@ class Preset:
     labels: tuple[Labels, ...]
     """Values of a silo's ``spec.labels`` that the method can use."""
 
-    protocols: tuple[Mode, ...]
+    protocols: tuple[Mode, ...] = ("Synchronous",)
     """Values of ``spec.protocol.mode`` that the method allows."""
 
     reveals_to_server: str
@@ -52,7 +52,7 @@ class Preset:
     source: str
     """Paper, with equations or algorithms, and the section of the methods reference."""
 
-    results: str
+    results: str = ""
     """Where published numbers stand, of a method that ``published.csv`` has none of; empty where there are none."""
 
     advice: str = ""

@@ -16,9 +16,7 @@ PROTOFSSL = Preset(
     summary="Silos tell classes by the distance to class means, and other silos' class means label images for them.",
     setting="a few labels of most classes at every silo",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="class means of each silo's features; of a class with one labelled image, that image's features",
     reveals_to_silos="class means of every single silo of the round before",
     source="ProtoFSSL, as read in its public code; newer methods reference, N6 (KAT-PF1)",
-    results="",
 )

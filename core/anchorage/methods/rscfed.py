@@ -21,9 +21,7 @@ RSCFED = Preset(
     summary="Random groups of silos agree on a model each, far updates counting less; the mean of the groups' models is the next.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="individual updates and their distances, and the numbers of labelled and of all images",
     reveals_to_silos="nothing beyond the global model",
     source="Liang et al. 2022 (RSCFed), as read in its public code; methods reference, 6.10",
-    results="",
 )

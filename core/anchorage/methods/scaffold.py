@@ -16,9 +16,7 @@ SCAFFOLD = Preset(
     summary="Every silo's gradients are corrected by how they have differed from the federation's.",
     setting="labels at every silo",
     labels=("All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the silo's mean gradient, a clearer view of its images than the weights are",
     reveals_to_silos="the federation's mean gradient",
     source="Karimireddy et al. 2020, Algorithm 1, option II; methods reference, 6.2",
-    results="",
 )

@@ -30,7 +30,6 @@ FEDBARLOW = Preset(
     reveals_to_server="the number of images",
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, appendix A (FedBarlow), after Barlow Twins; methods reference, 6.13",
-    results="",
 )
 
 FEDCLR = Preset(
@@ -43,11 +42,9 @@ FEDCLR = Preset(
     summary="FedBarlow with a linear classifier beside it, which the silos with labels train on features that it does not change.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of images, and of labelled ones; the classifier's change carries label information",
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, appendix A (FedCLR, online classifier); methods reference, 6.13",
-    results="",
 )
 
 ORCHESTRA = Preset(
@@ -62,11 +59,9 @@ ORCHESTRA = Preset(
     summary="Silos learn to put two views of an image into the same of 128 clusters that the server finds among theirs.",
     setting="no labels",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of steps, and 16 cluster means of features: with few images, nearly features of images",
     reveals_to_silos="128 cluster means of the federation's features",
     source="Lubana et al. 2022 (Orchestra), as read in its public code; methods reference, 6.13",
-    results="",
 )
 
 _SIAMESE = Local(
@@ -84,7 +79,6 @@ FEDSIMSIAM = Preset(
     reveals_to_server="the number of images, and how widely their projections are spread",
     reveals_to_silos="nothing beyond the global model",
     source="SimSiam with FedAvg, as read in EasyFL's public code; newer methods reference, N8",
-    results="",
 )
 
 FEDBYOL = Preset(
@@ -96,7 +90,6 @@ FEDBYOL = Preset(
     reveals_to_server="the number of images, and how widely their projections are spread",
     reveals_to_silos="nothing beyond the global model",
     source="BYOL with FedAvg, as read in EasyFL's public code; newer methods reference, N8, equation N38",
-    results="",
 )
 
 FEDEMA = Preset(
@@ -104,11 +97,9 @@ FEDEMA = Preset(
     summary="FedBYOL whose silos keep the more of their own last model, the further it moved in the round before.",
     setting="no labels; silos that differ",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of images, how widely their projections are spread, and the share of its own model that a silo kept",
     reveals_to_silos="nothing beyond the global model",
     source="Zhuang et al. 2022 (FedEMA), as read in EasyFL's public code; newer methods reference, N8, equation N40",
-    results="",
 )
 
 LDAWA = Preset(
@@ -116,9 +107,7 @@ LDAWA = Preset(
     summary="FedSimSiam whose server weighs every tensor of an update by its cosine to that of the global model.",
     setting="no labels; silos that differ",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of images, and how widely their projections are spread",
     reveals_to_silos="nothing beyond the global model",
     source="Rehman et al. 2023 (L-DAWA), as read in its public code, over SimSiam; newer methods reference, N8, equation N41",
-    results="",
 )

@@ -30,11 +30,9 @@ FEDAVG_SEMI = Preset(
     summary="Labelled and unlabelled halves of the average, the unlabelled one weighted by accepted pseudo-labels.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of labelled images and of accepted pseudo-labels",
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg paper, baseline FedAvg-Semi; methods reference, 6.9",
-    results="",
 )
 
 SEMIANAGG = Preset(
@@ -48,14 +46,12 @@ SEMIANAGG = Preset(
     summary="FedAvg-Semi whose unlabelled half counts silos by how far their features moved from a shared random anchor model.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server=(
         "C similarity means; an absent class reveals that the silo has no confident image of it, or fewer than "
         "`weighting.semiAnAgg.minimumPerClass`"
     ),
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg, section 4.2 (r = 1 - w before normalising); methods reference, 6.9",
-    results="",
 )
 
 SEMIANAGG_CODE = replace(

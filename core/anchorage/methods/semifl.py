@@ -37,11 +37,9 @@ SEMIFL = Preset(
     summary="Silos label their images once per round with the received model; the server trains on its labelled images.",
     setting="labels at the server only",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="whether any image was labelled with confidence",
     reveals_to_silos="nothing beyond the global model",
     source="Diao et al. 2022 (SemiFL), as read in its public code; methods reference, 6.7",
-    results="",
 )
 
 SEMIFL_NO_MIXUP = replace(
@@ -49,7 +47,6 @@ SEMIFL_NO_MIXUP = replace(
     slots=SEMIFL.slots.model_copy(update={"name": "SemiFLNoMixup", "mixup": NoMixup()}),
     summary="SemiFL without mixed images: confident images alone.",
     source='FedAnchor, ablation "SemiFL + no mixup"; methods reference, 6.7',
-    results="",
 )
 
 FIXMATCH_ALTERNATE = Preset(
@@ -63,11 +60,9 @@ FIXMATCH_ALTERNATE = Preset(
     summary="FixMatch at the silos, cross entropy on the anchors at the server after each round.",
     setting="labels at the server only (anchors)",
     labels=("None",),
-    protocols=("Synchronous",),
     reveals_to_server="the number of images",
     reveals_to_silos="nothing beyond the global model",
     source="FedAnchor, baseline FedAvg+FixMatch; methods reference, 6.7",
-    results="",
 )
 
 SUPERVISED = Preset(
@@ -75,9 +70,7 @@ SUPERVISED = Preset(
     summary="The upper bound of labels at the server: every silo has labels too, and the server trains on its anchors.",
     setting="labels at every silo and at the server",
     labels=("All",),
-    protocols=("Synchronous",),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="FedAnchor (preprint), baseline Supervised; methods reference, 6.7",
-    results="",
 )

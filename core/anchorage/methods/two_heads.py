@@ -18,7 +18,6 @@ FEDROD = replace(
     slots=_FROM.model_copy(update={"name": "FedRoD", "second_head": Personal()}),
     summary="FedAvgSemi with a second, personal head that stays at every labelled silo.",
     source="Chen and Chao 2022 (Fed-RoD), as SemiAnAgg's paper compares it; methods reference, 6.12",
-    results="",
 )
 
 FEDROD_DUAL = replace(
@@ -33,11 +32,9 @@ SSIL_CDM = Preset(
     summary="A plain and a balanced head; pseudo-labels make up for the class shares that a silo guesses of itself.",
     setting="labels at some silos, or partially at all",
     labels=("None", "All", "Partial"),
-    protocols=("Synchronous",),
     reveals_to_server="the number of training images",
     reveals_to_silos="nothing beyond the global model",
     source="SemiAnAgg's paper, baseline SSIL-CDM (ACR of Wei and Gan 2023 in a federation); methods reference, 6.12",
-    results="",
 )
 
 SSIL_CDM_FEDAVG_SEMI = replace(

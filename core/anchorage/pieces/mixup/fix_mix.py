@@ -33,7 +33,7 @@ class FixMix(Mixup):
     redraw: Literal["Round", "Epoch"] = Field("Round", description="How often images to mix with are drawn.")
 
     augment: Literal["BeforeMixing", "AfterMixing"] = Field(
-        "BeforeMixing", description="Whether each image is augmented or the mixture."
+        "BeforeMixing", description="What is augmented: images or their mixture."
     )
 
     def losses(

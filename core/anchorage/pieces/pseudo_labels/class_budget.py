@@ -42,7 +42,7 @@ class ClassBudget(FixedLabels):
     The received model labels plain images once per round; of each class the most probable ones are accepted.
     """
 
-    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds from count to count.")
+    every: Annotated[int, Field(ge=1, le=10_000)] = Field(5, description="Rounds between two counts.")
     mix: Annotated[tuple[Fraction, ...], Field(max_length=1000)] = Field(
         (),
         description="Class shares aimed at.\n\nOf all silos' images together, in the order of the task's classes, of sum 1; none: even shares.",

@@ -31,7 +31,7 @@ _SMALLEST = 1e-12
 
 @piece("subBanks")
 class SubBanks(PseudoLabels):
-    """Confident images tell which bank they are of (imFed-Semi).
+    """The model learns which sub-bank an image is of (imFed-Semi).
 
     An image's bank is the class that the first model guessed.
     """
@@ -40,7 +40,7 @@ class SubBanks(PseudoLabels):
         "0.9",
         description="Confidence for estimates.\n\nAbove it an image counts for the banks' class shares ever after.",
     )
-    lowest: Fraction = Field("0.5", description="Confidence for training, in a round.")
+    lowest: Fraction = Field("0.5", description="Least confidence to be trained on.")
     division: Literal["Enabled", "Disabled"] = Field(
         "Disabled", description="Whether a bank's class shares are divided by the silo's."
     )

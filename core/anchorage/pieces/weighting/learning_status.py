@@ -25,7 +25,7 @@ DOUBT = "uncertainty"
 
 @piece("learningStatus")
 class LearningStatus(Weighting):
-    """Doubt of the received model ((FL)^2).
+    """How unsure the received model is ((FL)^2).
 
     One minus its mean confidence on the silo's images.
     """

@@ -44,7 +44,7 @@ class SemiAnAgg(TwoHalves):
         description="Weights.\n\nPaper: 1 - similarity, then normalised over silos. Code: normalised first.",
     )
     anchor_seed: Annotated[int, Field(ge=1, le=99)] = Field(
-        1, description="Number of the random anchor model.\n\nOf several that one run may draw."
+        1, description="Number of the random anchor model.\n\nDrawn from it and the run's seed."
     )
     minimum_per_class: Count = Field(
         1, description="Fewest confident images of a class.\n\nWith fewer a silo reports the class as absent."
