@@ -5,6 +5,9 @@ their silos, starts the operator as its own process, and waits until every feder
 ask for a node that does not exist, so that only the operator is measured. Then nothing changes for a few resyncs: resident memory,
 processor time per full resync (every federation reconciled once, every kind listed once), and the writes that the API server counted;
 Events, which other components post too, are counted at the operator.
+
+With ``--running ADDRESS`` every federation's server runs: its pod's status says so, with this address of this machine, where all of them are
+played. They are asked every few seconds over mutual TLS, have their silos connected, and commit a round a minute, which is written.
 """
 
 import argparse
@@ -16,22 +19,29 @@ import sys
 import tempfile
 import time
 import urllib.request
+from base64 import b64decode
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 import psutil
 from kubernetes.client import Configuration
 from kubernetes.client.rest import RESTClientObject
 from kubernetes.config import load_kube_config
+from running_servers import RunningServers, running
 
 ROOT = Path(__file__).parents[1]
 NAMESPACE = "anchorage-bench"
 PORT = 18099
 RESYNC_SECONDS = 30
+PATIENCE_SECONDS = 1800.0
+"""After which what is waited for is taken never to come; a busy machine takes long."""
 TARGETS = {"residentMegabytes": 120.0, "secondsPerResync": 1.0, "writes": 0}
 LOOKS = r"reconcile_total\{.*\}"
 SENT = r'api_requests_total\{method="(?:POST|PUT|PATCH|DELETE)".*\}'
 WRITES = ("APPLY", "POST", "PATCH", "DELETE", "PUT")
+GROUPS = {"statefulsets": "/apis/apps/v1", "pods": "/api/v1", "secrets": "/api/v1"}
+ROUNDS = 15
 OURS = (
     "federations",
     "silos",
@@ -90,7 +100,7 @@ class Cluster:
 
 
 def _path(kind: str) -> str:
-    prefix = "/apis/apps/v1" if kind == "statefulsets" else "/apis/anchorage.dev/v1alpha1"
+    prefix = GROUPS.get(kind, "/apis/anchorage.dev/v1alpha1")
     return f"{prefix}/namespaces/{NAMESPACE}/{kind}"
 
 
@@ -100,7 +110,7 @@ def documents(federations: int, silos: int, managed: int) -> Iterable[tuple[str,
     for n in range(federations):
         name = f"bench-{n:03d}"
         spec = {
-            "rounds": 15,
+            "rounds": ROUNDS,
             "task": {"classification": {"classes": list("0123456789")}},
             "model": {"network": "SmallCnn", "imageSize": 8, "channels": 1, "augmentation": "Digits"},
             "method": {"name": "FedAnchor"},
@@ -141,13 +151,39 @@ def start(folder: Path) -> psutil.Popen:
 
 def wait_until_all_are_there(cluster: Cluster, federations: int, managed: int) -> None:
     """Wait until every federation has its StatefulSets and a status of its present generation."""
-    deadline = time.monotonic() + 600
+    deadline = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < deadline:
         known = sum("observedGeneration" in item.get("status", {}) for item in cluster.read("federations"))
         if known == federations and len(cluster.read("statefulsets")) == federations * (1 + managed):
             return
         time.sleep(1.0)
-    raise TimeoutError("not every federation was reconciled within 10 minutes")
+    raise TimeoutError("not every federation was reconciled within half an hour")
+
+
+def run_servers(cluster: Cluster, address: str, federations: int, silos: int) -> None:
+    """Play the servers of all federations at an address, say that their pods run, and wait until the operator has heard of all."""
+    names = [f"bench-{n:03d}" for n in range(federations)]
+    certificates = {name: _certificate(cluster, name) for name in names}
+    RunningServers(address, NAMESPACE, certificates, silos, ROUNDS)
+    for name in names:
+        status = {"status": running(address)}
+        path = f"{_path('pods')}/{name}-server-0/status"
+        cluster.ask("PATCH", path, status, "application/merge-patch+json")
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while sum(_trains(item) for item in cluster.read("federations")) < federations:
+        if time.monotonic() > deadline:
+            raise TimeoutError("not every server was heard within half an hour")
+        time.sleep(1.0)
+
+
+def _certificate(cluster: Cluster, federation: str) -> bytes:
+    data = json.loads(cluster.ask("GET", f"{_path('secrets')}/{federation}-server-tls"))["data"]
+    return b64decode(data["tls.key"]) + b64decode(data["tls.crt"])
+
+
+def _trains(federation: Mapping[str, Any]) -> bool:
+    conditions = federation.get("status", {}).get("conditions", ())
+    return any(each["type"] == "Ready" and each["reason"] == "Training" for each in conditions)
 
 
 def counted(metric: str) -> float:
@@ -182,11 +218,13 @@ def main() -> None:
     parser.add_argument("--federations", type=int, default=200)
     parser.add_argument("--silos", type=int, default=3, help="per federation")
     parser.add_argument("--managed", type=int, default=0, help="of them run in the cluster")
+    parser.add_argument("--running", metavar="ADDRESS", default="", help="play running servers at this address")
     parser.add_argument("--resyncs", type=int, default=4)
     parser.add_argument("--json", type=Path, help="write the figures to this file")
     options = parser.parse_args()
     cluster = Cluster()
-    subprocess.run(["kubectl", "apply", "--server-side", "-f", str(ROOT / "crds")], check=True, capture_output=True)
+    for command in (["apply", "--server-side"], ["wait", "--for=condition=Established"]):
+        subprocess.run(["kubectl", *command, "-f", str(ROOT / "crds")], check=True, capture_output=True)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.apply(f"/api/v1/namespaces/{NAMESPACE}", namespace)
     for path, body in documents(options.federations, options.silos, options.managed):
@@ -198,6 +236,8 @@ def main() -> None:
             wait_until_all_are_there(cluster, options.federations, options.managed)
             figures = {"allThereSeconds": round(time.monotonic() - begun, 1)}
             figures["secondsUntilThen"] = round(sum(operator.cpu_times()[:2]), 2)
+            if options.running:
+                run_servers(cluster, options.running, options.federations, options.silos)
             time.sleep(2 * RESYNC_SECONDS)
             figures |= measure(cluster, operator, options.federations, options.resyncs)
         finally:
@@ -205,7 +245,8 @@ def main() -> None:
             operator.wait(60)
             cluster.ask("DELETE", f"/api/v1/namespaces/{NAMESPACE}")
     for name, value in figures.items():
-        target = f"   target {TARGETS[name]:g}" if name in TARGETS else ""
+        aims = {"residentMegabytes"} if options.running else TARGETS.keys()
+        target = f"   target {TARGETS[name]:g}" if name in aims else ""
         print(f"{name:22} {value:10g}{target}")
     if options.json:
         options.json.write_text(json.dumps({"arguments": vars(options) | {"json": None}, "figures": figures}, indent=2))
