@@ -195,7 +195,7 @@ def _fill_disk(federation: Federation, fault: Fault) -> None:
         with suppress(OSError), filler.open("wb", buffering=0) as file:
             while file.write(bytes(MIB)):
                 pass
-        federation.holds(lambda: not process.running, PATIENCE_SECONDS / 8)
+        federation.holds(lambda: not process.running, PATIENCE_SECONDS / 30)
     finally:
         filler.unlink(missing_ok=True)
     if not process.running:

@@ -14,6 +14,7 @@ from http.client import HTTPException
 from pathlib import Path
 from typing import Any
 
+import federation_processes
 import psutil
 import yaml
 from chaos_clock import CLOCK, NOON, WRONG_CLOCK
@@ -22,6 +23,7 @@ from chaos_link import Link
 from chaos_network import NAME, Network
 from chaos_plan import SILOS
 from chaos_tracking import Tracking
+from chaos_waits import holds_at_last, holds_within
 from federation_documents import null_study
 from federation_in_process import null_step
 from federation_processes import WITHOUT_MLFLOW, Process, Site
@@ -31,13 +33,13 @@ from fedctl.configurations import LocalSilo, write_server_config, write_silo_con
 
 ENDLESS = 1_000_000
 """Rounds of a federation that the driver ends."""
-POLL_SECONDS = 0.05
 STATUS_ANSWERS = 200
 """Answers of a server, a poll apart, among which the status must tell what is so: 10 s, and more where the machine is busy."""
 TRACKED_RATE = 8 << 20
 """Bytes per second, each way, of links of a federation whose results go to MLflow: rounds that are not faster than that takes them."""
-PATIENCE_SECONDS = 240.0
-"""Time in which a federation must be at work again, however busy the machine."""
+PATIENCE_SECONDS = 900.0
+"""Time in which a federation must be at work again, or further on the way there, however busy the machine."""
+federation_processes.WAIT_SECONDS = PATIENCE_SECONDS
 GIVE_UP_SECONDS = 45.0
 """Time without a round after which a damaged file that keeps a federation from its work is restored."""
 SLOWER = 8
@@ -246,7 +248,7 @@ class Federation(Site):
             self.restore()
             self.start_all()
         self.backup = None
-        self.until(further, PATIENCE_SECONDS, f"round {goal} after {self.last_round()}")
+        self.until(further, PATIENCE_SECONDS, f"round {goal} after {self.last_round()}", self.last_round)
 
     def last_round(self) -> int:
         """Return the last committed round, -1 without one."""
@@ -302,7 +304,8 @@ class Federation(Site):
         """See that MLflow gets every round up to this one."""
         tracking = self.tracking
         assert tracking is not None
-        self.until(lambda: set(range(committed + 1)) <= tracking.rounds().keys(), PATIENCE_SECONDS, "MLflow has all")
+        sent = set(range(committed + 1))
+        self.until(lambda: sent <= tracking.rounds().keys(), PATIENCE_SECONDS, "MLflow has all", tracking.rounds)
         check_repeated(self)
 
     def check_logs(self) -> None:
@@ -367,21 +370,14 @@ class Federation(Site):
     def _last_line(process: Process | None) -> str:
         return process.lines[-1] if process is not None and process.lines else ""
 
-    def until(self, holds: Callable[[], bool], seconds: float, what: str) -> None:
-        """Wait for something that must come."""
+    def until(
+        self, holds: Callable[[], bool], seconds: float, what: str, progress: Callable[[], object] = lambda: None
+    ) -> None:
+        """Wait for something that must come, as long as there is progress within so many seconds."""
         seconds = max(seconds, SLOWER * self._slowest)
-        if not self.holds(holds, seconds):
-            tails = {
-                Path(str(p.pid)).name: p.lines[-3:] for p in (self.current, *self.agents.values()) if p is not None
-            }
+        if not holds_at_last(holds, seconds, progress):
+            running = (process for process in (self.current, *self.agents.values()) if process is not None)
+            tails = {str(process.pid): process.lines[-3:] for process in running}
             raise BrokenError(f"waited {seconds:g} s in vain for {what}: {tails}")
 
-    @staticmethod
-    def holds(holds: Callable[[], bool], seconds: float) -> bool:
-        """Wait until something holds, and say whether it did in time."""
-        end = time.monotonic() + seconds
-        while not holds():
-            if time.monotonic() > end:
-                return False
-            time.sleep(POLL_SECONDS)
-        return True
+    holds = staticmethod(holds_within)

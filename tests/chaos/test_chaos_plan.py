@@ -9,6 +9,7 @@ from contextlib import suppress
 import pytest
 from chaos_link import Link
 from chaos_plan import KINDS, LIVE, LONG_SECONDS, plan
+from chaos_waits import holds_at_last
 
 
 def test_a_seed_chooses_the_same_faults_and_another_one_others() -> None:
@@ -113,3 +114,12 @@ def test_a_blocked_link_holds_what_it_gets_until_it_is_mended(echo: Link) -> Non
         echo.mend()
         near.settimeout(60)
         assert near.recv(1) == b"b"
+
+
+def test_a_wait_lasts_as_long_as_there_is_progress_and_then_ends() -> None:
+    steps, asked = iter([1, 2, 3, 3, 4]), iter([False, False, False, True])
+    within = lambda holds, seconds: holds()
+    assert not holds_at_last(lambda: next(asked), 5, lambda: next(steps), within)
+    assert (next(steps), next(asked)) == (4, True), "it ended where two looks saw the same"
+    steps, asked = iter([1, 2]), iter([False, True])
+    assert holds_at_last(lambda: next(asked), 5, lambda: next(steps), within)
