@@ -39,6 +39,11 @@ def test_torch_is_in_the_layer_that_server_and_agent_share() -> None:
     assert "torch" not in {line.partition("==")[0] for line in pins("operator")}
 
 
+@pytest.mark.parametrize("part", [*MODULES, "learning"])
+def test_nothing_is_in_an_image_that_only_a_compiler_needs(part: str) -> None:
+    assert "triton" not in {line.partition("==")[0] for line in pins(part)}
+
+
 @pytest.mark.parametrize("part", ["server", "agent"])
 def test_server_and_agent_can_send_traces(part: str) -> None:
     names = {line.partition("==")[0] for line in (*pins(part), *pins("learning"))}
