@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from anchorage.api.errors import CATALOGUE, AnchorageError, exit_code_of
+from anchorage.api.errors import CATALOGUE, AnchorageError
 from anchorage.api.errors.catalogue import failure
 from makers.error_pages import INDEX, PARTS, pages
 
@@ -55,7 +55,7 @@ def test_an_error_is_one_line_with_code_and_reason() -> None:
     error = AnchorageError(CATALOGUE["ANC-1001"], "x.yaml: no such file; check the path")
     assert str(error) == "ANC-1001 FileUnreadable: x.yaml: no such file; check the path"
     assert error.code == "ANC-1001"
-    assert exit_code_of(error.code) == 2
+    assert CATALOGUE[error.code].exit_code == 2
 
 
 def test_pages_cover_the_catalogue() -> None:

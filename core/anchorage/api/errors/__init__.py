@@ -14,7 +14,7 @@ from anchorage.api.errors import (
     transfer,
 )
 from anchorage.api.errors.catalogue import CATALOGUE, Failure
-from anchorage.api.errors.raised import AnchorageError, exit_code_of
+from anchorage.api.errors.raised import AnchorageError
 
 __all__ = [
     "CATALOGUE",
@@ -24,7 +24,6 @@ __all__ = [
     "commands",
     "data",
     "documents",
-    "exit_code_of",
     "identity",
     "learning",
     "rounds",

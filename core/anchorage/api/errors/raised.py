@@ -1,6 +1,6 @@
 """The exception for failures that a user may see."""
 
-from anchorage.api.errors.catalogue import CATALOGUE, Failure
+from anchorage.api.errors.catalogue import Failure
 
 
 class AnchorageError(Exception):
@@ -26,8 +26,3 @@ class AnchorageError(Exception):
 
     def __str__(self) -> str:
         return f"{self.failure.code} {self.failure.reason}: {self.message}"
-
-
-def exit_code_of(code: str) -> int:
-    """Return the process exit status that belongs to a code of the catalogue."""
-    return CATALOGUE[code].exit_code
