@@ -34,9 +34,11 @@ from anchorage_silo.audit_witness import AuditWitness
 from anchorage_silo.authorities import TrustedAuthorities
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import LearnerTrainer, SiloConfig
+from anchorage_silo.confinement import Grants, words
 from anchorage_silo.enrolment import credentials_of, ensure_enrolled, explain, forget_identity, has_new_token
-from anchorage_silo.files import state_unusable
+from anchorage_silo.files import state_unusable, trainer_folder
 from anchorage_silo.frames import Setup
+from anchorage_silo.landlock import abi
 from anchorage_silo.limits import Limits
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.outbound_gate import OutboundGate, extras_of
@@ -199,7 +201,10 @@ def _run_once(
     """
     run = read_description(text)
     setup = _setup(config, policy, text, run)
-    with closing(TrainerProcess(setup, release=config.release)) as trainer:
+    grants = grants_of(config, policy)
+    if grants is None:
+        _log.warning("the trainer process is confined by %s", words())
+    with closing(TrainerProcess(setup, release=config.release, grants=grants)) as trainer:
         state.waiting = "ReadingImages: the trainer process reads the images"
         samples, fingerprint = trainer.start()
         policy.check_samples(samples)
@@ -241,6 +246,21 @@ def _run_once(
         buffers = MappedBuffers(config.state, json.dumps(vars(setup)).encode(), config.shared_weights)
         spans = open_spans("anchorage-silo", config.federation, run.data_key, silo=config.silo)
         return carry_out_tasks(gate, trainer, buffers, secure, _feedback(config.state, setup, run), spans)
+
+
+def grants_of(config: SiloConfig, policy: Policy) -> Grants | None:
+    """Return what the trainer may touch beside the system; None where the kernel cannot confine it."""
+    if not abi():
+        return None
+    ledger = policy.privacy_budget.ledger if policy.privacy_budget is not None else None
+    hidden = (config.state, config.token, config.policy, ledger)
+    claim = config.data.claim_name if config.data is not None else None
+    return Grants(
+        own=str(trainer_folder(config.state)),
+        images=str(config.data_root / claim) if claim else "",
+        hidden=tuple(str(path) for path in hidden if path is not None),
+        network=config.devices > 1,
+    )
 
 
 def _compared_witness(config: SiloConfig, credentials: Credentials, audit: AuditLog) -> AuditWitness:

@@ -12,6 +12,35 @@ from anchorage.transport.messages import TaskKind
 
 MODEL_FILES = {TaskKind.TRAIN: "model.bin", TaskKind.EVALUATE: "candidate.bin"}
 UPDATE_FILE = "update.bin"
+IMAGES_FILE = "images.json"
+"""What the images were when training began."""
+LEARNER_FOLDER = "learner"
+"""What a learner keeps from round to round."""
+_TRAINER_FOLDER = "trainer"
+
+
+def trainer_folder(state: Path) -> Path:
+    """Return the folder that the trainer writes to, in the agent's state folder, where all else is the agent's alone."""
+    return state / _TRAINER_FOLDER
+
+
+def make_trainer_folder(state: Path) -> Path:
+    """Make that folder, with the files of an agent that did not have one yet; return it.
+
+    Raises
+    ------
+    AnchorageError
+        The state folder is not writable.
+    """
+    folder = trainer_folder(state)
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        for name in (*MODEL_FILES.values(), UPDATE_FILE, IMAGES_FILE, LEARNER_FOLDER):
+            if (state / name).exists():
+                (state / name).replace(folder / name)
+    except OSError as error:
+        raise state_unusable(folder, error) from error
+    return folder
 
 
 def map_allocated(path: Path, nbytes: int) -> NDArray[np.uint8]:
@@ -23,6 +52,7 @@ def map_allocated(path: Path, nbytes: int) -> NDArray[np.uint8]:
         The disk is full, or the file cannot be written.
     """
     try:
+        path.parent.mkdir(mode=0o700, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(handle, nbytes)

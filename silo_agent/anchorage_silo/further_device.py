@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task
 from anchorage.transport.messages import Task, TaskKind
-from anchorage_silo.files import MODEL_FILES, map_existing
+from anchorage_silo.files import MODEL_FILES, map_existing, trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.trainer import build_learner, exit_on_exception
 
@@ -58,7 +58,7 @@ class FurtherDevice:
                 setup = replace(
                     Setup(**json.loads(content)), clip_norm=None, noise_std=None
                 )  # the update is not its own
-                self._state = Path(setup.state)
+                self._state = trainer_folder(Path(setup.state))
                 self._learner = build_learner(setup, self._rank)[0]
             else:
                 what = TaskKind.TRAIN

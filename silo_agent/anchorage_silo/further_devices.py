@@ -8,12 +8,12 @@ import threading
 from pathlib import Path
 from typing import IO
 
-from anchorage_silo.files import state_unusable
+from anchorage_silo.files import state_unusable, trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 
 COMMAND = (sys.executable, "-m", "anchorage_silo.further_device")
 RENDEZVOUS_FILE = "devices.rendezvous"
-"""Where the processes find each other, in the state folder."""
+"""Where the processes find each other, in the trainer's folder."""
 LOST = 70
 """Exit status of a trainer whose devices no longer take the same steps; the agent starts a new one."""
 
@@ -39,7 +39,7 @@ class FurtherDevices:
         AnchorageError
             The state folder is not writable.
         """
-        rendezvous = Path(setup.state, RENDEZVOUS_FILE)
+        rendezvous = trainer_folder(Path(setup.state)) / RENDEZVOUS_FILE
         try:
             rendezvous.unlink(missing_ok=True)
         except OSError as error:

@@ -1,4 +1,4 @@
-"""The silo's buffers as memory-mapped files: ``model.bin``, ``candidate.bin`` and ``update.bin``.
+"""The silo's buffers as memory-mapped files: ``model.bin``, ``candidate.bin`` and ``update.bin``, which the trainer maps too.
 
 The files are reused in every round and keep their size, so that their pages stay in the page cache. A restarted agent finds in them the received
 model and the announced update.
@@ -17,7 +17,7 @@ from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc.convert import decode_announcement, encode_announcement
 from anchorage.transport.messages import Announcement, TaskKind
 from anchorage.transport.tensors.chunks import Manifest
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, state_unusable
+from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, state_unusable, trainer_folder
 from anchorage_silo.shared_weights import SharedWeights, SharingBuffer
 
 SEAL_BYTES = 32
@@ -39,7 +39,7 @@ class MappedBuffers:
         self._announced = folder / "announced.bin"
 
     def _model(self, name: str) -> ModelBuffer:
-        allocate = partial(map_allocated, self._folder / name)
+        allocate = partial(map_allocated, trainer_folder(self._folder) / name)
         return ModelBuffer(allocate) if self._shared is None else SharingBuffer(allocate, self._shared)
 
     def model(self, kind: TaskKind) -> ModelBuffer:
@@ -55,7 +55,7 @@ class MappedBuffers:
             The disk is full.
         """
         if self._update.nbytes != nbytes:
-            self._update = map_allocated(self._folder / UPDATE_FILE, nbytes)
+            self._update = map_allocated(trainer_folder(self._folder) / UPDATE_FILE, nbytes)
         return self._update
 
     def keep(self, announcement: Announcement | None) -> None:

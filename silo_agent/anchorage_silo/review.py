@@ -21,6 +21,7 @@ from anchorage.transport.pki import key_fingerprint
 from anchorage.transport.tensors.layout import Layout
 from anchorage_silo.budget import BudgetGuard
 from anchorage_silo.config import SiloConfig
+from anchorage_silo.confinement import words
 from anchorage_silo.files import state_unusable
 from anchorage_silo.limits import Limits, stages_of, weigher_of
 from anchorage_silo.outbound_gate import extras_of
@@ -73,6 +74,7 @@ class Review(Document):
     updates: int = Field(description="Updates that may leave at most.")
     evaluations: int = Field(description="Models that may be scored on the silo's images at most.")
     protection: str = Field(description="What the policy and the method have done to an update before it leaves.")
+    trainer: str = Field(description="What keeps the trainer process from the agent's key, certificates and audit log.")
     server_noise: str = Field(
         "", description="Noise that the server says to add before others get the model; empty: none."
     )
@@ -116,6 +118,7 @@ class Review(Document):
             updates=limits.updates,
             evaluations=limits.evaluations,
             protection=_protection(policy, run.method),
+            trainer=words(),
             server_noise=expect(run.method.aggregation, AggregationHooks).server_noise,
             secure_aggregation=run.secure_aggregation is not None,
             privacy=_privacy(BudgetGuard.of(policy, run, config.state), limits.updates),
@@ -145,6 +148,7 @@ class Review(Document):
         yield f"Leaves on joining: the number of images{digest}"
         yield f"Limits here: {self.updates} updates and {self.evaluations} scored models in all"
         yield f"Protection here: {self.protection}"
+        yield f"The trainer process is confined by {self.trainer}"
         if self.server_noise:
             yield f"At the server, which sees each update without it: it says that it adds {self.server_noise}; nobody here can check that"
         if self.secure_aggregation:

@@ -23,7 +23,16 @@ from anchorage.api.errors import AnchorageError
 from anchorage.transport.grpc.convert import decode_task, encode_announcement, encode_evaluation
 from anchorage.transport.messages import Task, TaskKind
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.files import MODEL_FILES, UPDATE_FILE, map_allocated, map_existing, state_unusable
+from anchorage_silo.files import (
+    IMAGES_FILE,
+    LEARNER_FOLDER,
+    MODEL_FILES,
+    UPDATE_FILE,
+    map_allocated,
+    map_existing,
+    state_unusable,
+    trainer_folder,
+)
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.further_devices import RENDEZVOUS_FILE, FurtherDevices
 from anchorage_silo.null_learner import NullLearner
@@ -36,10 +45,6 @@ if TYPE_CHECKING:  # a null trainer imports neither pydantic nor the engine nor 
     from anchorage.learning.data import ImageSet
     from anchorage.learning.data.fingerprints import Fingerprint
     from anchorage.learning.device_group import DeviceGroup
-
-
-IMAGES_FILE = "images.json"
-"""What the images were when training began, in the state folder."""
 
 T = TypeVar("T")
 
@@ -86,7 +91,7 @@ class Trainer:
 
     def _set_up(self, setup: Setup) -> None:
         try:
-            self._state = Path(setup.state)
+            self._state = trainer_folder(Path(setup.state))
             self._further.start(setup)
             learner, samples, self._fingerprint = build_learner(setup)
             self._learner = MeasuredLearner(learner) if setup.system_metrics else learner
@@ -183,7 +188,9 @@ def build_learner(setup: Setup, rank: int = 0) -> "tuple[SiloLearner, int, Finge
     fingerprint = Fingerprint.of(images, bytes.fromhex(run.data_key))
     if json.loads(setup.data)["onChange"] == "Refuse":
         remedy = "restore them, or set onChange: Allow in its data section"
-        fingerprint.compare(Path(setup.state, IMAGES_FILE), f"the images of silo {setup.silo}", remedy=remedy)
+        fingerprint.compare(
+            trainer_folder(Path(setup.state)) / IMAGES_FILE, f"the images of silo {setup.silo}", remedy=remedy
+        )
 
     devices = _devices(setup, rank)
 
@@ -246,7 +253,7 @@ def read_images(setup: Setup, run: "RunDescription") -> "ImageSet":
 def _devices(setup: Setup, rank: int) -> "DeviceGroup":
     from anchorage.learning.device_group import DeviceGroup
 
-    return DeviceGroup.join(rank, setup.devices, Path(setup.state, RENDEZVOUS_FILE), setup.device)
+    return DeviceGroup.join(rank, setup.devices, trainer_folder(Path(setup.state)) / RENDEZVOUS_FILE, setup.device)
 
 
 def _build_silo_learner(
@@ -255,8 +262,8 @@ def _build_silo_learner(
     from anchorage.learning.dp_sgd import DpSgd
     from anchorage.learning.learners import Checkpointing, build_silo_learner
 
-    state = Path(setup.state, "learner")
-    state.mkdir(exist_ok=True)
+    state = trainer_folder(Path(setup.state)) / LEARNER_FOLDER
+    state.mkdir(parents=True, exist_ok=True)
     return build_silo_learner(
         run=run,
         silo=setup.silo,

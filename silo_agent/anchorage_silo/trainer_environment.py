@@ -15,14 +15,17 @@ CACHES = {
 """Variables that name a library's cache folder, and the folder used if the user has no writable home."""
 
 
-def trainer_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def trainer_environment(environment: Mapping[str, str], own: Path | None = None) -> dict[str, str]:
     """Return the trainer's environment: the agent's, completed by a user name and, without a writable home, by writable cache folders.
 
-    Variables that the agent's environment sets are kept, except for a home that is not writable.
+    Variables that the agent's environment sets are kept, except for a home that is not writable. A trainer that is confined has its caches and
+    temporary files in `own` whatever its home.
     """
     named = {"USER": "anchorage", "LOGNAME": "anchorage"} | dict(environment)
     home = environment.get("HOME", "")
-    if home and os.access(home, os.W_OK | os.X_OK):
+    writable = bool(home) and os.access(home, os.W_OK | os.X_OK)
+    if own is None and writable:
         return named
-    scratch = Path(tempfile.gettempdir())
-    return {name: str(scratch / folder) for name, folder in CACHES.items()} | named | {"HOME": str(scratch)}
+    scratch = own or Path(tempfile.gettempdir())
+    found = {name: str(scratch / folder) for name, folder in CACHES.items()} | named
+    return found | ({} if writable else {"HOME": str(scratch)}) | ({} if own is None else {"TMPDIR": str(own)})

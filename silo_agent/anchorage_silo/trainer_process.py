@@ -8,8 +8,9 @@ import queue
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TypeVar
 
 from anchorage.api.base import Release
@@ -19,6 +20,8 @@ from anchorage.transport.grpc.convert import decode_announcement, decode_evaluat
 from anchorage.transport.messages import Announcement, Bytes, Evaluation, Out, Progress, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.layout import Layout
+from anchorage_silo.confinement import Grants
+from anchorage_silo.files import make_trainer_folder
 from anchorage_silo.frames import FrameWriter, Kind, Setup, read_frame
 from anchorage_silo.trainer_environment import trainer_environment
 
@@ -48,9 +51,8 @@ class TrainerLostError(Exception):
 class _TrainerChild:
     """One trainer process and the threads that read its output. None in a queue marks the end of the process."""
 
-    def __init__(self, command: Sequence[str], setup: bytes) -> None:
+    def __init__(self, command: Sequence[str], setup: bytes, environment: Mapping[str, str]) -> None:
         pipe = subprocess.PIPE
-        environment = trainer_environment(os.environ)
         self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment)
         stdin, stdout, stderr = self._process.stdin, self._process.stdout, self._process.stderr
         if stdin is None or stdout is None or stderr is None:
@@ -153,14 +155,24 @@ class TrainerProcess:
     release : str
         BetweenRounds ends the process, and so frees its device and memory, whenever no task is at hand; nothing that a later task needs is
         in the process alone, as after its loss.
+    grants : Grants or None
+        What the process may touch beside the system; None confines it to nothing.
     """
 
-    def __init__(self, setup: Setup, command: Sequence[str] = COMMAND, release: Release = "Never") -> None:
+    def __init__(
+        self,
+        setup: Setup,
+        command: Sequence[str] = COMMAND,
+        release: Release = "Never",
+        grants: Grants | None = None,
+    ) -> None:
+        make_trainer_folder(Path(setup.state))
         self._setup = json.dumps(vars(setup)).encode()
         stages = json.loads(setup.run).get("warmUp", ()) if setup.run else ()
         sizes = [(stage["last"], Layout.from_json(stage["up"]).nbytes) for stage in stages]
         self._update_bytes = [*sizes, (math.inf, Layout.from_json(setup.up).nbytes)]
-        self._command = command
+        self._command = command if grants is None else grants.command(command)
+        self._environment = trainer_environment(os.environ) if grants is None else os.environ
         self._release = release
         self._at_hand = 0
         self._counting = threading.Lock()
@@ -292,7 +304,7 @@ class TrainerProcess:
                 self._closing.wait(RESTART.pause(self._losses))
             if self._closing.is_set():
                 raise TrainerLostError("the agent is closing")
-            self._child = child = _TrainerChild(self._command, self._setup)
+            self._child = child = _TrainerChild(self._command, self._setup, self._environment)
             if self._closing.is_set():  # `close` may have run before this process was visible to it
                 child.kill()
             try:

@@ -183,10 +183,10 @@ class Agent:
     """An agent's process and the lines of its log; `before` is a command that becomes the agent, `options` are Popen's."""
 
     def __init__(
-        self, config: Path, *before: str, python: str = sys.executable, hurried: bool = False, **options: Any
+        self, config: Path, *before: str, python: str = sys.executable, code: str = "", **options: Any
     ) -> None:
-        code = ["-c", HURRIED] if hurried else ["-m", "anchorage_silo"]
-        command = [*before, python, *code, "--config", str(config)]
+        program = ["-c", code] if code else ["-m", "anchorage_silo"]
+        command = [*before, python, *program, "--config", str(config)]
         self.process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, **options)
         self.lines: list[str] = []
         self._news: queue.SimpleQueue[str] = queue.SimpleQueue()

@@ -1,5 +1,6 @@
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -10,6 +11,7 @@ from silo_site import LAYOUT, Agent, Site, audit_of
 
 from anchorage.transport.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage_silo.landlock import abi
 
 Start = Callable[[Path], Agent]
 
@@ -204,3 +206,42 @@ def test_two_agents_do_not_share_a_state_folder(site: Site, start: Start) -> Non
     second = start(config)
     assert second.wait() == 6
     assert second.lines[-1].startswith("ANC-2203 ")
+
+
+@pytest.mark.skipif(not abi(), reason="this kernel has no Landlock: the trainer is not confined")
+def test_the_trainer_cannot_read_what_is_the_agent_s(site: Site) -> None:
+    config = site.configuration("a")
+    curious = [sys.executable, str(Path(__file__).with_name("curious_trainer.py")), str(config.parent / "state")]
+    code = "from functools import partial; from anchorage_silo import agent, main; "
+    code += f"agent.TrainerProcess = partial(agent.TrainerProcess, command={curious!r}); main.main()"
+    agent = Agent(config, code=code)
+    try:
+        site.joined()
+        play(site, "a", 1)
+        site.link.finish("all rounds are committed")
+        assert agent.wait() == 0
+    finally:
+        agent.close()
+    said = [line.rsplit("trainer: ", 1)[1].rstrip('"}') for line in agent.lines if "trainer: " in line]
+    names = ("silo.key", "silo.crt", "audit.jsonl", "audit.key", "audit.head", "lock", "../token")
+    assert said == [f"{name}: PermissionError" for name in names]
+    assert any("The trainer process is confined by Landlock" in line for line in agent.lines)
+
+
+def test_an_agent_goes_on_with_files_of_one_whose_trainer_had_no_folder(site: Site, start: Start) -> None:
+    config = site.configuration("a")
+    agent = start(config)
+    site.joined()
+    play(site, "a", 1)
+    agent.signal(signal.SIGTERM)
+    agent.wait()
+    state = config.parent / "state"
+    for path in (state / "trainer").iterdir():
+        path.rename(state / path.name)
+    (state / "learner").mkdir()
+    start(config)
+    site.event(Left)
+    site.joined()
+    play(site, "a", 2)
+    assert {path.name for path in (state / "trainer").iterdir()} >= {"model.bin", "update.bin", "learner"}
+    assert not {path.name for path in state.iterdir()} & {"model.bin", "update.bin", "learner"}

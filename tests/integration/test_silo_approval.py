@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from silo_site import WAIT_SECONDS, Agent, Site, audit_of
+from silo_site import HURRIED, WAIT_SECONDS, Agent, Site, audit_of
 from test_silo_pod import POD, play
 
 from anchorage_silo.limits import PLAYED_AGAIN
@@ -31,7 +31,7 @@ def test_waits_for_approval_and_again_after_a_change(site: Site) -> None:
     config = site.configuration("a", **POD, policy=str(site.folder / "policy.yaml"))
     early = command(config, "review")
     assert early.returncode == 4 and early.stderr.splitlines()[-1].startswith("ANC-2201 NotEnrolled")
-    agent = Agent(config, hurried=True)
+    agent = Agent(config, code=HURRIED)
     try:
         agent.await_line("Federation derm asks silo a")
         agent.await_line("ANC-2214 ApprovalNeeded")

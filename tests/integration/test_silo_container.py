@@ -19,6 +19,7 @@ from anchorage.learning.learners import build_server_learner
 from anchorage.methods import resolve
 from anchorage.pieces.task.classification import Classification
 from anchorage.transport.tensors.model import ModelBytes, read_arrays
+from anchorage_silo.landlock import abi
 
 USER = 65532
 MODEL = ModelDescription(network="SmallCnn", task=Classification(classes=tuple("0123456789")), image_size=8, channels=1)
@@ -87,7 +88,9 @@ def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str)
         _, update = site.collect("a")
         assert all(array.size for array in read_arrays(model.layout, update).values())
         (trainer,) = psutil.Process(agent.process.pid).children()
-        assert trainer.uids().effective == USER and trainer.environ()["HOME"] == "/tmp"
+        assert trainer.uids().effective == USER and trainer.environ()["HOME"] == (
+            str(state / "trainer" / "tmp") if abi() else "/tmp"
+        )
         assert agent.await_ready("Connected") == 200
         agent.signal(signal.SIGTERM)
         assert agent.wait() == 0, agent.lines
@@ -97,9 +100,9 @@ def test_trains_and_stops_in_a_container(folder: Path, state: Path, python: str)
             "audit.head",
             "audit.jsonl",
             "audit.key",
-            "model.bin",
-            "update.bin",
+            "trainer",
         }
+        assert {path.name for path in (state / "trainer").iterdir()} >= {"model.bin", "update.bin"}
     finally:
         agent.close()
         site.close()

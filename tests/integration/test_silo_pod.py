@@ -18,7 +18,7 @@ import pytest
 from connect_proxy import ConnectProxy
 from eventually import eventually
 from prometheus_client.parser import text_string_to_metric_families
-from silo_site import LAYOUT, WAIT_SECONDS, Agent, Site, audit_of
+from silo_site import HURRIED, LAYOUT, WAIT_SECONDS, Agent, Site, audit_of
 
 from anchorage.api.errors import AnchorageError, identity, transfer
 from anchorage.api.single import read_document
@@ -218,7 +218,7 @@ def test_a_running_agent_changes_its_key_and_a_stopped_one_does_it_itself(
     site: Site, start: Start, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     config = site.configuration("a", **POD)
-    agent = start(config, hurried=True)
+    agent = start(config, code=HURRIED)
     site.joined()
     key, former = config.parent / "state" / "silo.key", tmp_path / "former"
     former.mkdir()
@@ -294,7 +294,7 @@ def test_stops_within_seconds_in_the_middle_of_training(site: Site, start: Start
     (trainer,) = psutil.Process(agent.process.pid).children()
     trainer.suspend()
     site.assign("a", model_of(1), 1)
-    eventually((config.parent / "state" / "update.bin").exists, "no update is written")
+    eventually((config.parent / "state" / "trainer" / "update.bin").exists, "no update is written")
     agent.signal(signal.SIGTERM)
     assert ended_cleanly(agent)
     assert not trainer.is_running()
@@ -328,7 +328,7 @@ def test_an_agent_that_comes_when_the_run_is_over_hears_so(site: Site, start: St
 
 
 def test_a_staying_agent_comes_back_when_more_rounds_are_asked_for(site: Site, start: Start) -> None:
-    agent = start(site.configuration("a", **POD), hurried=True)
+    agent = start(site.configuration("a", **POD), code=HURRIED)
     site.joined()
     play(site, 1)
     site.link.finish("all rounds are committed")

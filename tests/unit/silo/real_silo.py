@@ -18,7 +18,10 @@ from anchorage.pieces.task.classification import Classification
 from anchorage.pieces.weighting.sub_consensus import SubConsensus
 from anchorage.transport.messages import REPETITIONS, Announcement, Assigned, Permit, Task, TaskKind
 from anchorage.transport.tensors.model import ModelBytes
+from anchorage_silo.confinement import Grants
+from anchorage_silo.files import trainer_folder
 from anchorage_silo.frames import Setup
+from anchorage_silo.landlock import abi
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.trainer_process import TrainerProcess
 
@@ -52,7 +55,7 @@ def setup_of(
 
 
 class Silo:
-    """A worker with a real trainer; `disturb` is called with every (round, step)."""
+    """A worker with a real trainer, confined where the kernel can; `disturb` is called with every (round, step)."""
 
     def __init__(
         self,
@@ -60,7 +63,9 @@ class Silo:
         disturb: Callable[["Silo", str], None] = lambda silo, task: None,
         release: Release = "Never",
     ) -> None:
-        self.trainer = TrainerProcess(setup, release=release)
+        own = str(trainer_folder(Path(setup.state)))
+        grants = Grants(own, hidden=(setup.state,), network=setup.devices > 1) if abi() else None
+        self.trainer = TrainerProcess(setup, release=release, grants=grants)
         self.link = FakeLink()
         self.samples, self.fingerprint = self.trainer.start()
         self.link.progress = lambda task, done, total: disturb(self, task) or 0  # type: ignore[method-assign]

@@ -20,6 +20,7 @@ from anchorage.transport.messages import REPETITIONS, Task, TaskKind
 from anchorage.transport.retry import RetryPolicy
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage_silo import trainer_process
+from anchorage_silo.landlock import abi
 from anchorage_silo.mapped_buffers import MappedBuffers
 from anchorage_silo.trainer_process import TrainerProcess
 
@@ -65,6 +66,8 @@ def test_a_killed_process_of_a_further_device_changes_nothing_in_the_result(
         assert found[1] == expected[1] and found[0].samples == expected[0].samples
     assert killed
     (rest,) = further_of(calm)
+    for pid in (calm.trainer.pid, rest.pid) if abi() else ():
+        assert "NoNewPrivs:\t1" in Path(f"/proc/{pid}/status").read_text(), "both are confined"
     calm.trainer.close()
     psutil.wait_procs([rest], WAIT_SECONDS)
     assert not rest.is_running(), "a further process ends with its trainer"

@@ -44,7 +44,7 @@ class TestMappedBuffers:
     def test_a_damaged_update_is_trained_again(self, tmp_path: Path) -> None:
         link, task = FakeLink(ONE), train_task(ONE)
         SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 99.0, 7), MappedBuffers(tmp_path)).handle(Assigned(task))
-        with (tmp_path / "update.bin").open("r+b") as file:
+        with (tmp_path / "trainer" / "update.bin").open("r+b") as file:
             file.write(b"\xff")
         (tmp_path / "announced.bin").write_bytes((tmp_path / "announced.bin").read_bytes())
         SiloWorker(link, NullLearner(LAYOUT, LAYOUT, 0.5, 7), MappedBuffers(tmp_path)).handle(Assigned(task))
@@ -84,7 +84,7 @@ class TestMappedBuffers:
         buffers = MappedBuffers(tmp_path)
         assert buffers.update(100).nbytes == 100
         assert buffers.update(5000).nbytes == 5000
-        assert (tmp_path / "update.bin").stat().st_size == 5000
+        assert (tmp_path / "trainer" / "update.bin").stat().st_size == 5000
         assert buffers.update(0).nbytes == 0
 
 

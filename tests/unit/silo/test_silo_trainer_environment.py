@@ -22,6 +22,17 @@ def test_without_a_home_everything_that_is_written_goes_where_it_can(home: dict[
     assert all(found[name] == str(Path(scratch, CACHES[name])) for name in CACHES if name != "TORCH_HOME")
 
 
+@pytest.mark.parametrize("writable", [True, False])
+def test_a_confined_trainer_has_its_caches_and_temporary_files_where_it_may_write(
+    tmp_path: Path, writable: bool
+) -> None:
+    home = str(tmp_path) if writable else "/nowhere"
+    found = trainer_environment({"HOME": home, "TORCH_HOME": "/models", "TMPDIR": "/scratch"}, tmp_path / "own")
+    own = str(tmp_path / "own")
+    assert (found["HOME"], found["TMPDIR"], found["TORCH_HOME"]) == (home if writable else own, own, "/models")
+    assert all(found[name] == str(tmp_path / "own" / CACHES[name]) for name in CACHES if name != "TORCH_HOME")
+
+
 def test_a_user_without_a_name_has_one() -> None:
     code = "import getpass, pathlib; print(getpass.getuser(), pathlib.Path.home())"
     environment = trainer_environment({name: value for name, value in os.environ.items() if name != "HOME"})
