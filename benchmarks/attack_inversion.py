@@ -1,7 +1,7 @@
 """Images that a hostile server reads out of silos' updates: ``make bench-attack-inversion ARGS="--json FILE"``.
 
 60 of scikit-learn's digits (8×8) are private. The server chooses network, weights, batch size, epochs and learning rate, as a description and a
-task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Four attacks:
+task may; the silo trains with the project's own learner, behind the agent's gate, policy and privacy learner. Five attacks:
 
 - planted: one silo with all 60 images. The dense layer of LeafCnn gets equal rows with biases that step over its input's brightness, so that
   neighbours differ by the images of one step (Fowl et al. 2022, "Robbing the Fed"); what is found there is the layer's input, which is turned back
@@ -9,6 +9,7 @@ task may; the silo trains with the project's own learner, behind the agent's gat
 - planted, mean: the same, but the 60 images are divided among three silos and the server sees the mean of their updates alone, as secure
   aggregation (Bonawitz et al. 2017) would show it.
 - planted, aimed: the same with 8 neurons for the brightest images only, which wastes nothing of a clipped update on others.
+- planted, one: all 256 neurons alike, for the brightest image alone; their mean has a sixteenth of the noise.
 - gradient: 15 silos of four images, honest random weights; images whose gradient points the same way are searched for (Geiping et al. 2020).
 
 Read is an image where one of the server's candidates has a PSNR of 20 dB or more to it, moved by a pixel at most as training moves it, and less to
@@ -62,6 +63,7 @@ POLICIES: dict[str, dict[str, Any]] = {
     "strict budget": {"allowedMethods": ["FedAvg"], "allowedAuxiliaryData": [], "maximumRounds": 1},
     "images per update": {"minimumSamples": 32},
     "clip": {"clipNorm": "1"},
+    "relative noise": {"relativeNoise": "1.25"},
     "clip and little noise": {"clipNorm": "1", "noiseStd": "0.001"},
     "clip and noise": {"clipNorm": "1", "noiseStd": "0.01"},
 }
@@ -163,7 +165,10 @@ class Federation:
                 run=self.run, silo="a", labels="All", images=self.images.select(held), state=Path(folder), device="cpu"
             )
             clip, noise = (float(text) if text else None for text in (policy.clip_norm, policy.noise_std))
-            learner = PrivateLearner(learner, layout, layout, clip_norm=clip, noise_std=noise, noise_seed=self.updates)
+            learner = PrivateLearner(
+                learner, layout, layout,
+                clip_norm=clip, noise_std=noise, noise_ratio=policy.noise_ratio, noise_seed=self.updates,
+            )  # fmt: skip
             state, audit = AgentState(Path(folder, "silo.crt")), AuditLog(Path(folder, "audit.jsonl"))
             state.set_joined(len(held))
             gate = OutboundGate(server, policy, audit, [self.method], state, Limits.of(self.run, "All"))
@@ -220,6 +225,24 @@ def planted(
     noise = float(policy.noise_std or 0) / np.abs(steps[keep]).mean()
     wanted = torch.from_numpy((rows[keep] / steps[keep, None]).astype(np.float32))
     return inverted(tensors(arrays), wanted, torch.from_numpy(public), float(noise))
+
+
+def planted_one(federation: Federation, policy: Policy, public: Floats, held: NDArray[np.int64]) -> Floats | None:
+    """Plant one row everywhere, which only what is brighter than nearly all digits passes; return candidates, [2, 1, 8, 8]."""
+    arrays = federation.start()
+    arrays["encoder.conv2.weight"] *= GAIN
+    seen = features(tensors(arrays), torch.from_numpy(public)).sum(1).numpy()
+    weight, bias = arrays["encoder.dense.weight"], arrays["encoder.dense.bias"]
+    weight[:] = 0.1 / (4 * seen.std())
+    bias[:] = -weight[0, 0] * np.quantile(seen, 1 - 0.5 / IMAGES)
+    arrays["classifier.weight"][:] = np.linspace(-1, 1, len(CLASSES))[:, None] * 8 / len(bias)
+    arrays["classifier.bias"][:] = 0
+    change = federation.update(arrays, held, policy)
+    if change is None:
+        return None
+    row, step = change["encoder.dense.weight"].mean(0), change["encoder.dense.bias"].mean()
+    wanted = torch.from_numpy((row / step)[None].astype(np.float32))
+    return inverted(tensors(arrays), wanted, torch.from_numpy(public), 1.0)
 
 
 def inverted(arrays: dict[str, Tensor], wanted: Tensor, public: Tensor, noise: float) -> Floats:
@@ -328,6 +351,7 @@ def main() -> None:
         "planted": lambda policy: planted(wide, policy, public, held, aimed=False),
         "planted, mean": lambda policy: planted(shared, policy, public, held, aimed=False),
         "planted, aimed": lambda policy: planted(wide, policy, public, held, aimed=True),
+        "planted, one": lambda policy: planted_one(wide, policy, public, held),
         "gradient": lambda policy: gradient(honest, policy, groups, options.steps),
     }
     rows = []

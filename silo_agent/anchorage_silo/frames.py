@@ -63,6 +63,8 @@ class Setup:
     """Maximum Euclidean norm of an update's change; None does not clip."""
     noise_std: float | None = None
     """Standard deviation of the noise added to an update; None adds none."""
+    noise_ratio: float | None = None
+    """Norm of the noise added to each array of an update, as a multiple of the norm of that array's change; None adds none."""
     noise_seed: int | None = None
     """Seed of the noise; None draws from the operating system."""
     system_metrics: bool = False

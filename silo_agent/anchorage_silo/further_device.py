@@ -56,7 +56,7 @@ class FurtherDevice:
         try:
             if kind is Kind.SETUP:
                 setup = replace(
-                    Setup(**json.loads(content)), clip_norm=None, noise_std=None
+                    Setup(**json.loads(content)), clip_norm=None, noise_std=None, noise_ratio=None
                 )  # the update is not its own
                 self._state = trainer_folder(Path(setup.state))
                 self._learner = build_learner(setup, self._rank)[0]

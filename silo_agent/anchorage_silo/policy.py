@@ -91,6 +91,11 @@ class Policy(Document):
     noise_std: PositiveDecimal | None = Field(
         None, description="Standard deviation of the Gaussian noise that is added to every number of an update."
     )
+    relative_noise: PositiveDecimal | None = Field(
+        None,
+        description="Norm of the Gaussian noise that is added to each array of an update, as a multiple of the norm of that array's change. Does not "
+        "count where `noiseStd` or `privacyBudget` is set.",
+    )
     noise_seed: Annotated[int, Field(ge=0)] | None = Field(
         None, description="Seed of the noise, for tests only. Left out: random noise from the operating system."
     )
@@ -165,6 +170,12 @@ class Policy(Document):
         asked = expect(method.aggregation, AggregationHooks).bound
         own = None if self.clip_norm is None else float(self.clip_norm)
         return min((norm for norm in (own, asked) if norm is not None), default=None)
+
+    @property
+    def noise_ratio(self) -> float | None:
+        """`relative_noise` where it counts."""
+        elsewhere = self.noise_std is not None or self.privacy_budget is not None
+        return None if self.relative_noise is None or elsewhere else float(self.relative_noise)
 
     def limits(self, needed: Limits) -> Limits:
         """Return what the silo does for a run at most that needs so much."""

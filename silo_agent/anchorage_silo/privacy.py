@@ -1,7 +1,7 @@
 """Clipping and noise on an update, as the hospital's policy asks, before the update is announced."""
 
 import math
-from dataclasses import KW_ONLY, InitVar, dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -10,7 +10,7 @@ from anchorage.learning.randomness import generator
 from anchorage.transport.messages import REPETITION, Announcement, Bytes, Evaluation, Out, Progress, Task
 from anchorage.transport.tensors.chunks import Manifest
 from anchorage.transport.tensors.layout import Layout
-from anchorage_silo.segments import FLOATS, Segments
+from anchorage_silo.segments import FLOATS, Segments, arrays_of
 
 if TYPE_CHECKING:  # the engine behind it is no part of a trainer's process
     from anchorage.engine.interfaces import SiloLearner
@@ -26,21 +26,24 @@ class PrivateLearner:
     Delta and noise are added in float64, and rounded as a part of the model. Numbers that are no floats stay as received where there is noise.
 
     `clip_norm` is the maximum norm of the delta (None does not clip), `noise_std` the standard deviation of the noise (None adds none).
+    `noise_ratio` adds to each array noise whose norm is about so many times that of the array's delta, in place of `noise_std`; a delta that is not
+    finite stays as it is, and the server refuses it.
     `noise_seed` is for tests; None draws from the operating system, so that no two runs are equal. With `always` an update leaves whatever came of
     the training: where it gave none, or one that is not finite, the delta is 0.
     """
 
     learner: "SiloLearner"
-    down: InitVar[Layout]
+    down: Layout
     up: Layout
     _: KW_ONLY
     clip_norm: float | None
     noise_std: float | None
     noise_seed: int | None
+    noise_ratio: float | None = None
     always: bool = False
 
-    def __post_init__(self, down: Layout) -> None:
-        self._segments = Segments(down, self.up)
+    def __post_init__(self) -> None:
+        self._segments = Segments(self.down, self.up)
 
     def train(self, task: Task, model: Bytes, out: Out, progress: Progress) -> Announcement:
         """Train, then clip and noise the update and announce its new digest."""
@@ -75,7 +78,7 @@ class PrivateLearner:
 
     def _change(self, task: Task, model: Bytes, update: Bytes, scale: float) -> None:
         """Scale the delta and add noise."""
-        if scale == 1 and not self.noise_std:
+        if scale == 1 and not self.noise_std and not self.noise_ratio:
             return
         seed = self.noise_seed
         draws = np.random.default_rng() if seed is None else generator(seed, "noise", task.round, _repetition_of(task))
@@ -86,10 +89,21 @@ class PrivateLearner:
                 new[:] = old + (delta + noise)  # rounded after the noise, whatever the weights' size
             elif self.noise_std:
                 new[:] = old
-        for entry in self.up.tensors if self.noise_std else ():
+        if self.noise_ratio:
+            self._add_relative_noise(model, update, draws, self.noise_ratio)
+        for entry in self.up.tensors if self.noise_std or self.noise_ratio else ():
             if entry.name.endswith("running_var") and entry.dtype in FLOATS:
                 variance = update[entry.offset : entry.offset + entry.nbytes].view(FLOATS[entry.dtype])
                 np.maximum(variance, 0, out=variance)
+
+    def _add_relative_noise(self, model: Bytes, update: Bytes, draws: np.random.Generator, ratio: float) -> None:
+        """Add to each array noise in proportion to the root mean square of its delta."""
+        for old, new in arrays_of(self.down, self.up, model, update):
+            delta = np.subtract(new, old, dtype=np.float64)
+            deviation = ratio * math.sqrt(float(delta @ delta) / max(delta.size, 1))
+            if 0 < deviation < math.inf:
+                delta += draws.normal(0.0, deviation, delta.shape)
+                new[:] = old + delta
 
 
 def _repetition_of(task: Task) -> str:

@@ -261,10 +261,14 @@ def _protection(policy: Policy, method: ResolvedMethod) -> str:
         )
     if policy.noise_std is not None:
         parts.append(f"noise of standard deviation {policy.noise_std} is added to every number")
+    if policy.noise_ratio:
+        parts.append(
+            f"noise as large as {policy.noise_ratio:g} times its change is added to every array, which guarantees nothing"
+        )
     bare = "a norm alone hides no image (noiseStd of the policy is not set)"
     if not parts:
-        return "none: updates leave as they are (clipNorm and noiseStd of the policy are not set)"
-    noised = policy.noise_std is not None or policy.privacy_budget is not None
+        return "none: updates leave as they are (relativeNoise, clipNorm and noiseStd of the policy are not set)"
+    noised = bool(policy.noise_ratio) or policy.noise_std is not None or policy.privacy_budget is not None
     return " and ".join(parts) + ("" if noised else f"; {bare}")
 
 

@@ -60,3 +60,14 @@ class Segments:
                 new = update[target + done : target + end].view(kind)
                 yield old, new, floating
                 done = end
+
+
+def arrays_of(
+    down: Layout, up: Layout, model: NDArray[np.uint8], update: NDArray[np.uint8]
+) -> Iterator[tuple[NDArray[Any], NDArray[Any]]]:
+    """Yield of every array of floats the model's and the update's numbers, flat views of equal length."""
+    for entry in up.tensors:
+        if entry.dtype in FLOATS:
+            source, kind = down.by_name[entry.name], FLOATS[entry.dtype]
+            old = model[source.offset : source.offset + source.nbytes].view(kind)
+            yield old, update[entry.offset : entry.offset + entry.nbytes].view(kind)

@@ -220,7 +220,7 @@ def _null_learner(setup: Setup, step: float, samples: int) -> "SiloLearner":
 
 def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout) -> "SiloLearner":
     """Wrap the learner with the policy's clipping and noise."""
-    if setup.clip_norm is None and setup.noise_std is None:
+    if setup.clip_norm is None and setup.noise_std is None and setup.noise_ratio is None:
         return learner
     return PrivateLearner(
         learner,
@@ -229,6 +229,7 @@ def _with_privacy(setup: Setup, learner: "SiloLearner", down: Layout, up: Layout
         clip_norm=setup.clip_norm,
         noise_std=setup.noise_std,
         noise_seed=setup.noise_seed,
+        noise_ratio=setup.noise_ratio,
         always=setup.budgeted,
     )
 

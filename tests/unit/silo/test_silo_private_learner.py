@@ -23,10 +23,12 @@ ONE = model_of(1.0)
 
 class TestPrivateLearner:
     def train(
-        self, clip: float | None, std: float | None, seed: int | None = None
+        self, clip: float | None, std: float | None, seed: int | None = None, ratio: float | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
         buffers, model = MemoryBuffers(), model_of(1.0)
-        learner = PrivateLearner(FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed)
+        learner = PrivateLearner(
+            FakeLearner(), LAYOUT, LAYOUT, clip_norm=clip, noise_std=std, noise_seed=seed, noise_ratio=ratio
+        )
         announced = learner.train(train_task(model), model.buffer(), buffers.update, lambda done, total: None)
         update = buffers.update(LAYOUT.nbytes)
         assert announced.update == Manifest.of(LAYOUT.digest, update)
@@ -64,6 +66,25 @@ class TestPrivateLearner:
         assert np.array_equal(first, self.train(clip=0.0, std=0.5, seed=3)[0])
         assert second.std() == pytest.approx(0.5, rel=0.01) and abs(np.corrcoef(first, second)[0, 1]) < 0.01
 
+    def test_relative_noise_is_as_large_as_the_change_of_its_array(self) -> None:
+        """Of running_var's two numbers the draws are too few to tell; variances stay variances."""
+        for ratio in (0.5, 2.0):
+            delta, arrays = self.train(clip=None, std=None, seed=3, ratio=ratio)
+            assert (delta - 1.0).std() == pytest.approx(ratio, rel=0.01) and delta.mean() == pytest.approx(
+                1.0, abs=0.03
+            )
+            assert (arrays["bn.running_var"] >= 0).all()
+        clipped, _ = self.train(clip=2.0, std=None, seed=3, ratio=1.0)
+        assert np.linalg.norm(clipped - clipped.mean()) == pytest.approx(2.0, rel=0.02), (
+            "the change is scaled down first"
+        )
+        assert np.array_equal(delta, self.train(clip=None, std=None, seed=3, ratio=2.0)[0])
+        assert not np.array_equal(self.train(None, None, ratio=1.0)[0], self.train(None, None, ratio=1.0)[0])
+
+    def test_an_array_that_did_not_change_has_no_relative_noise(self) -> None:
+        delta, arrays = self.train(clip=0.0, std=None, ratio=1.0)
+        assert not delta.any() and (arrays["bn.running_var"] == 1.0).all()
+
     def test_variances_stay_variances(self) -> None:
         _, arrays = self.train(clip=None, std=1000.0, seed=1)
         assert (arrays["bn.running_var"] >= 0).all() and (arrays["bn.running_var"] == 0).any()
@@ -82,6 +103,23 @@ class TestPolicyFile:
         path.write_text('allowedMethods: [FedAvg]\nclipNorm: "1.5"\nmaximumRounds: 3\n')
         policy = read_document(path, Policy)
         assert policy.allowed_methods == ("FedAvg",) and policy.clip_norm == "1.5" and policy.noise_std is None
+
+    @pytest.mark.parametrize(
+        ("beside", "ratio"),
+        [
+            ("", 1.5),
+            ('clipNorm: "1"\n', 1.5),
+            ('noiseStd: "0.1"\n', None),
+            ("privacyBudget: {epsilon: '8', delta: '0.1', dpSgd: {clipNorm: '1', noiseMultiplier: '1'}}\n", None),
+        ],
+    )
+    def test_relative_noise_counts_where_no_other_noise_is_set(
+        self, tmp_path: Path, beside: str, ratio: float | None
+    ) -> None:
+        path = tmp_path / "policy.yaml"
+        path.write_text(f'relativeNoise: "1.5"\n{beside}')
+        assert read_document(path, Policy).noise_ratio == ratio
+        assert Policy().noise_ratio is None
 
     @pytest.mark.parametrize(
         ("text", "code"),

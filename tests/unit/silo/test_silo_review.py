@@ -94,6 +94,7 @@ class TestReview:
             ({}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
             ({"clipNorm": "2"}, "scaled down to the norm 0.5 (as the method asks); a norm alone hides no image"),
             ({"clipNorm": "0.25"}, "scaled down to the norm 0.25 (clipNorm of the policy); a norm alone hides no image"),
+            ({"relativeNoise": "1"}, "scaled down to the norm 0.5 (as the method asks) and noise as large as 1 times its change is added"),
             ({"noiseStd": "0.1"}, "scaled down to the norm 0.5 (as the method asks) and noise of standard deviation 0.1 is added"),
             (
                 {"privacyBudget": {"epsilon": "8", "delta": "0.00001", "dpSgd": {"clipNorm": "1", "noiseMultiplier": "1.5"}}},
