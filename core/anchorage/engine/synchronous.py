@@ -347,7 +347,7 @@ class SynchronousEngine(Gathering):
                 if self._take_out_outliers(opened, silos, updates, shares):
                     continue
                 announced = [opened.announcements[silo] for silo in silos]
-                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
+                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model, opened.early)
             except UnusableUpdate as found:
                 self._fail(opened, silos[found.index], "Failed", found.failure.code, found.found)
                 self._require_quorum(opened)
