@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from anchorage.engine.aggregation.early_mean import EarlyMean
+from anchorage.engine.aggregation.norms import Norms
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import DIFFERENCES, ENCODED, MODEL_ENCODED, Announcement, AuxiliaryData, Task
@@ -99,6 +100,10 @@ class OpenRound:
     def coming(self) -> dict[str, ChunkSource]:
         """Return the updates that are whole or on their way, in the cohort's order."""
         return {silo: self.updates[silo] for silo in self._in("Uploading", "Arrived")}
+
+    def measured(self, updates: Sequence[ChunkSource]) -> Sequence[Norms] | None:
+        """Return how long whole updates are; None where they were not measured while they arrived."""
+        return None if self.early is None else self.early.norms(updates)
 
     def announced(self) -> list[str]:
         """Return the silos that wait at the barrier."""

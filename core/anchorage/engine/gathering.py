@@ -61,6 +61,7 @@ class Gathering(Engine):
                 self._arrive(opened, silo, announcement, update)
 
     def _conclude(self, opened: OpenRound) -> None:
+        opened.early = None  # let go of its chunks
         self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()}, opened.large)
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement, update: ChunkSource) -> None:

@@ -369,7 +369,8 @@ class SynchronousEngine(Gathering):
         if len(counted) < FEWEST or not self.strategy.compares_norms:
             return False
         try:
-            found = outliers(norms_of([updates[index] for index in counted], self.learner.up))
+            whole = [updates[index] for index in counted]
+            found = outliers(opened.measured(whole) or norms_of(whole, self.learner.up))
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(counted[error.index], error.tensor) from error
         for position, message in found.items():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from anchorage.engine.aggregation import weighted_mean
 from anchorage.engine.aggregation.early_mean import EarlyMean
+from anchorage.engine.aggregation.norms import norms_of
 from anchorage.transport.tensors.layout import Layout
 from anchorage.transport.tensors.model import ModelBytes
 from anchorage.transport.tensors.spool import SpoolFile
@@ -50,6 +51,7 @@ def test_whatever_the_order_of_arrival_the_bytes_are_those_of_the_plain_mean(
     write(files, places[:before])
     early = EarlyMean(files, weights, LAYOUT)
     write(files, places[before:])
+    assert early.norms(files) == (norms_of(MODELS, LAYOUT) if all(weights) else None)
     assert same(early.mean(files, weights), weights)
 
 
@@ -76,6 +78,15 @@ def test_an_update_that_is_not_whole_gives_none(tmp_path: Path) -> None:
     assert EarlyMean(files, [1.0, 1.0, 1.0], LAYOUT).mean(files, [1.0, 1.0, 1.0]) is None
 
 
+def test_updates_are_measured_one_by_one(tmp_path: Path) -> None:
+    files = spools(tmp_path)
+    write(files, PLACES)
+    early = EarlyMean(files, [1.0, 1.0, 1.0], LAYOUT)
+    assert early.norms(files[1:]) == norms_of(MODELS[1:], LAYOUT)
+    assert early.norms([*files, MODELS[0]]) is None
+    assert early.mean(files[1:], [1.0, 1.0]) is None
+
+
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 def test_numbers_that_are_not_finite_give_none(value: float, tmp_path: Path) -> None:
     bad = MODELS[1].arrays()
@@ -83,7 +94,10 @@ def test_numbers_that_are_not_finite_give_none(value: float, tmp_path: Path) -> 
     models = [MODELS[0], ModelBytes.from_arrays(LAYOUT, bad), MODELS[2]]
     files = spools(tmp_path, models)
     write(files, PLACES, models)
-    assert EarlyMean(files, [1.0, 1.0, 1.0], LAYOUT).mean(files, [1.0, 1.0, 1.0]) is None
+    early = EarlyMean(files, [1.0, 1.0, 1.0], LAYOUT)
+    assert early.norms(files) is None
+    assert early.norms(files[::2]) == norms_of(models[::2], LAYOUT)
+    assert early.mean(files, [1.0, 1.0, 1.0]) is None
 
 
 def test_a_file_that_cannot_be_read_gives_none(tmp_path: Path) -> None:
