@@ -1,5 +1,6 @@
 """Data sections: where images and labels come from, and which of them a site uses."""
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
@@ -189,6 +190,11 @@ class DataSection(Document):
         """Percentage of each class that keeps its labels."""
         return 100
 
+    @property
+    def stated_counts(self) -> Mapping[str, int]:
+        """Images of each class, where records tell."""
+        return {}
+
     @model_validator(mode="after")
     def _readable(self) -> Self:
         reader = PIECES.of("reader")[self.format]
@@ -244,6 +250,11 @@ class SiloData(DataSection):
         100, description="Percentage of each class that keeps its labels."
     )
     partition: Partition | None = Field(None, description="Division of the pool's other images among silos.")
+    class_counts: Annotated[dict[Label, Annotated[int, Field(ge=0, le=100_000_000)]], Field(max_length=1000)] = Field(
+        {},
+        description="How many images of each class there are, where records tell that of images without labels.\n\nPseudo-labels keep to "
+        "these shares, and the server is told the counts where the loss needs them. A class that is not named has none.",
+    )
     on_change: Literal["Refuse", "Allow"] = Field(
         "Refuse", description="Whether the silo goes on with images that changed since training began."
     )
@@ -263,8 +274,15 @@ class SiloData(DataSection):
         """Percentage of each class that keeps its labels."""
         return self.labelled_percent
 
+    @property
+    def stated_counts(self) -> Mapping[str, int]:
+        """Images of each class, where records tell."""
+        return self.class_counts
+
     @model_validator(mode="after")
     def _divided(self) -> Self:
+        if self.class_counts and not any(self.class_counts.values()):
+            raise ValueError("found classCounts of 0 images; remove it, or count the images of each class")
         if self.use == "Part":
             if self.partition is None:
                 raise ValueError("found use Part without partition; set how the images are divided")

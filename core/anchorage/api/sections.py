@@ -60,6 +60,9 @@ def _unknown_classes(use: _Use, classes: tuple[str, ...]) -> Iterator[Mistake]:
         if name not in classes:
             message = f"{unknown(name, classes)}, for {local!r}"
             yield Mistake(CLASSES_DIFFER, (*use.path, "classMap", local), message, silo=use.silo)
+    for name in use.section.stated_counts:
+        if name not in classes:
+            yield Mistake(CLASSES_DIFFER, (*use.path, "classCounts", name), unknown(name, classes), silo=use.silo)
 
 
 def _shared_pools(uses: Sequence[_Use]) -> Iterator[Mistake]:

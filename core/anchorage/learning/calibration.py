@@ -90,3 +90,25 @@ def class_shares(probabilities: Tensor, prior: Tensor) -> Tensor:
         if float((shares - before).abs().max()) < _STILL:
             break
     return shares
+
+
+def shift_to(logits: Tensor, shares: Tensor) -> Tensor:
+    """Return what to add to logits for their mean probabilities to be given class shares, float64 [C]; -inf for a class of share 0.
+
+    Each pass adds the logarithm of what is wanted over what there is, which never moves away from the solution (Sinkhorn's scaling).
+
+    Parameters
+    ----------
+    logits : Tensor of float, shape [n, C]
+        Of images.
+    shares : Tensor of float64, shape [C]
+        From 0, of sum 1.
+    """
+    wanted, given = shares.to(logits.device), logits.double()
+    shift = wanted.log()
+    for _ in range(_PASSES):
+        found = (given + shift).softmax(1).mean(0)
+        if float((found - wanted).abs().max()) < _STILL:
+            break
+        shift = torch.where(wanted > 0, shift + (wanted / found.clamp_min(torch.finfo(torch.float64).tiny)).log(), shift)
+    return shift

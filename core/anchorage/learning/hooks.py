@@ -124,6 +124,10 @@ class LocalLossHooks(LearningHooks):
         """Return the loss of one round; override it for a loss with state (see `LearningHooks.begin`)."""
         return self.loss(data, silo_round.run.model.num_classes)
 
+    def log_shares(self, silo_round: SiloRound) -> Tensor | None:
+        """Return what the logits of pseudo-labelled images are shifted by in the loss, float [C]; None for nothing."""
+        return None
+
 
 class SecondHeadHooks(LearningHooks):
     """A second classifier beside the one that is evaluated."""

@@ -121,7 +121,7 @@ class TorchSiloLearner:
         self._layouts = {layout.digest: layout for layout in layouts}
         self._networks = networks or Networks(run, device)
         self._network = self._networks.training
-        self._images = self._split((images.without_labels() if labels == "None" else images).labels, images.images)
+        self._images = self._split(images.without_labels() if labels == "None" else images)
         self._local = LocalTraining.of(self._method, labelled=len(self._images.labelled) > 0)
         same = run.model_dump_json(
             exclude={"rounds"}, exclude_none=True
@@ -134,7 +134,8 @@ class TorchSiloLearner:
         self._scoring = Lock()
         self._labels = RoundLabels()
 
-    def _split(self, labels: NDArray[np.int64], pixels: NDArray[np.uint8]) -> LocalImages:
+    def _split(self, images: ImageSet) -> LocalImages:
+        labels, told = images.labels, images.stated_counts
         train, validation, held_out = np.arange(len(labels)), np.empty(0, np.int64), np.empty(0, np.int64)
         if self._run.silo_percent:
             labelled = np.flatnonzero(labels >= 0)
@@ -148,8 +149,8 @@ class TorchSiloLearner:
             rng = Draws(self._run.seed, silo=self._silo).numpy("validation-split")
             train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
         draws = Draws(self._run.seed, silo=self._silo)
-        views = views_of(pixels, self._run.model, self._method, self._device, draws, self._embeddings)
-        return LocalImages(views, labels, train, validation, held_out)
+        views = views_of(images.images, self._run.model, self._method, self._device, draws, self._embeddings)
+        return LocalImages(views, labels, train, validation, held_out, None if told is None else np.array(told, np.int64))
 
     def train(
         self,

@@ -94,6 +94,8 @@ class LocalImages:
         Classes, -1 without.
     train, validation, held_out : ndarray of int64
         Indices; `validation` takes part in training (weights, cycles), `held_out` does not.
+    stated_counts : ndarray of int64, shape [C], optional
+        Images of each class by the site's records, labelled or not.
     """
 
     def __init__(
@@ -103,8 +105,9 @@ class LocalImages:
         train: NDArray[np.int64],
         validation: NDArray[np.int64],
         held_out: NDArray[np.int64],
+        stated_counts: NDArray[np.int64] | None = None,
     ) -> None:
-        self.views, self.labels = views, labels
+        self.views, self.labels, self.stated_counts = views, labels, stated_counts
         self.train, self.validation, self.held_out = train, validation, held_out
         self.labelled = train[labels[train] >= 0]
         self.unlabelled = train[labels[train] < 0]

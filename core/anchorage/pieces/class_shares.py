@@ -20,19 +20,20 @@ if TYPE_CHECKING:
 def declared() -> Sequence[AuxiliaryArray]:
     """Return what travels beside the model for them."""
     return (
-        AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled images"),
-        AuxiliaryArray("label_counts", "[C] int64", "the silo's labelled images per class", up=True),
+        AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled or counted images"),
+        AuxiliaryArray("label_counts", "[C] int64", "the silo's images per class, as its records count them, else the labelled ones", up=True),
     )
 
 
 class LabelCounts(RoundPart):
-    """Tells the silo's labelled images per class."""
+    """Tells the silo's images per class: those that its records count, else the labelled ones."""
 
     resumes = True
 
     def __init__(self, silo_round: SiloRound) -> None:
-        known = silo_round.images.labels[silo_round.images.labelled]
-        self._counts = np.bincount(known, minlength=silo_round.run.model.num_classes)
+        images = silo_round.images
+        known = np.bincount(images.labels[images.labelled], minlength=silo_round.run.model.num_classes)
+        self._counts = known if images.stated_counts is None else images.stated_counts
 
     def auxiliary(self) -> AuxiliaryData:
         """Return ``label_counts``, int64 [C]."""

@@ -7,8 +7,8 @@ import pytest
 import torch
 from learning_party import CLASSES, Party, images_of, method_of
 
-from anchorage.learning.calibration import Acceptance, class_shares, validated_thresholds
-from anchorage.pieces.pseudo_labels.calibrated import SHARES, THRESHOLDS
+from anchorage.learning.calibration import Acceptance, class_shares, shift_to, validated_thresholds
+from anchorage.pieces.pseudo_labels.calibrated import SHARES, THRESHOLDS, unlabelled_shares
 
 
 def scores_of(*best):
@@ -90,3 +90,57 @@ def test_labels_follow_a_silo_s_own_class_shares(tmp_path, name):
     )
     assert aligned.task().auxiliary_data[SHARES].tolist() == pytest.approx([1 / 3] * CLASSES)
     assert aligned.train().samples["selected"] > fixed.train().samples["selected"]
+
+
+def test_logits_are_shifted_until_their_mean_probabilities_are_the_given_shares():
+    shares = torch.tensor([0.8, 0.2, 0.0], dtype=torch.float64)
+    alike = shift_to(torch.zeros(4, 3), shares)
+    assert (alike[0] - alike[1]).exp().item() == pytest.approx(4) and alike[2] == -torch.inf
+    logits = torch.tensor([[2.0, 0.0, 5.0], [0.0, 1.0, 0.0], [-1.0, 0.5, 0.0], [3.0, 0.0, 1.0]])
+    found = (logits + shift_to(logits, shares)).softmax(1).mean(0)
+    assert found.tolist() == pytest.approx(shares.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize("name", ["FedAvgUDA", "FedAvgFixMatch"])
+def test_a_silo_labels_by_the_class_counts_that_it_states(tmp_path, name):
+    """All images alike: each is of the class that is said to be the most frequent, and as sure as that is."""
+    images = images_of(60, labelled=False)
+    alike = replace(images, images=np.repeat(images.images[:1], 60, axis=0))
+    method = method_of(name, pseudoLabels={"threshold": "0.9"}, local={"optimiser": {"sgd": {"learningRate": "0"}}})
+    selected = [
+        Party(method, replace(alike, stated_counts=counts), tmp_path / str(number)).train().samples["selected"]
+        for number, counts in enumerate([None, (20, 20, 20), (1, 1, 58), (60, 0, 0)])
+    ]
+    assert selected == [0, 0, 60, 60]
+
+
+def test_counts_that_a_silo_states_are_those_of_its_labelled_images_too(tmp_path):
+    shares = {"balancedSoftmax": {"shares": "Federation"}}
+    method = method_of("FedAvgUDA", localLoss=shares)
+    told = [
+        Party(method, replace(images_of(12), stated_counts=counts), tmp_path / str(counts), labels="All")
+        .train()
+        .auxiliary_data["label_counts"]
+        .tolist()
+        for counts in (None, (30, 6, 0))
+    ]
+    assert told == [[4, 4, 4], [30, 6, 0]]
+    half = images_of(12)
+    partial = replace(half, labels=np.where(np.arange(12) < 6, half.labels, -1), stated_counts=(6, 4, 3))
+    images = Party(method, partial, tmp_path / "partial", labels="Partial").learner._images
+    assert unlabelled_shares(images).tolist() == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+
+
+def test_pseudo_labels_are_learnt_by_all_silos_class_shares(tmp_path):
+    def update(name, shares, prior):
+        method = method_of(
+            "FedAvgUDA", pseudoLabels={"threshold": "0"}, localLoss={"balancedSoftmax": {"shares": shares}}
+        )
+        party = Party(method, images_of(24, labelled=False), tmp_path / name)
+        party.train(auxiliary_data=prior)
+        return party.update.view(np.float32)
+
+    own = update("own", "Silo", None)
+    alike, uneven = (update(str(p), "Federation", {"prior": np.array(p)}) for p in ([1 / 3] * 3, [0.7, 0.2, 0.1]))
+    assert alike == pytest.approx(own, abs=1e-4)
+    assert np.abs(uneven - own).max() > 1e-3

@@ -31,7 +31,16 @@ CLASSES = list("0123456789")
 
 
 def documents(
-    *, moments=None, labels="All All", anchors=False, parts=2, method=None, recipe="Iid", warm_up=(), rounds=1
+    *,
+    moments=None,
+    labels="All All",
+    anchors=False,
+    parts=2,
+    method=None,
+    recipe="Iid",
+    warm_up=(),
+    rounds=1,
+    counts=None,
 ):
     """Write a federation of digits and its silos."""
     own = {"name": "MomentsHead", "serverTraining": {"moments": moments or {}}} if method is None else method
@@ -49,6 +58,8 @@ def documents(
         data = POOL | {"use": "Part", "partition": {"recipe": recipe, "parts": parts, "part": part}}
         if recipe == "PerClass":
             data["partition"] |= {"alpha": "0.3"}
+        if counts and kind == "None":
+            data["classCounts"] = counts
         silo = {"federation": "head", "labels": kind, "managed": {"data": data}}
         written.append({"kind": "Silo", "metadata": {"name": "abcdef"[part]}, "spec": silo})
     return "\n---\n".join(json.dumps(document) for document in written)
@@ -98,6 +109,18 @@ def test_labels_at_the_server_alone_with_the_covariance_of_all(tmp_path: Path) -
     assert last.metrics["accuracy"] > 0.4  # of 40 labels
     assert [silo.samples["labelled"] for silo in last.silos] == [0, 0]
     assert all(silo.samples["unlabelled"] > 400 for silo in last.silos)
+
+
+def test_images_without_a_label_count_as_guessed_where_a_silo_states_its_class_counts(tmp_path: Path) -> None:
+    """Round 1 has the labels alone. From round 2 on a silo says how often each class is, and guesses which images these are."""
+    alone, guessed, only_ones = (
+        played(tmp_path, labels="All None", rounds=2, counts=counts)[1]
+        for counts in (None, dict.fromkeys(CLASSES, 50), {"1": 500})
+    )
+    assert [silo.samples["labelled"] > 400 for silo in alone.silos if silo.name == "a"] == [True]
+    assert {silo.name: silo.samples["labelled"] for silo in guessed.silos}["b"] > 400
+    assert guessed.metrics["accuracy"] > 0.7  # chance is 0.1
+    assert alone.metrics["accuracy"] != guessed.metrics["accuracy"] > only_ones.metrics["accuracy"]
 
 
 def test_few_images_of_a_class_stay_at_the_silo(tmp_path: Path) -> None:

@@ -96,5 +96,10 @@ def test_a_class_map_leads_to_classes_that_there_are() -> None:
     (line, *_) = told(alone, f"{place}={{zero: '0', eleven: '11'}}")
     assert "spec.managed.data.classMap.eleven: found '11', " in line and "0, 1, 2" in line and "for 'eleven'" in line
     assert "ANC-1204" in line
+    counts = "silo.spec.managed.data.classCounts"
+    (line, *_) = told(alone, f"{counts}={{'0': 3, '11': 1}}")
+    assert "spec.managed.data.classCounts.11: found '11', " in line and "ANC-1204" in line
+    (line, *_) = told(alone, f"{counts}={{'0': 0}}")
+    assert "found classCounts of 0 images" in line
     silo = load_federation(DIGITS, [alone, f"{place}={{zero: '0'}}"]).silos[0]
     assert silo.spec.managed is not None and silo.spec.managed.data.class_map == {"zero": "0"}

@@ -46,6 +46,7 @@ _OF_ONE: dict[str, bool | set[str]] = {
     "on_bad_image": True,
     "partition": {"part", "silo"},
     "on_change": True,
+    "class_counts": True,
 }
 """Fields in which sections may differ that divide a pool alike."""
 

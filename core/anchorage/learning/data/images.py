@@ -33,6 +33,8 @@ class ImageSet:
         Names of the classes, in the order of their ids.
     digests : ndarray of uint64, shape [n]
         Of each image's file, or of its pixels where it has none: equal for equal images, whatever their names.
+    stated_counts : tuple of int, length C, or None
+        Images of each class as the site's records tell them, labelled or not; None: nobody told.
     """
 
     images: NDArray[np.uint8]
@@ -41,6 +43,7 @@ class ImageSet:
     groups: tuple[str, ...]
     classes: tuple[str, ...]
     digests: NDArray[np.uint64]
+    stated_counts: tuple[int, ...] | None = None
 
     def __len__(self) -> int:
         return len(self.labels)

@@ -8,8 +8,9 @@ from numpy.typing import NDArray
 
 from anchorage.api.data import DataSection
 from anchorage.api.errors import AnchorageError
-from anchorage.api.errors.data import BAD_IMAGES, IMAGES_EXCEED_MEMORY, NO_IMAGES
+from anchorage.api.errors.data import BAD_IMAGES, CLASSES_DIFFER, IMAGES_EXCEED_MEMORY, NO_IMAGES
 from anchorage.api.model import ModelDescription
+from anchorage.api.slot import unknown
 from anchorage.learning.data.decoding import Decoded
 from anchorage.learning.data.divisions import Choice, Pools
 from anchorage.learning.data.images import ImageSet
@@ -92,8 +93,22 @@ def assembled(
     report = findings.report()
     _refuse_bad(section, report)
     good = choice.given().select(findings.good)
-    found = ImageSet(images, good.labels, good.ids, good.groups, good.classes, findings.digests())
+    found = ImageSet(images, good.labels, good.ids, good.groups, good.classes, findings.digests(), _stated(section, good.classes))
     return found, report, choice.listing.labels[findings.good]
+
+
+def _stated(section: DataSection, classes: tuple[str, ...]) -> tuple[int, ...] | None:
+    """Return how many images of each class a section says there are.
+
+    Raises
+    ------
+    AnchorageError
+        CLASSES_DIFFER: it counts what is no class.
+    """
+    told = section.stated_counts
+    if astray := [name for name in told if name not in classes]:
+        raise AnchorageError(CLASSES_DIFFER, f"classCounts: {unknown(astray[0], classes)}")
+    return tuple(told.get(name, 0) for name in classes) if told else None
 
 
 def check(

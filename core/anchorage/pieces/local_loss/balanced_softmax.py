@@ -67,6 +67,12 @@ class BalancedSoftmax(LocalLoss):
             return super().round_loss(silo_round, data)
         return _over(silo_round.auxiliary("prior")["prior"], data)
 
+    def log_shares(self, silo_round: SiloRound) -> Tensor | None:
+        """Return the logarithm of all silos' class shares, which pseudo-labels of views are learnt with as labels are; None for the silo's own."""
+        from anchorage.learning.losses import log_prior
+
+        return None if self.shares == "Silo" else log_prior(silo_round.auxiliary("prior")["prior"].double()).float()
+
 
 def _over(counts: Tensor, data: Labelled) -> Loss:
     """Return the loss over class counts or shares, [C]."""

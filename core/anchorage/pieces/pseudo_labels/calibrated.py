@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from anchorage.api.plan import Plan
     from anchorage.learning.calibration import Acceptance
     from anchorage.learning.server_round import ServerRound
-    from anchorage.learning.silo_round import SiloRound
+    from anchorage.learning.silo_round import LocalImages, SiloRound
     from anchorage.transport.messages import AuxiliaryData
     from anchorage.transport.tensors.model import ModelBytes
 
@@ -125,11 +125,15 @@ class Calibrated(ByConfidence, Validated):
 
     def acceptance(self, silo_round: SiloRound) -> Acceptance:
         """Return how a silo's images are labelled in a round, whose network is still as received."""
-        from anchorage.learning.calibration import Acceptance, class_shares
+        from anchorage.learning.calibration import Acceptance, class_shares, shift_to
 
         images, network = silo_round.images, silo_round.network
-        if not self.aligned or not len(images.unlabelled):
+        stated = images.stated_counts if self.calibration == "None" else None
+        if not len(images.unlabelled) or (stated is None and not self.aligned):
             return Acceptance(self.thresholds(silo_round))
+        if stated is not None:
+            logits = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)))
+            return Acceptance(float(self.threshold), shift_to(logits, unlabelled_shares(images)).to(logits))
         prior = silo_round.auxiliary(SHARES)[SHARES]
         seen = images.views.mapped(images.unlabelled, lambda i: network(images.views.plain(i)).softmax(1))
         return Acceptance(float(self.threshold), (class_shares(seen, prior) / prior).log().to(seen.dtype))
@@ -141,7 +145,16 @@ class Calibrated(ByConfidence, Validated):
         return self.acceptance(silo_round).labels(logits)
 
 
-def _tensor(labels: NDArray[np.int64]) -> Tensor:
+def unlabelled_shares(images: LocalImages) -> Tensor:
+    """Return the class shares of a silo's unlabelled images, float64 [C]: of what its records count, less what has a label."""
+    assert images.stated_counts is not None, "the caller saw to it"
+    labelled = np.bincount(images.labels[images.labelled], minlength=len(images.stated_counts))
+    left = np.maximum(images.stated_counts - labelled, 0)
+    counts = left if left.any() else images.stated_counts
+    return _tensor(counts / counts.sum())
+
+
+def _tensor(labels: NDArray[Any]) -> Tensor:
     import torch
 
     return torch.from_numpy(labels)

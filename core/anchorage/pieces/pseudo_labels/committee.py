@@ -203,7 +203,8 @@ class CommitteeLosses(ConsistencyLosses):
 
     def __init__(self, silo_round: SiloRound, acceptance: Acceptance, weight: float) -> None:
         images = silo_round.images
-        super().__init__(silo_round.network, images.views, images.unlabelled, acceptance, None)
+        shares = silo_round.method.local_loss.log_shares(silo_round)
+        super().__init__(silo_round.network, images.views, images.unlabelled, acceptance, None, shares)
         self._weight = weight
         self._peers = [_peer(silo_round)] if int(silo_round.auxiliary("peers")["peers"]) else []
 

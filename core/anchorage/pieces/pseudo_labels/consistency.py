@@ -57,8 +57,9 @@ class Consistency(Calibrated):
     def consistency(self, silo_round: SiloRound) -> ConsistencyLosses:
         """Return the losses of the unlabelled images."""
         images, temperature = silo_round.images, self.soft_temperature()
+        shares = silo_round.method.local_loss.log_shares(silo_round)
         return ConsistencyLosses(
-            silo_round.network, images.views, images.unlabelled, self.acceptance(silo_round), temperature
+            silo_round.network, images.views, images.unlabelled, self.acceptance(silo_round), temperature, shares
         )
 
 
@@ -121,6 +122,8 @@ class ConsistencyLosses:
         Which images enter the loss.
     temperature : float or None
         UDA's; None for FixMatch.
+    log_shares : Tensor of float, shape [C], optional
+        What the loss adds to the logits of strong views (`LocalLossHooks.log_shares`).
     """
 
     divides: ClassVar[bool] = True
@@ -133,11 +136,12 @@ class ConsistencyLosses:
         indices: NDArray[np.int64],
         acceptance: Acceptance,
         temperature: float | None,
+        log_shares: Tensor | None = None,
     ) -> None:
         from anchorage.learning.pseudo_labels import Accepted
 
         self.network, self._views, self._indices = network, views, indices
-        self.acceptance, self._temperature = acceptance, temperature
+        self.acceptance, self._temperature, self._log_shares = acceptance, temperature, log_shares
         self.accepted = Accepted()
 
     def losses(self, batching: Batching, draws: Draws, devices: DeviceGroup) -> Iterator[Tensor]:
@@ -155,7 +159,9 @@ class ConsistencyLosses:
             targets, confident = self.targets(weak[part.images])
             labels, accepted = devices.joined(part, targets.argmax(1)), devices.joined(part, confident)
             self.accepted.add(indices, labels, accepted)
-            yield part.weighted(self.loss(self.network(strong[part.images]), targets, confident))
+            logits = self.network(strong[part.images])
+            shifted = logits if self._log_shares is None else logits + self._log_shares
+            yield part.weighted(self.loss(shifted, targets, confident))
 
     def loss(self, strong: Tensor, targets: Tensor, confident: Tensor) -> Tensor:
         """Return the loss of a batch; see `consistency_loss`."""

@@ -22,6 +22,7 @@ from anchorage.engine.aggregation.mean import UnusableUpdate
 from anchorage.engine.aggregation.single_tensors import TensorReader
 from anchorage.learning.hooks import BatchNormHooks, ServerTrainer, expect
 from anchorage.learning.method import TrainingMethod
+from anchorage.pieces.pseudo_labels.calibrated import unlabelled_shares
 from anchorage.pieces.slots import ServerTraining
 from anchorage.transport.messages import Announcement
 from anchorage.transport.tensors.chunks import ChunkSource
@@ -160,16 +161,16 @@ class ClassMoments(ServerTraining):
         return {t.name: np.zeros(t.shape) for t in layout.tensors if t.name.startswith(MOMENTS)}
 
     def silo_work(self, silo_round: SiloRound) -> Work:
-        """Return the moments of the silo's images, without a step."""
+        """Return the moments of the silo's images, without a step; those without a label count as what the received classifier guesses."""
         from anchorage.learning.silo_round import Work
 
         images, classes = silo_round.images, silo_round.run.model.num_classes
-        labels = images.labels[images.train]
+        labels = guessed_labels(silo_round)
         counts = np.bincount(labels[labels >= 0], minlength=classes)
         withheld = (counts > 0) & (counts < self.minimum_count)
         used = np.where(labels < 0, self.head == "Total", ~withheld[labels])
         chosen = images.train[used]
-        known = images.labels[chosen]
+        known = labels[used]
         samples = {
             "train": len(chosen),
             "labelled": int((known >= 0).sum()),
@@ -249,6 +250,24 @@ class ClosedForm(ServerTrainer):
             for name, values in classifier_of(moments, self._slot, drawn).items():
                 getattr(network.classifier, name).copy_(values)
         return {"absent_classes": float((~present).sum())}
+
+
+def guessed_labels(silo_round: SiloRound) -> NDArray[np.int64]:
+    """Return the labels of the images to train on, int64 [n]: where the silo states its class counts, guesses in the place of missing ones.
+
+    They are the received classifier's, corrected to these counts; -1 in the first round, to which no classifier comes, and without counts.
+    """
+    from anchorage.learning.calibration import shift_to
+
+    images, network = silo_round.images, silo_round.network
+    labels = images.labels[images.train].copy()
+    missing = labels < 0
+    if silo_round.draws.round == 1 or images.stated_counts is None or not missing.any():
+        return labels
+    logits = images.views.mapped(images.train[missing], lambda i: network(images.views.plain(i))).double()
+    shift = shift_to(logits, unlabelled_shares(images))
+    labels[missing] = (logits + shift).argmax(1).cpu().numpy()
+    return labels
 
 
 def moments_of(
