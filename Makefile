@@ -10,7 +10,7 @@ TORCH_INDEX ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen clean
+.PHONY: help demo test test-integration test-cluster chaos fuzz lint types layers generate check-generated keys check charts charts-lint images release-files image-locks isic18 quality-small quality-cifar quality-contrastive quality-sites quality-few-labels quality-pretrained quality-frozen quality-shares clean
 
 help: ## This list
 	@grep -hE '^[a-z0-9%-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  %-18s %s\n", $$1, $$2}'
@@ -147,6 +147,12 @@ quality-frozen: $(VENV)/.dev ## HAM10000, a frozen encoder with ImageNet's weigh
 	for draws in '70-at-the-server-draw-*' 'labels-at-silo-*'; do \
 	  $(BIN)/python benchmarks/quality/paired.py --workdir $(FROZEN) "$$draws-Total-moments-head" "$$draws-alone-moments-head" || exit 1; \
 	done
+
+quality-shares: $(VENV)/.dev ## HAM10000, labels at one of four sites, the others state how many images of each diagnosis they have; resumes
+	test -f $(QUALITY)/data-64/ham-sites/ten-server.csv || $(BIN)/python benchmarks/quality/prepare_sites.py --out $(QUALITY)/data-64 --side 64
+	test -d $(QUALITY)/data-64/weights || $(BIN)/python benchmarks/quality/prepare_encoder.py --out $(QUALITY)/data-64
+	$(HAM)/shares/labels.yaml --workdir $(QUALITY)/ham-shares --data-root $(QUALITY)/data-64 $(ARGS)
+	$(BIN)/python benchmarks/quality/paired.py --workdir $(QUALITY)/ham-shares 'labels-at-*-guesses-moments-head' 'labels-at-*-alone-moments-head'
 
 clean: ## Remove what the tools left
 	rm -rf .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis dist

@@ -110,5 +110,7 @@ def shift_to(logits: Tensor, shares: Tensor) -> Tensor:
         found = (given + shift).softmax(1).mean(0)
         if float((found - wanted).abs().max()) < _STILL:
             break
-        shift = torch.where(wanted > 0, shift + (wanted / found.clamp_min(torch.finfo(torch.float64).tiny)).log(), shift)
+        shift = torch.where(
+            wanted > 0, shift + (wanted / found.clamp_min(torch.finfo(torch.float64).tiny)).log(), shift
+        )
     return shift

@@ -135,7 +135,7 @@ class TorchSiloLearner:
         self._labels = RoundLabels()
 
     def _split(self, images: ImageSet) -> LocalImages:
-        labels, told = images.labels, images.stated_counts
+        labels = images.labels
         train, validation, held_out = np.arange(len(labels)), np.empty(0, np.int64), np.empty(0, np.int64)
         if self._run.silo_percent:
             labelled = np.flatnonzero(labels >= 0)
@@ -150,7 +150,7 @@ class TorchSiloLearner:
             train, validation = (train[part] for part in validation_split(labels[train], percent, rng))
         draws = Draws(self._run.seed, silo=self._silo)
         views = views_of(images.images, self._run.model, self._method, self._device, draws, self._embeddings)
-        return LocalImages(views, labels, train, validation, held_out, None if told is None else np.array(told, np.int64))
+        return LocalImages(views, labels, train, validation, held_out, images.stated_counts)
 
     def train(
         self,

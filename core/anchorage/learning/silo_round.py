@@ -94,7 +94,7 @@ class LocalImages:
         Classes, -1 without.
     train, validation, held_out : ndarray of int64
         Indices; `validation` takes part in training (weights, cycles), `held_out` does not.
-    stated_counts : ndarray of int64, shape [C], optional
+    stated_counts : sequence of int, length C, optional
         Images of each class by the site's records, labelled or not.
     """
 
@@ -105,9 +105,10 @@ class LocalImages:
         train: NDArray[np.int64],
         validation: NDArray[np.int64],
         held_out: NDArray[np.int64],
-        stated_counts: NDArray[np.int64] | None = None,
+        stated_counts: Sequence[int] | None = None,
     ) -> None:
-        self.views, self.labels, self.stated_counts = views, labels, stated_counts
+        self.views, self.labels = views, labels
+        self.stated_counts = None if stated_counts is None else np.array(stated_counts, np.int64)
         self.train, self.validation, self.held_out = train, validation, held_out
         self.labelled = train[labels[train] >= 0]
         self.unlabelled = train[labels[train] < 0]

@@ -21,7 +21,12 @@ def declared() -> Sequence[AuxiliaryArray]:
     """Return what travels beside the model for them."""
     return (
         AuxiliaryArray("prior", "[C] float64", "class shares of all silos' labelled or counted images"),
-        AuxiliaryArray("label_counts", "[C] int64", "the silo's images per class, as its records count them, else the labelled ones", up=True),
+        AuxiliaryArray(
+            "label_counts",
+            "[C] int64",
+            "the silo's images per class, as its records count them, else the labelled ones",
+            up=True,
+        ),
     )
 
 

@@ -93,7 +93,9 @@ def assembled(
     report = findings.report()
     _refuse_bad(section, report)
     good = choice.given().select(findings.good)
-    found = ImageSet(images, good.labels, good.ids, good.groups, good.classes, findings.digests(), _stated(section, good.classes))
+    found = ImageSet(
+        images, good.labels, good.ids, good.groups, good.classes, findings.digests(), _stated(section, good.classes)
+    )
     return found, report, choice.listing.labels[findings.good]
 
 
