@@ -101,7 +101,9 @@ def python_archive(images: Sequence[Image]) -> Path:
             unfinished = root.with_suffix(".unfinished")
             shutil.rmtree(unfinished, ignore_errors=True)
             include = f"--include={','.join(PACKAGES)}"
-            run("debootstrap", "--variant=minbase", include, SUITE, unfinished, seconds=900)
+            command = ("debootstrap", "--variant=minbase", include, SUITE, unfinished)
+            # in mounts of its own: killed, it would leave /proc mounted in there, and every later try would fail
+            run("unshare", "--mount", *command, seconds=900)
             for folder in UNUSED:
                 shutil.rmtree(unfinished / folder, ignore_errors=True)
             unfinished.rename(root)
