@@ -21,6 +21,9 @@ PLUGIN = "plugin"
 ENTRY_POINTS = "anchorage.pieces"
 """Group of the entry points by which packages, this one included, name the modules that register their pieces."""
 
+NEW_OPTION = object()
+"""Mark, by ``Annotated``, of an option that agents of the last release refuse: a run's description leaves it out where it is the default."""
+
 P = TypeVar("P", bound="type[Piece]")
 
 _LONGEST = 200

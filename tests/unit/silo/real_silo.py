@@ -1,5 +1,6 @@
 """A silo with a real trainer process and a server that is a list of messages."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -64,7 +65,9 @@ class Silo:
         release: Release = "Never",
     ) -> None:
         own = str(trainer_folder(Path(setup.state)))
-        grants = Grants(own, hidden=(setup.state,), network=setup.devices > 1) if abi() else None
+        claim = json.loads(setup.data).get("claimName")
+        images = str(Path(setup.data_root, claim)) if claim else ""
+        grants = Grants(own, images, hidden=(setup.state,), network=setup.devices > 1) if abi() else None
         self.trainer = TrainerProcess(setup, release=release, grants=grants)
         self.link = FakeLink()
         self.samples, self.fingerprint = self.trainer.start()

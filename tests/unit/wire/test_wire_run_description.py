@@ -19,6 +19,7 @@ from anchorage.api.method import MethodSpec
 from anchorage.api.run import RunDescription
 from anchorage.methods import PRESETS, resolve
 from anchorage.methods.study import describe_run
+from anchorage.pieces.local_loss.balanced_softmax import BalancedSoftmax
 from anchorage.pieces.regulariser.proximal import Proximal
 from anchorage.transport.tensors.layout import Layout
 
@@ -85,3 +86,11 @@ def test_null_in_place_of_another_default_is_told() -> None:
     method = resolve(MethodSpec(name="FedAvg", regulariser=Bounded(most_steps=None)))
     text = described("FedAvg").model_copy(update={"method": method}).to_json()
     assert json.loads(text)["method"]["regulariser"] == {"proximal": {"mu": "0.01", "mostSteps": None}}
+
+
+@pytest.mark.parametrize(("shares", "told"), [("Silo", {}), ("Federation", {"shares": "Federation"})])
+def test_a_new_option_of_a_piece_is_told_where_it_is_not_the_default(shares: Any, told: dict[str, str]) -> None:
+    method = resolve(MethodSpec(name="FedAvg", local_loss=BalancedSoftmax(shares=shares)))
+    text = described("FedAvg").model_copy(update={"method": method}).to_json()
+    assert json.loads(text)["method"]["localLoss"] == {"balancedSoftmax": told}
+    assert RunDescription.model_validate_json(text).method == method

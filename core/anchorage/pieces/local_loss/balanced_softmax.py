@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field
 
 from anchorage.api.errors.documents import PROTOCOL_REFUSED
-from anchorage.api.piece import AuxiliaryArray, Need, piece
+from anchorage.api.piece import NEW_OPTION, AuxiliaryArray, Need, piece
 from anchorage.api.plan import ROUNDS
 from anchorage.pieces.class_shares import LabelCounts, LabelledPrior, declared
 from anchorage.pieces.slots import LocalLoss
@@ -27,7 +27,7 @@ class BalancedSoftmax(LocalLoss):
 
     resumes: ClassVar[bool] = True
 
-    shares: Literal["Silo", "Federation"] = Field(
+    shares: Annotated[Literal["Silo", "Federation"], NEW_OPTION] = Field(
         "Silo",
         description="Whose class shares.\n\nFederation: all silos' together, which tell theirs with every update; equal ones in the first round.",
     )

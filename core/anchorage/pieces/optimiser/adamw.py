@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field
 
 from anchorage.api.base import PositiveDecimal
-from anchorage.api.piece import piece
+from anchorage.api.piece import NEW_OPTION, piece
 from anchorage.pieces.optimiser.scheduled import ScheduledOptimiser
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class AdamW(ScheduledOptimiser):
     learning_rate: PositiveDecimal = Field("0.001", description="Learning rate.")
     weight_decay: PositiveDecimal = Field("0.01", description="Weight decay.\n\nNot part of the gradient.")
 
-    state: Literal["Reset", "Persist"] = Field(
+    state: Annotated[Literal["Reset", "Persist"], NEW_OPTION] = Field(
         "Reset",
         description="Moments at a round's start.\n\nReset: none. Persist: as they were, for rounds of few steps.",
     )
