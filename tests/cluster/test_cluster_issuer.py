@@ -13,7 +13,7 @@ from kube.commands import CommandFailed
 from anchorage.transport.pki import certificate_of
 
 REQUESTS = "certificaterequests.cert-manager.io"
-ISSUED = {"authority": {"issuerRef": {"name": "platform", "kind": "ClusterIssuer"}}, "operator": {"resyncSeconds": 2}}
+ISSUED = "authority.issuerRef.name=platform,authority.issuerRef.kind=ClusterIssuer,operator.resyncSeconds=2"
 
 
 def definition() -> dict[str, Any]:
@@ -46,7 +46,7 @@ def without_cert_manager(namespace: Namespace) -> Iterator[Namespace]:
 
 def test_a_federation_trains_under_the_platform_s_authority(without_cert_manager: Namespace) -> None:
     namespace = without_cert_manager
-    namespace.install_chart(values=ISSUED)
+    namespace.install_chart("--set", ISSUED)
     namespace.apply(federation(2, min_silos=1), managed_silo("silo-a", 0))
     namespace.wait_for_condition("federation", STUDY, "Ready", "False", "AuthorityNotIssued")
     said = namespace.condition("federation", STUDY, "CertificatesValid")["message"]
