@@ -135,12 +135,13 @@ def prepare_agent(accident: Accident) -> None:
 
 def prepare_trainer(accident: Accident) -> None:
     from anchorage_silo import trainer
+    from anchorage_silo.files import trainer_folder
 
     build = trainer.build_learner
 
     def build_learner(setup: Any) -> Any:
         learner, samples, fingerprint = build(setup)
-        fell = Path(setup.state, "fell")  # the trainer is started again by the agent, with the same arguments
+        fell = trainer_folder(Path(setup.state)) / "fell"  # the trainer is started again by the agent, with the same arguments
 
         def fall(task: Any, *_: Any) -> None:
             if task.round == accident.number and not fell.exists():
