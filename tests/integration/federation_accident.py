@@ -141,7 +141,8 @@ def prepare_trainer(accident: Accident) -> None:
 
     def build_learner(setup: Any) -> Any:
         learner, samples, fingerprint = build(setup)
-        fell = trainer_folder(Path(setup.state)) / "fell"  # the trainer is started again by the agent, with the same arguments
+        # the trainer is started again by the agent, with the same arguments
+        fell = trainer_folder(Path(setup.state)) / "fell"
 
         def fall(task: Any, *_: Any) -> None:
             if task.round == accident.number and not fell.exists():
