@@ -24,6 +24,9 @@ ENTRY_POINTS = "anchorage.pieces"
 NEW_OPTION = object()
 """Mark, by ``Annotated``, of an option that agents of the last release refuse: a run's description leaves it out where it is the default."""
 
+TOLD_TO_SILOS = object()
+"""Context in which a piece is written for agents, which leaves out new options that are not used."""
+
 P = TypeVar("P", bound="type[Piece]")
 
 _LONGEST = 200

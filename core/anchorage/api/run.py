@@ -8,6 +8,7 @@ from anchorage.api.base import Document, Name
 from anchorage.api.federation import ModelCoding, SecureAggregation
 from anchorage.api.method import ResolvedMethod
 from anchorage.api.model import ModelDescription
+from anchorage.api.piece import TOLD_TO_SILOS
 
 LayoutJson = Annotated[str, StringConstraints(strict=True, min_length=2, max_length=16 * 2**20)]
 """`anchorage.transport.tensors.layout.Layout.to_json`."""
@@ -64,7 +65,7 @@ class RunDescription(Document):
 
     def to_json(self) -> str:
         """Return the text that silos read: what is not set is left out, so that agents of the release before can read what they do not use."""
-        return self.model_dump_json(by_alias=True, exclude_none=True)
+        return self.model_dump_json(by_alias=True, exclude_none=True, context=TOLD_TO_SILOS)
 
     def stage(self, round_number: int) -> "RunDescription":
         """Return the run as it is told to a silo in the stage of a round: its method and layouts, and the stages before it."""

@@ -22,7 +22,7 @@ from pydantic_core import CoreSchema, ErrorDetails, InitErrorDetails, PydanticCu
 from anchorage.api.allowed import alternatives
 from anchorage.api.base import Document
 from anchorage.api.mistakes import FieldPath, meant
-from anchorage.api.piece import NEW_OPTION, PIECES, PLUGIN, Piece
+from anchorage.api.piece import NEW_OPTION, PIECES, PLUGIN, TOLD_TO_SILOS, Piece
 
 D = TypeVar("D", bound=Document)
 
@@ -206,15 +206,16 @@ def _written(piece: Piece, info: SerializationInfo) -> dict[str, Any]:
         exclude_unset=info.exclude_unset,
         exclude_defaults=info.exclude_defaults,
         exclude_none=info.exclude_none,
+        context=info.context,
     )
+    fields = type(piece).model_fields.items()
     if info.exclude_none:  # null says something where it is not the default
-        fields = type(piece).model_fields.items()
         unlike = (name for name, own in fields if getattr(piece, name) is None and own.default is not None)
         options |= {to_camel(name): None for name in unlike}
-        unused = {
-            to_camel(name) for name, own in fields if NEW_OPTION in own.metadata and getattr(piece, name) == own.default
-        }
-        options = {name: value for name, value in options.items() if name not in unused}
+    if info.context is TOLD_TO_SILOS:
+        for name, own in fields:
+            if NEW_OPTION in own.metadata and getattr(piece, name) == own.default:
+                options.pop(to_camel(name), None)
     return {PLUGIN: {"name": piece.name, "options": options}} if "." in piece.name else {piece.name: options}
 
 
