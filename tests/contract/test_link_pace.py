@@ -25,12 +25,14 @@ class TickingClock:
 
 
 class Source:
-    """A model that takes its time to be read."""
+    """A model that takes its time to be read, its last chunk until it is opened: the line alone holds as many as are left."""
 
-    def __init__(self, clock: TickingClock) -> None:
-        self.manifest, self._clock = MODEL.manifest, clock
+    def __init__(self, clock: TickingClock, opened: threading.Event) -> None:
+        self.manifest, self._clock, self._opened = MODEL.manifest, clock, opened
 
     def chunk(self, index: int) -> bytes:
+        if index == 7:
+            assert self._opened.wait(120)
         self._clock.time += 2.0
         return MODEL.chunk(index)
 
@@ -59,10 +61,10 @@ def test_a_transfer_under_way_has_a_rate_and_an_end(serve: Any, dial: Any, way: 
     world, task = World(link, lambda silo: dial(port, silo)), train_task(MODEL)
     silo = world.connect("a")
     assert isinstance(world.event(), Joined) and link.travels() == {"a": Travel()}
-    link.offer(Source(clock))
+    sink = Sink(MODEL.manifest) if way == "down" else Sink(UPDATE.manifest, clock)
+    link.offer(Source(clock, sink.opened))
     link.assign("a", task)
     assert order_of(silo) == Assigned(task)
-    sink = Sink(MODEL.manifest) if way == "down" else Sink(UPDATE.manifest, clock)
     if way == "up":
         silo.announce(announcement_of(task, UPDATE))
         link.permit("a", task.id, sink)
