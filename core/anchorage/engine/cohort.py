@@ -5,8 +5,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from anchorage.engine.aggregation.early_mean import EarlyMean
-from anchorage.engine.aggregation.norms import Norms
 from anchorage.engine.interfaces import SiloRecord
 from anchorage.learning.randomness import generator
 from anchorage.transport.messages import DIFFERENCES, ENCODED, MODEL_ENCODED, Announcement, AuxiliaryData, Task
@@ -35,8 +33,7 @@ class OpenRound:
 
     `traffic` is what the link had received and sent before it, `tailored` the digests of models that were made for one silo, `base` the model
     that updates travel as differences from, or as encoded changes of, if they do, `encoding` how in the second case, `behind` what every silo
-    is sent behind the model, `rounded` the model that silos train from where it was rounded, `large` what came behind the silos' updates,
-    `early` the updates' mean, formed while they arrive.
+    is sent behind the model, `rounded` the model that silos train from where it was rounded, `large` what came behind the silos' updates.
 
     Every silo of the cohort is in exactly one state: ``Training``, ``Announced``, ``Uploading``, ``Arrived``, ``Inactive``, ``Failed``, ``Late``,
     ``Absent``, ``Removed`` or, with weight zero, ``Counted`` without an upload.
@@ -55,7 +52,6 @@ class OpenRound:
     encoding: Encoding | None = None
     behind: Sequence[LargeArrays] = ()
     rounded: RoundedModel | None = None
-    early: EarlyMean | None = None
 
     def __post_init__(self) -> None:
         self.states = dict.fromkeys(self.cohort, "Training")
@@ -96,14 +92,6 @@ class OpenRound:
     def unannounced(self) -> list[str]:
         """Return the silos that are still at work."""
         return self._in("Training")
-
-    def coming(self) -> dict[str, ChunkSource]:
-        """Return the updates that are whole or on their way, in the cohort's order."""
-        return {silo: self.updates[silo] for silo in self._in("Uploading", "Arrived")}
-
-    def measured(self, updates: Sequence[ChunkSource]) -> Sequence[Norms] | None:
-        """Return how long whole updates are; None where they were not measured while they arrived."""
-        return None if self.early is None else self.early.norms(updates)
 
     def announced(self) -> list[str]:
         """Return the silos that wait at the barrier."""

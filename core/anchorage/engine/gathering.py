@@ -6,7 +6,6 @@ from functools import cached_property
 
 from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import QUORUM_LOST, SILO_ABSENT, SILO_LATE, SILO_REMOVED
-from anchorage.engine.aggregation.early_mean import EarlyMean
 from anchorage.engine.cohort import OpenRound
 from anchorage.engine.engine import Engine
 from anchorage.engine.events import SiloChanged, StepBegan
@@ -22,7 +21,6 @@ from anchorage.transport.messages import (
     TaskFailed,
 )
 from anchorage.transport.tensors.chunks import ChunkSource
-from anchorage.transport.tensors.spool import SpoolFile
 
 SILENT_ROUNDS = 2
 """Rounds after which a silo that is connected and says nothing is left out, until it does; after a new connection it has one."""
@@ -61,7 +59,6 @@ class Gathering(Engine):
                 self._arrive(opened, silo, announcement, update)
 
     def _conclude(self, opened: OpenRound) -> None:
-        opened.early = None  # let go of its chunks
         self.strategy.conclude({silo: opened.announcements[silo] for silo in opened.heard()}, opened.large)
 
     def _arrive(self, opened: OpenRound, silo: str, announcement: Announcement, update: ChunkSource) -> None:
@@ -151,17 +148,6 @@ class Gathering(Engine):
         opened.states[silo] = "Uploading"
         self.observer(SiloChanged(silo, "Uploading"))
         self.link.permit(silo, announcement.task, opened.sink(update))
-        if not opened.unannounced() and not opened.announced() and opened.early is None:
-            opened.early = self._early_mean(opened)
-
-    def _early_mean(self, opened: OpenRound) -> EarlyMean | None:
-        """Begin to average the updates of a round in which everybody has announced; None where that cannot be before they are whole."""
-        coming = opened.coming()
-        updates = [update for update in coming.values() if isinstance(update, SpoolFile)]
-        if len(updates) < len(coming) or any(opened.announcements[silo].behind.tensors for silo in coming):
-            return None
-        weights = self.strategy.foreseen({silo: opened.announcements[silo] for silo in coming})
-        return None if weights is None else EarlyMean(updates, list(weights.values()), self.learner.up)
 
     def _open_barrier(self, opened: OpenRound) -> None:
         """Weigh everyone who announced; a silo that weighs nothing while others do need not upload."""

@@ -79,9 +79,6 @@ class AggregationHooks(EngineHooks):
     compares_norms: ClassVar[bool] = True
     """Whether updates that are far longer than the round's others are taken out before."""
 
-    averages: ClassVar[bool] = False
-    """Whether this is `weighted_mean`, which can be formed while updates arrive."""
-
     @property
     def bound(self) -> float | None:
         """Euclidean norm to which silos scale the changes of the model that they send; None: they send them as they are."""

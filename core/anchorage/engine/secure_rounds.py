@@ -163,9 +163,6 @@ class SecureRounds(SynchronousEngine):
         except ProtocolError as error:
             raise AnchorageError(UNUSABLE_ANSWER, f"round {number}: {error}") from error
 
-    def _early_mean(self, opened: OpenRound) -> None:
-        """Wait for whole updates: their sum is unmasked when all are there."""
-
     def _sealed_for(self, silo: str) -> dict[str, str]:
         return {other: s.sealed[silo] for other, s in self._group.shares.items() if silo in s.sealed}
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import Any
 
 from numpy.typing import NDArray
@@ -11,7 +10,6 @@ from anchorage.api.errors import AnchorageError
 from anchorage.api.errors.rounds import WRONG_LAYOUT
 from anchorage.api.method import SLOTS, ResolvedMethod
 from anchorage.api.piece import Piece
-from anchorage.engine.aggregation.early_mean import EarlyMean
 from anchorage.engine.aggregation.mean import weighted_mean
 from anchorage.engine.aggregation.mixing import Mixing
 from anchorage.engine.aggregation.noised_mean import NoisedMean
@@ -31,8 +29,6 @@ from anchorage.transport.tensors.model import ModelBytes
 
 class WeightedMean:
     """Aggregates by the weighted mean."""
-
-    averages = True
 
     def aggregate(
         self, updates: Sequence[ChunkSource], weights: Sequence[float], layout: Layout, model: ModelBytes
@@ -207,7 +203,6 @@ class Strategy:
         announcements: Sequence[Announcement],
         layout: Layout,
         model: ModelBytes,
-        early: EarlyMean | None = None,
     ) -> ModelBytes:
         """Return the aggregated update.
 
@@ -219,17 +214,13 @@ class Strategy:
             Of every update and of the result.
         model : ModelBytes
             The global model that the silos received.
-        early : EarlyMean, optional
-            What was averaged while the updates arrived.
 
         Raises
         ------
         UnusableUpdate
             An update with a weight holds a number that is not finite, or a piece refuses it.
         """
-        aggregated = early.mean(updates, weights) if early is not None else None
-        if aggregated is None:
-            aggregated = self.aggregation.aggregate(updates, weights, layout, model)
+        aggregated = self.aggregation.aggregate(updates, weights, layout, model)
         for piece in self.refiners:
             aggregated = piece.refine(aggregated, updates, weights, announcements)
         return aggregated
@@ -239,15 +230,6 @@ class Strategy:
         if self.server_step is None:
             return aggregated
         return self.server_step.apply(model, aggregated, round_number, share)
-
-    def foreseen(self, announcements: Mapping[str, Announcement]) -> Mapping[str, float] | None:
-        """Return the weights in the weighted mean of these silos' updates; None where more than their own counts decides."""
-        averages = isinstance(self.aggregation, AggregationHooks | WeightedMean) and self.aggregation.averages
-        if not averages or self.weigher.most(1) is None:
-            return None
-        weights = self.weigher.weigh(announcements, {})
-        sound = all(isfinite(weight) and weight >= 0 for weight in weights.values()) and any(weights.values())
-        return weights if sound else None
 
     @property
     def ahead(self) -> bool:

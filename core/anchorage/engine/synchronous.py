@@ -347,7 +347,7 @@ class SynchronousEngine(Gathering):
                 if self._take_out_outliers(opened, silos, updates, shares):
                     continue
                 announced = [opened.announcements[silo] for silo in silos]
-                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model, opened.early)
+                mean = self.strategy.aggregate(updates, shares, announced, self.learner.up, model)
             except UnusableUpdate as found:
                 self._fail(opened, silos[found.index], "Failed", found.failure.code, found.found)
                 self._require_quorum(opened)
@@ -369,8 +369,7 @@ class SynchronousEngine(Gathering):
         if len(counted) < FEWEST or not self.strategy.compares_norms:
             return False
         try:
-            whole = [updates[index] for index in counted]
-            found = outliers(opened.measured(whole) or norms_of(whole, self.learner.up))
+            found = outliers(norms_of([updates[index] for index in counted], self.learner.up))
         except NonFiniteUpdate as error:
             raise NonFiniteUpdate(counted[error.index], error.tensor) from error
         for position, message in found.items():

@@ -79,8 +79,11 @@ def weighted_mean(sources: Sequence[ChunkSource], weights: Sequence[float], layo
     ValueError
         A weight is negative or not finite, all are zero, or a source has another layout.
     """
-    terms, regions = terms_of(sources, weights, layout), float_regions(layout)
-    averaged = for_each_chunk(lambda index: average_chunk(terms, regions[index], index), len(regions))
+    _check(sources, weights, layout)
+    total = math.fsum(weights)
+    parts = [(source, weight / total) for source, weight in zip(sources, weights, strict=True) if weight > 0]
+    regions = float_regions(layout)
+    averaged = for_each_chunk(lambda index: _average_chunk(parts, regions[index], index), len(regions))
     if not all(finite for _, _, finite in averaged):
         for index, (source, weight) in enumerate(zip(sources, weights, strict=True)):
             if weight > 0 and (tensor := find_nonfinite(source, layout)) is not None:
@@ -103,14 +106,16 @@ class MeanSource:
     """
 
     def __init__(self, sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> None:
-        self._terms = terms_of(sources, weights, layout)
+        _check(sources, weights, layout)
+        total = math.fsum(weights)
+        self._parts = [(source, weight / total) for source, weight in zip(sources, weights, strict=True) if weight > 0]
         self._regions = float_regions(layout)
         digests = tuple(chunk_digest(self.chunk(index)) for index in range(len(self._regions)))
         self.manifest = Manifest(layout.digest, layout.nbytes, digests)
 
     def chunk(self, index: int) -> bytes:
         """Return one chunk."""
-        return average_chunk(self._terms, self._regions[index], index)[0]
+        return _average_chunk(self._parts, self._regions[index], index)[0]
 
 
 def find_nonfinite(source: ChunkSource, layout: Layout) -> str | None:
@@ -151,16 +156,7 @@ def _scratch() -> _Scratch:
     return _Scratch()
 
 
-def terms_of(
-    sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout
-) -> list[tuple[ChunkSource, float]]:
-    """Return the terms of the mean, each source that has a weight with its share.
-
-    Raises
-    ------
-    ValueError
-        As `weighted_mean`.
-    """
+def _check(sources: Sequence[ChunkSource], weights: Sequence[float], layout: Layout) -> None:
     for index, (source, weight) in enumerate(zip(sources, weights, strict=True)):
         if not (math.isfinite(weight) and weight >= 0):
             raise ValueError(f"the weight of update {index} is {weight}")
@@ -168,12 +164,10 @@ def terms_of(
             raise ValueError(f"update {index} has another layout")
     if not any(weight > 0 for weight in weights):
         raise ValueError("no update has a weight")
-    total = math.fsum(weights)
-    return [(source, weight / total) for source, weight in zip(sources, weights, strict=True) if weight > 0]
 
 
-def average_chunk(
-    terms: Sequence[tuple[ChunkSource, float]], regions: Sequence[Region], index: int
+def _average_chunk(
+    parts: Sequence[tuple[ChunkSource, float]], regions: Sequence[Region], index: int
 ) -> tuple[bytes, bytes, bool]:
     """Average one chunk: its bytes, their digest, and whether every sum is finite."""
     edges = [0, *accumulate(region.count for region in regions)]
@@ -182,8 +176,8 @@ def average_chunk(
     sums = [memory[start:stop] for start, stop in pairwise(edges)]
     template = b""
     with np.errstate(all="ignore"):
-        for first in range(0, len(terms), _GROUP):
-            group = terms[first : first + _GROUP]
+        for first in range(0, len(parts), _GROUP):
+            group = parts[first : first + _GROUP]
             chunks = [source.chunk(index) for source, _ in group]
             template = template or chunks[0]
             for region, total in zip(regions, sums, strict=True):

@@ -1,6 +1,6 @@
 """How long updates are: what silos train apart from what is counted or travels beside it, so that neither hides the other."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from math import isfinite, sqrt
 from statistics import median
@@ -49,39 +49,15 @@ def norms(source: ChunkSource, layout: Layout, origin: ChunkSource | None = None
     chunks = _regions(layout)
 
     def squares(index: int) -> Norms:
-        return _squares(chunks[index], source.chunk(index), None if origin is None else origin.chunk(index))
+        chunk = source.chunk(index)
+        before = None if origin is None else origin.chunk(index)
+        with np.errstate(over="ignore", invalid="ignore"):
+            return Norms(*(sum(_square(region, chunk, before) for region in group) for group in chunks[index]))
 
-    sums = _sums(for_each_chunk(squares, len(chunks)))
+    sums = [sum(group) for group in zip(Norms(0.0, 0.0), *for_each_chunk(squares, len(chunks)), strict=True)]
     if not all(map(isfinite, sums)) and (tensor := find_nonfinite(source, layout)) is not None:
         raise NonFiniteUpdate(0, tensor)
     return Norms(*map(sqrt, sums))
-
-
-class Measured:
-    """An update that is measured while it is read for something else (`ChunkSource`), each chunk at least once.
-
-    Parameters
-    ----------
-    source : ChunkSource
-        The update.
-    layout : Layout
-        Of the update.
-    """
-
-    def __init__(self, source: ChunkSource, layout: Layout) -> None:
-        self.manifest, self._source, self._chunks = source.manifest, source, _regions(layout)
-        self._found: dict[int, Norms] = {}
-
-    def chunk(self, index: int) -> bytes:
-        """Return one chunk."""
-        data = self._source.chunk(index)
-        self._found[index] = _squares(self._chunks[index], data, None)
-        return data
-
-    @property
-    def norms(self) -> Norms:
-        """What `norms` returns of an update that has been read; not finite where that raises, or numbers are too large to be squared."""
-        return Norms(*map(sqrt, _sums([self._found[index] for index in range(len(self._chunks))])))
 
 
 def norms_of(updates: Sequence[ChunkSource], layout: Layout, origin: ChunkSource | None = None) -> list[Norms]:
@@ -121,16 +97,6 @@ def _regions(layout: Layout) -> list[tuple[list[Region], list[Region]]]:
         apart[entry.name.endswith(BUFFERS) or entry.name.startswith(BESIDE)].append(entry)
     trained, other = (float_regions(Layout(tuple(entries))) for entries in apart)
     return list(zip_longest(trained, other, fillvalue=[]))
-
-
-def _squares(groups: tuple[Sequence[Region], Sequence[Region]], chunk: bytes, before: bytes | None) -> Norms:
-    """Return the squared norms of a chunk's numbers."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        return Norms(*(sum(_square(region, chunk, before) for region in group) for group in groups))
-
-
-def _sums(chunks: Iterable[Norms]) -> Norms:
-    return Norms(*(sum(group) for group in zip(Norms(0.0, 0.0), *chunks, strict=True)))
 
 
 def _square(region: Region, chunk: bytes, before: bytes | None) -> float:

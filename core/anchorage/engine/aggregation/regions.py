@@ -13,7 +13,7 @@ from anchorage.transport.tensors.layout import ITEM_BYTES, Layout
 
 T = TypeVar("T")
 
-WORKERS = 2
+_WORKERS = 2
 """Threads of one aggregation; more find the memory busy (docs/benchmarks.md)."""
 
 _FLOATS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": "<u2"}
@@ -88,5 +88,5 @@ def for_each_chunk(work: Callable[[int], T], count: int) -> list[T]:
     """Return `work` of every chunk's index, in order, worked on by a few threads."""
     if count < 2:
         return [work(index) for index in range(count)]
-    with ThreadPoolExecutor(WORKERS) as pool:
+    with ThreadPoolExecutor(_WORKERS) as pool:
         return list(pool.map(work, range(count)))

@@ -14,8 +14,6 @@ from anchorage.transport.tensors.model import ModelBytes
 class Mean(Aggregation):
     """Weighted mean (FedAvg)."""
 
-    averages = True
-
     def facts(self) -> frozenset[str]:
         """Say that updates enter as a sum, as the asynchronous protocol needs."""
         return frozenset({"sumOfUpdates"})

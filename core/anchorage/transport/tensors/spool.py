@@ -3,7 +3,7 @@
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -68,7 +68,6 @@ class SpoolFile:
         self._idle = threading.Condition()
         self._users = 0
         self._open = True
-        self._told: Callable[[int], None] | None = None
         self._missing = set(range(len(manifest.digests)))
         self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
@@ -113,14 +112,6 @@ class SpoolFile:
                 start += os.pwrite(self._handle, memoryview(data)[start - stop :], start)
         with self._idle:
             self._missing.discard(index)
-            told = self._told
-        if told is not None:
-            told(index)
-
-    def tell(self, told: Callable[[int], None] | None) -> None:
-        """Call `told`, if there is any, with the index of every chunk that is written from now on, in the thread that writes it."""
-        with self._idle:
-            self._told = told
 
     def chunk(self, index: int) -> bytes:
         """Read one chunk.
