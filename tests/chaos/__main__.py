@@ -5,6 +5,8 @@ The same seed chooses the same faults; the moments at which they meet the proces
 
 import argparse
 import json
+import math
+import multiprocessing
 import os
 import queue
 import resource
@@ -15,6 +17,9 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterator
+from multiprocessing.connection import Connection, wait
+from multiprocessing.context import ForkProcess
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "integration"))
@@ -25,12 +30,16 @@ from chaos_network import Network
 from chaos_plan import TRACKED, Fault, plan
 
 EPISODE = 25
-"""Faults after which a federation ends and another one begins, at least."""
+"""About as many faults at most come upon one federation."""
+AT_ONCE = 3
+"""Federations at the same time: most of what they do is wait."""
 BROKEN = (
     "lost_rounds", "changed_rounds", "wrong_digests", "double_counted", "late_status",
     "unexplained_ends", "tracebacks", "stray_processes", "stray_files", "lost_results", "repeated_results",
 )  # fmt: skip
 """What is counted and must be 0."""
+Found = tuple[Counter[str], list[str]]
+"""What an episode counted, and what did not hold in it."""
 
 
 def main() -> int:
@@ -43,10 +52,9 @@ def main() -> int:
     began = time.monotonic()
     found: Counter[str] = Counter(dict.fromkeys(BROKEN, 0))
     broken: list[str] = []
-    with tempfile.TemporaryDirectory(prefix="anchorage-chaos-") as names:
-        network = Network.enter(Path(names))
-        for episode in _episodes(plan(options.faults, options.seed)):
-            _try(episode, found, broken, network)
+    for counted, lines in _side_by_side(_episodes(plan(options.faults, options.seed))):
+        found.update(counted)
+        broken += lines
     document = _document(found, broken, options.seed, time.monotonic() - began)
     text = json.dumps(document, indent=2)
     if options.json is not None:
@@ -61,39 +69,68 @@ def _end(number: int, _: object) -> None:
     sys.exit(128 + number)
 
 
-def _try(episode: list[list[Fault]], found: Counter[str], broken: list[str], network: Network | None) -> None:
-    """Play an episode in a folder of its own; what does not come back is noted."""
+def _side_by_side(episodes: list[list[list[Fault]]]) -> Iterator[Found]:
+    """Play the episodes, each in a process of its own and `AT_ONCE` at once, and yield what each found."""
+    fork = multiprocessing.get_context("fork")  # before any thread starts
+    waiting, running = list(enumerate(episodes)), dict[Connection, ForkProcess]()
+    while waiting or running:
+        while waiting and len(running) < AT_ONCE:
+            number, episode = waiting.pop(0)
+            near, far = fork.Pipe(duplex=False)
+            process = fork.Process(target=_alone, args=(number, episode, far), daemon=True)
+            process.start()
+            far.close()
+            running[near] = process
+        for near in wait(list(running)):
+            assert isinstance(near, Connection)
+            process = running.pop(near)
+            try:
+                yield near.recv()
+                process.join()
+            except EOFError:
+                process.join()
+                yield Counter(), [f"the driver of an episode ended with {process.exitcode}"]
+
+
+def _alone(number: int, episode: list[list[Fault]], results: Connection) -> None:
+    """Play an episode in a folder and a network of its own; what does not come back is noted."""
+    found: Counter[str] = Counter()
+    broken: list[str] = []
     folder = Path(tempfile.mkdtemp(prefix="anchorage-chaos-"))
     try:
+        network = Network.enter(folder)
         with Federation(folder, found, broken, network, tracked=episode[0][0].kind in TRACKED) as federation:
-            _play(federation, episode)
+            _play(federation, number, episode)
     except (BrokenError, TimeoutError, queue.Empty, subprocess.TimeoutExpired) as error:
         broken.append(f"{type(error).__name__}: {error}")
     finally:
         shutil.rmtree(folder)
+    results.send((found, broken))
 
 
-def _play(federation: Federation, episode: list[list[Fault]]) -> None:
+def _play(federation: Federation, number: int, episode: list[list[Fault]]) -> None:
     began = time.monotonic()
     federation.begin()
     for wave in episode:
         words = ", ".join(f"{fault.kind} {fault.silo}" for fault in wave)
-        sys.stderr.write(f"{time.monotonic() - began:6.1f} s  {words}\n")
+        sys.stderr.write(f"{number} {time.monotonic() - began:6.1f} s  {words}\n")
         play(federation, wave)
     federation.conclude()
+    sys.stderr.write(f"{number} {time.monotonic() - began:6.1f} s  over\n")
 
 
 def _episodes(waves: list[list[Fault]]) -> list[list[list[Fault]]]:
-    """Return the waves in groups of about `EPISODE` faults; those of MLflow are the last."""
+    """Return the waves in groups of about `EPISODE` faults; those of MLflow, which take long to start, are the first."""
     tracked = [wave for wave in waves if wave[0].kind in TRACKED]
+    others = [wave for wave in waves if wave not in tracked]
+    count = sum(map(len, others))
+    size = count / max(1, math.ceil(count / EPISODE))
     episodes: list[list[list[Fault]]] = [[]]
-    for wave in waves:
-        if wave in tracked:
-            continue
-        if sum(map(len, episodes[-1])) >= EPISODE:
+    for wave in others:
+        if sum(map(len, episodes[-1])) >= size:
             episodes.append([])
         episodes[-1].append(wave)
-    return [episode for episode in (*episodes, tracked) if episode]
+    return [episode for episode in (tracked, *episodes) if episode]
 
 
 def _document(found: Counter[str], broken: list[str], seed: int, seconds: float) -> dict[str, object]:
