@@ -8,6 +8,7 @@ from typing import Literal
 from anchorage.transport.kube.access import ClusterAccess
 from anchorage.transport.kube.client import ApiError, KubeClient
 from anchorage.transport.kube.resources import Json
+from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.probes import METRICS, Answer, ProbeServer, verdict
 from anchorage.transport.retry import RANDOM, RetryPolicy
 from anchorage_operator.cache import Cache, Key
@@ -134,7 +135,8 @@ class Operator:
             self._watch.start()
             for thread in threads[1:]:
                 thread.start()
-        self._stopped.wait()
+        while not self._stopped.wait(WAIT_SECONDS):
+            pass
         self._queue.close()
         self._polls.close()
         self._watch.stop()

@@ -22,6 +22,7 @@ from anchorage.methods import resolve
 from anchorage.transport.files import write_atomically
 from anchorage.transport.grpc import GrpcSiloLink
 from anchorage.transport.link import Clock
+from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.messages import Joined, Left, StopRequested
 from anchorage_server.config import ServerConfig
 from anchorage_server.listening import Listening, new_status_store, open_access
@@ -135,7 +136,7 @@ def serve_finished(config: ServerConfig, study: Study, finished: FinishedRun, cl
         elif not config.stay:
             listening.link.request_stop("nothing is left to do")
         with stopping(listening.link):
-            while not isinstance(event := listening.link.next_event(None), StopRequested):
+            while not isinstance(event := listening.link.next_event(clock.now() + WAIT_SECONDS), StopRequested):
                 match event:
                     case Joined(silo, profile):
                         statuses(SiloJoined(silo, profile))

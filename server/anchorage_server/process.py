@@ -26,6 +26,7 @@ from anchorage.methods.model_card import read_images
 from anchorage.methods.pretrained import initial_source
 from anchorage.methods.results import write_models
 from anchorage.methods.study import describe_run, round_settings, warm_up_stages
+from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.otlp import open_spans
 from anchorage_server.clock import SystemClock
 from anchorage_server.config import ServerConfig
@@ -193,7 +194,8 @@ class _Server:
         self._thread = EngineThread(engine)
         with stopping(self._listening.link), nullcontext() if spans is None else closing(spans):
             self._thread.start()
-            self._thread.join()
+            while self._thread.is_alive():
+                self._thread.join(WAIT_SECONDS)
         if not self._succeeded:
             return self._fail(self._thread.failure, tracking)
         state = self._config.state

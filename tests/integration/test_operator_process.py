@@ -13,6 +13,7 @@ import pytest
 import yaml
 from eventually import eventually
 from fake_api.server import FakeApi
+from other_thread import signal_other_thread
 
 PATIENCE = 120.0
 
@@ -99,7 +100,7 @@ def test_a_life(api, tmp_path):
         ):
             assert f"\nanchorage_operator_{name}" in metrics
         assert api.find("leases", "operator")["spec"]["holderIdentity"] == "pod_1"
-        process.send_signal(signal.SIGTERM)
+        signal_other_thread(process.pid, signal.SIGTERM)
         _, errors = process.communicate(timeout=PATIENCE)
         assert process.returncode == 0
         assert "holderIdentity" not in api.find("leases", "operator")["spec"], "another one takes over at once"

@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from other_thread import signal_other_thread
 from safetensors.numpy import load_file
 from server_site import SILOS, WEIGHTS, AddingSilo, Site
 
@@ -92,6 +93,15 @@ def test_a_stopped_server_ends_cleanly_and_resumes(site: Site) -> None:
     second.start()
     site.succeed()
     check_result(site, 2)
+
+
+def test_a_server_stops_whichever_thread_hears_the_signal(site: Site) -> None:
+    site.start()
+    AddingSilo(site, "a").start()
+    site.read_until("silo connected", silo="a")
+    assert site.process is not None
+    signal_other_thread(site.process.pid, signal.SIGTERM)
+    assert site.end() == (5, "ANC-3008 Stopped: received SIGTERM; start again to resume at the last committed round")
 
 
 def test_a_killed_server_resumes_at_the_last_committed_round(site: Site) -> None:

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import yaml
 from operated_site import OperatedSite, WorkingSilo
+from other_thread import signal_other_thread
 from safetensors.numpy import load
 
 DIGITS = {"format": "Digits", "claimName": "digits", "use": "Test", "testPercent": 20}
@@ -43,7 +44,7 @@ def restarted(site: OperatedSite) -> None:
 
 def ended_by_signal(site: OperatedSite) -> int:
     assert site.process is not None
-    site.process.send_signal(signal.SIGTERM)
+    signal_other_thread(site.process.pid, signal.SIGTERM)
     return site.end()[0]
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import psutil
 import pytest
+from other_thread import signal_other_thread
 from silo_site import LAYOUT, Agent, Site, audit_of
 
 from anchorage.transport.messages import Announced, Evaluated, Joined, Left, TaskFailed, TaskKind
@@ -93,6 +94,14 @@ def test_a_second_start_needs_no_token_and_goes_on_with_what_was_announced(site:
     assert announcement.task == task.id and announcement.update == first.update
     assert (read_arrays(LAYOUT, update)["weight"] == 1.5).all()
     agent.signal(signal.SIGTERM)
+    assert agent.wait() == 5
+    assert agent.lines[-1].startswith("ANC-3008 Stopped: ")
+
+
+def test_an_agent_stops_whichever_thread_hears_the_signal(site: Site, start: Start) -> None:
+    agent = start(site.configuration("a"))
+    site.joined()
+    signal_other_thread(agent.process.pid, signal.SIGTERM)
     assert agent.wait() == 5
     assert agent.lines[-1].startswith("ANC-3008 Stopped: ")
 

@@ -21,6 +21,7 @@ from anchorage.transport.grpc.refusals import refusal_of
 from anchorage.transport.grpc.transfers import receive_chunks, send_chunks
 from anchorage.transport.grpc.watchdog import Watchdog
 from anchorage.transport.liveness import LivenessRegistry
+from anchorage.transport.main_thread import WAIT_SECONDS
 from anchorage.transport.pki import Credentials
 from anchorage.transport.retry import Backoff, RetryPolicy
 from anchorage.transport.silo_tasks import unknown_task
@@ -102,7 +103,8 @@ class GrpcServerLink:
             The server refuses the silo, or the link was closed before it answered.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._run is not None or self._over)
+            while not self._changed.wait_for(lambda: self._run is not None or self._over, WAIT_SECONDS):
+                pass
             if self._run is None:
                 raise self._refusal or self._unreachable()
             return self._run
@@ -116,7 +118,9 @@ class GrpcServerLink:
             The connection cannot come back: the silo is not authorised, or its certificate was refused.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._orders or self._over, timeout)
+            at_once = WAIT_SECONDS if timeout is None else timeout
+            while not self._changed.wait_for(lambda: self._orders or self._over, at_once) and timeout is None:
+                pass
             if self._orders:
                 return self._orders.popleft()
             if self._refusal is not None:
